@@ -1,0 +1,363 @@
+# scripts/lib.sh - what scripts/test and scripts/demo have in common; to be sourced by bash
+#
+# Packages, a build and throwaway servers.  All of it but the packages lives in
+# one temporary folder, WORK, and belongs to an unprivileged user; an exit by
+# whatever way, Ctrl-C included, ends what runs in WORK and removes it.
+# Existing clusters of the machine are neither used nor changed.
+#
+#	work_begin                   makes WORK and sets the traps; call it first
+#	choose_postgres              sets PG_MAJOR, PG_BIN
+#	require_packages NAME...     installs what is missing
+#	build_extension [TARGET]     builds a copy of the tree into WORK/dest
+#	cluster_start NAME [LINE...] data in WORK/NAME, LINEs go to its postgresql.conf
+#	cluster_psql NAME [ARG...]   psql as its superuser postgres, stops at errors
+#	cluster_url NAME [DBNAME]    a connection string for other clients
+#	cluster_stop NAME [MODE]     fast (the default), smart or immediate
+#	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
+#	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
+#	server_settings              the lines that let a server find the build
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+WORK=
+PG_MAJOR=${PG_MAJOR:-}
+PG_BIN=
+SPAWNED=
+KEEP_WORK=${KEEP_WORK:-}
+APT_UPDATED=
+CLUSTER_DROPIN=
+declare -A CLUSTER_PORT=()
+
+say() {
+    printf '%s\n' "$*"
+}
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+#
+# The temporary folder and its end
+#
+
+# The name is short, since the path of a socket may have 107 bytes at most.
+work_begin() {
+    WORK=$(mktemp -d /tmp/shedlock.XXXXXX)
+    trap work_end EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+# Gives WORK to the unprivileged user.  That is postgres for root, since
+# servers refuse to run as root; it exists once the packages are there.
+work_hand_over() {
+    mkdir -p "$WORK/home" "$WORK/t" "$WORK/s"
+    if [ "$EUID" -eq 0 ]; then
+        chown -R postgres:postgres "$WORK"
+    fi
+}
+
+# Runs for every way out.  A second Ctrl-C must not leave servers behind.
+work_end() {
+    local status=$?
+    trap '' HUP INT TERM
+    trap - EXIT
+    set +e
+    default_cluster_allow
+    end_children
+    end_work_processes
+    if [ -n "$KEEP_WORK" ]; then
+        say "Kept: $WORK"
+    else
+        rm -rf "$WORK"
+    fi
+    exit "$status"
+}
+
+# Loops in subshells come first: they would start new clients.
+end_children() {
+    local pid
+    for pid in $(descendants $$); do
+        kill -TERM "$pid" 2>/dev/null
+    done
+}
+
+# Prints the process ids below process $1, parents before children.  A minimal
+# Debian has no ps.
+descendants() {
+    local stat line fields pid
+    local -A children=()
+    for stat in /proc/[0-9]*/stat; do
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        # a command name may hold blanks and parentheses
+        read -ra fields <<<"${line##*) }"
+        children[${fields[1]}]+=" ${line%% *}"
+    done
+    local todo=(${children[$1]:-})
+    while [ ${#todo[@]} -gt 0 ]; do
+        pid=${todo[0]}
+        todo=("${todo[@]:1}" ${children[$pid]:-})
+        if [ "$pid" != "$BASHPID" ]; then
+            printf '%s\n' "$pid"
+        fi
+    done
+}
+
+# Servers leave the process tree, so they are found by their working directory:
+# as_user starts everything in WORK.  Only its owner may be allowed to see that.
+end_work_processes() {
+    [ -d "$WORK/home" ] || return 0
+    user_command bash -c '
+        cd /
+        mine() {
+            local cwd pid
+            for cwd in /proc/[0-9]*/cwd; do
+                pid=${cwd#/proc/}; pid=${pid%/cwd}
+                [ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+                case $(readlink "$cwd" 2>/dev/null) in
+                    "$1" | "$1"/*) printf "%s\n" "$pid" ;;
+                esac
+            done
+        }
+        for try in {1..60}; do
+            pids=$(mine "$1")
+            [ -n "$pids" ] || exit 0
+            signal=TERM
+            [ "$try" -lt 50 ] || signal=KILL
+            if [ "$try" -eq 1 ] || [ "$signal" = KILL ]; then
+                for pid in $pids; do
+                    # an immediate shutdown: these data are of no use any more
+                    case $signal$(cat /proc/$pid/comm 2>/dev/null) in
+                        TERMpostgres) kill -QUIT $pid ;;
+                        *) kill -$signal $pid ;;
+                    esac 2>/dev/null
+                done
+            fi
+            sleep 0.1
+        done' end_work_processes "$WORK"
+    "${COMMAND[@]}"
+}
+
+#
+# Commands of the unprivileged user
+#
+
+# Sets COMMAND.  setpriv becomes the command, where runuser would stay as its
+# parent: so the id of a background job is that of the client itself.
+user_command() {
+    COMMAND=()
+    if [ "$EUID" -eq 0 ]; then
+        COMMAND=(setpriv --reuid=postgres --regid=postgres --init-groups --)
+    fi
+    COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
+        "PATH=${PG_BIN:+$PG_BIN:}/usr/local/bin:/usr/bin:/bin" "HOME=$WORK/home" "TMPDIR=$WORK/t"
+        LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "$@")
+}
+
+as_user() {
+    local COMMAND
+    user_command "$@"
+    "${COMMAND[@]}"
+}
+
+spawn() {
+    local COMMAND
+    user_command "$@"
+    "${COMMAND[@]}" &
+    SPAWNED=$!
+}
+
+#
+# Packages
+#
+
+# sudo asks for a password where it needs one.
+as_root() {
+    if [ "$EUID" -eq 0 ]; then
+        "$@"
+    else
+        sudo -- "$@"
+    fi
+}
+
+package_installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+apt_update() {
+    [ -z "$APT_UPDATED" ] || return 0
+    say "Fetching the lists of packages (apt-get update)"
+    as_root apt-get -qq -o Acquire::Retries=3 update
+    APT_UPDATED=yes
+}
+
+# Prints the major versions that are installed with their files for extensions.
+installed_postgres() {
+    local bin
+    for bin in /usr/lib/postgresql/*/bin; do
+        if [ -x "$bin/postgres" ] && [ -f "${bin%/bin}/lib/pgxs/src/makefiles/pgxs.mk" ]; then
+            bin=${bin%/bin}
+            printf '%s\n' "${bin##*/}"
+        fi
+    done
+}
+
+# Takes the highest PostgreSQL that extensions can be built for, else the one
+# of this release of Debian.  PG_MAJOR in the environment rules.
+choose_postgres() {
+    command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+        die "this needs Debian 12 or newer; elsewhere use the Dockerfile"
+    if [ -z "$PG_MAJOR" ]; then
+        PG_MAJOR=$(installed_postgres | sort -n | tail -n 1)
+    fi
+    if [ -z "$PG_MAJOR" ]; then
+        can_install postgresql
+        apt_update
+        PG_MAJOR=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
+    fi
+    [ -n "$PG_MAJOR" ] || die "apt-get knows no package postgresql"
+    [ "$PG_MAJOR" -ge 15 ] || die "PostgreSQL $PG_MAJOR is too old: shedlock needs 15 or newer (Debian 12)"
+    PG_BIN=/usr/lib/postgresql/$PG_MAJOR/bin
+}
+
+can_install() {
+    if [ "$EUID" -ne 0 ] && ! command -v sudo >/dev/null; then
+        die "please have these packages installed by an administrator, then try again: $*"
+    fi
+}
+
+# Installs the named packages that are missing; says nothing when none is.
+require_packages() {
+    local name missing=()
+    for name; do
+        package_installed "$name" || missing+=("$name")
+    done
+    if [ ${#missing[@]} -gt 0 ]; then
+        can_install "${missing[@]}"
+        say "Will be installed with apt-get, with what they depend on:"
+        say "    ${missing[*]}"
+        apt_update
+        refuse_server_upgrade "${missing[@]}"
+        default_cluster_forbid
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
+            install -y --no-install-recommends "${missing[@]}"
+        default_cluster_allow
+    fi
+    work_hand_over
+}
+
+# Upgrading a server's package restarts its clusters.
+refuse_server_upgrade() {
+    local upgrades
+    upgrades=$(apt-get -s install --no-install-recommends "$@" | sed -n 's/^Inst \(postgresql-[0-9]*\) \[.*/\1/p')
+    [ -z "$upgrades" ] ||
+        die "installing $* would upgrade and restart $(echo $upgrades): please upgrade it first, then try again"
+}
+
+# Debian's server packages create and start a cluster unless told otherwise.
+# The drop-in stays no longer than the installation.
+default_cluster_forbid() {
+    local dir=/etc/postgresql-common/createcluster.d
+    say "No default cluster is created or started: $dir/zz-shedlock.conf says so meanwhile"
+    CLUSTER_DROPIN=$dir/zz-shedlock.conf
+    as_root mkdir -p "$dir"
+    echo "create_main_cluster = false" | as_root tee "$CLUSTER_DROPIN" >/dev/null
+}
+
+default_cluster_allow() {
+    [ -n "$CLUSTER_DROPIN" ] || return 0
+    as_root rm -f "$CLUSTER_DROPIN"
+    as_root rmdir --ignore-fail-on-non-empty "${CLUSTER_DROPIN%/*}"
+    CLUSTER_DROPIN=
+}
+
+#
+# The build
+#
+
+# Builds in a copy: the tree may belong to somebody else, and stays clean.
+# with_llvm=no: bitcode for inlining takes longer than all the rest.
+build_extension() {
+    local target=${1:-all} log=$WORK/build.log
+    say "Building shedlock for PostgreSQL $PG_MAJOR"
+    as_user mkdir -p "$WORK/src"
+    tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude=./results \
+        --exclude=./output_iso --exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./log -cf - . |
+        as_user tar -C "$WORK/src" -xf -
+    if ! make_in_work "$target" >"$log" 2>&1 ||
+        ! make_in_work install "DESTDIR=$WORK/dest" >>"$log" 2>&1; then
+        tail -n 60 "$log"
+        return 1
+    fi
+}
+
+# make in the copy.
+make_in_work() {
+    as_user make -s -C "$WORK/src" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no "$@"
+}
+
+# Nothing is installed on the machine: servers get the paths into WORK/dest.
+# Debian has a setting of its own for that, which 18 replaced.
+server_settings() {
+    if [ "$PG_MAJOR" -ge 18 ]; then
+        say "extension_control_path = '$WORK/dest$("$PG_BIN/pg_config" --sharedir):\$system'"
+    else
+        say "extension_destdir = '$WORK/dest'"
+    fi
+    say "dynamic_library_path = '$WORK/dest$("$PG_BIN/pg_config" --pkglibdir):\$libdir'"
+}
+
+#
+# Throwaway servers
+#
+
+# Prints a port that nothing on this machine listens on.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 10000))
+        case " ${CLUSTER_PORT[*]-} " in
+            *" $port "*) continue ;;
+        esac
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            printf '%s\n' "$port"
+            return
+        fi
+    done
+}
+
+# Started again, a cluster keeps its data, port and settings.
+cluster_start() {
+    local name=$1 data=$WORK/$1
+    shift
+    if [ ! -d "$data" ]; then
+        CLUSTER_PORT[$name]=$(free_port)
+        as_user initdb -D "$data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync >"$WORK/$name.initdb" 2>&1 ||
+            { cat "$WORK/$name.initdb"; die "initdb failed"; }
+        {
+            say "port = ${CLUSTER_PORT[$name]}"
+            say "listen_addresses = ''"
+            say "unix_socket_directories = '$WORK/s'"
+            say "cluster_name = '$name'"
+            server_settings
+            [ $# -eq 0 ] || printf '%s\n' "$@"
+        } | as_user tee -a "$data/postgresql.conf" >/dev/null
+    fi
+    as_user pg_ctl -D "$data" -l "$WORK/$name.log" -w -t 60 start >/dev/null ||
+        { tail -n 20 "$WORK/$name.log"; die "the server $name did not start"; }
+}
+
+cluster_stop() {
+    as_user pg_ctl -D "$WORK/$1" -m "${2:-fast}" -w stop >/dev/null
+}
+
+cluster_psql() {
+    local name=$1
+    shift
+    as_user psql -X -q -v ON_ERROR_STOP=1 -h "$WORK/s" -p "${CLUSTER_PORT[$name]}" -U postgres -d postgres "$@"
+}
+
+cluster_url() {
+    say "host=$WORK/s port=${CLUSTER_PORT[$1]} user=postgres dbname=${2:-postgres}"
+}
