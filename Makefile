@@ -1,0 +1,50 @@
+EXTENSION    = shedlock
+MODULE_big   = $(EXTENSION)
+PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
+
+# In the order of a lock's life.
+OBJS = \
+	$(WIN32RES) \
+	src/shedlock.o \
+	src/args.o \
+	src/locktag.o \
+	src/row.o \
+	src/acquire.o \
+	src/wait.o \
+	src/session.o \
+	src/fence.o \
+	src/extend.o \
+	src/release.o \
+	src/durability.o \
+	src/deadline.o \
+	src/tick.o \
+	src/run.o \
+	src/command.o \
+	src/history.o \
+	src/status.o \
+	src/admin.o
+
+DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
+
+# Inputs are in test/, expected outputs of both suites in expected/.  The lists
+# are spelled out, since their order matters and a stray file must not become a
+# test; "make lint" compares them with the folders.
+REGRESS =
+
+ISOLATION =
+
+REGRESS_OPTS   = --inputdir=$(srcdir)/test --load-extension=$(EXTENSION)
+ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTENSION)
+TAP_TESTS    = 1
+PROVE_TESTS ?= test/t/*.pl
+
+EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno *.gcov
+
+PG_CONFIG   ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# Debian's servers are built without dependency tracking.
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h)
+
+include $(srcdir)/test/dev.mk

@@ -1,0 +1,98 @@
+# test/dev.mk - targets for those who change shedlock; included by the Makefile
+#
+#	make strict         build with warnings as errors
+#	make lint           everything that can be checked without a server
+#	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
+#	make indent-check   fail, and show the difference, where that would change something
+#	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
+
+# PostgreSQL's headers do not bear these flags: -isystem keeps them out.
+STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wconversion \
+	-Wsign-conversion -Wstrict-prototypes -Wold-style-definition -Wmissing-prototypes \
+	-Wcast-qual -Wundef -Wformat=2 -Wno-unused-parameter
+STRICT_CLANG = -Wno-unknown-warning-option -Wno-ignored-optimization-argument
+
+C_FILES = $(sort $(wildcard src/*.c))
+H_FILES = $(sort $(wildcard src/*.h))
+INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
+
+.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text indent indent-check pgtap
+
+strict:
+	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
+
+lint: lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text
+
+lint-gcc:
+	@printf '%s\n' $(C_FILES) | \
+		xargs -P 2 -I FILE $(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -S -o /dev/null FILE
+
+lint-clang:
+	@if command -v $(CLANG) >/dev/null; then \
+		printf '%s\n' $(C_FILES) | \
+			xargs -P 2 -I FILE $(CLANG) $(CFLAGS) $(STRICT_CFLAGS) $(STRICT_CLANG) $(CPPFLAGS) -fsyntax-only FILE; \
+	else \
+		echo "lint: no clang here, its warnings were not looked at"; \
+	fi
+
+# Each header compiles after postgres.h alone.
+lint-headers:
+	@for h in $(H_FILES); do \
+		printf '#include "postgres.h"\n#include "%s"\n' $$h | \
+			$(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -I. -fsyntax-only -x c - || exit 1; \
+	done
+
+# The control file has the version of the SQL objects, 1.0; releases of it,
+# 1.0.0 and so on, are named by META.json and the change log.
+lint-versions:
+	@sql=$$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control); \
+	meta=$$(sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json); \
+	provides=$$(sed -n 's/^\t\t\t"version": "\(.*\)"$$/\1/p' META.json); \
+	changes=$$(sed -n 's/^## \([0-9.]*\) .*/\1/p' CHANGELOG.md | head -n 1); \
+	script=$$(ls sql | sed -n 's/^$(EXTENSION)--\(.*--\)*\([0-9.]*\)\.sql$$/\2/p' | sort -V | tail -n 1); \
+	echo "$$meta" | grep -q "^$$sql\.[0-9][0-9]*$$" && [ "$$meta" = "$$provides" ] && \
+	[ "$$meta" = "$$changes" ] && [ "$$sql" = "$$script" ] || { \
+		echo "versions differ: control $$sql, last script $$script, META.json $$meta and $$provides, CHANGELOG.md $$changes"; \
+		exit 1; }
+	@! grep -ln 'PG_VERSION_NUM' $(filter-out src/compat.h,$(C_FILES) $(H_FILES)) || \
+		{ echo "PG_VERSION_NUM belongs into src/compat.h"; exit 1; }
+
+lint-lists:
+	@same() { \
+		printf '%s\n' $$2 | sort >$@.listed; printf '%s\n' $$3 | sort >$@.there; \
+		diff $@.listed $@.there >$@.diff || { echo "$$1 (<) and its folder (>) differ:"; cat $@.diff; rc=1; }; \
+		rm -f $@.listed $@.there $@.diff; }; \
+	rc=0; \
+	same OBJS "$(OBJS)" "$(C_FILES:.c=.o)"; \
+	same REGRESS "$(REGRESS)" "$(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql))"; \
+	same ISOLATION "$(ISOLATION)" "$(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))"; \
+	same "REGRESS and ISOLATION" "$(REGRESS) $(ISOLATION)" \
+		"$$(ls expected | sed 's/\(_[0-9]\)*\.out$$//' | uniq)"; \
+	exit $$rc
+
+# Trailing blanks, missing final newlines, shell syntax, types unknown to indent.
+lint-text:
+	@files=$$(find . -type f ! -path './.git/*' ! -path './results/*' ! -path './tmp_check/*' ! -path './log/*' \
+		! -name '*.out' ! -name '*.o' ! -name '*.bc' ! -name '*.so' ! -name '*.diffs'); \
+	rc=0; \
+	if grep -nIE '[[:blank:]]+$$' $$files; then echo "trailing blanks"; rc=1; fi; \
+	for f in $$files; do \
+		[ ! -s $$f ] || [ -z "$$(tail -c 1 $$f)" ] || { echo "no newline at the end of $$f"; rc=1; }; \
+		case $$(head -c 20 $$f | head -n 1) in '#!'*bash) bash -n $$f || rc=1 ;; esac; \
+	done; \
+	exit $$rc
+	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
+		{ echo "test/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
+
+indent:
+	@$(INDENT) --write $(C_FILES) $(H_FILES)
+
+indent-check:
+	@$(INDENT) $(C_FILES) $(H_FILES)
+
+# A database of its own, since the tests look at all that the extension made.
+pgtap:
+	dropdb --if-exists shedlock_pgtap
+	createdb shedlock_pgtap
+	psql -X -q -v ON_ERROR_STOP=1 -d shedlock_pgtap -c 'CREATE EXTENSION pgtap' -c 'CREATE EXTENSION $(EXTENSION)'
+	pg_prove $(PROVE_FLAGS) -d shedlock_pgtap test/pgtap/*.sql
