@@ -68,7 +68,7 @@ work_end() {
     end_children
     end_work_processes
     if [ -n "$KEEP_WORK" ]; then
-        say "Kept: $WORK"
+        say "Kept: $WORK" >&2
     else
         rm -rf "$WORK"
     fi

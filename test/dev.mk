@@ -96,3 +96,7 @@ pgtap:
 	createdb shedlock_pgtap
 	psql -X -q -v ON_ERROR_STOP=1 -d shedlock_pgtap -c 'CREATE EXTENSION pgtap' -c 'CREATE EXTENSION $(EXTENSION)'
 	pg_prove $(PROVE_FLAGS) -d shedlock_pgtap test/pgtap/*.sql
+
+# Prints a variable, for scripts.
+print-%:
+	@echo $($*)
