@@ -240,11 +240,18 @@ require_packages() {
         apt_update
         refuse_server_upgrade "${missing[@]}"
         default_cluster_forbid
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
-            install -y --no-install-recommends "${missing[@]}"
+        apt_install "${missing[@]}"
         default_cluster_allow
     fi
     work_hand_over
+}
+
+# Shows a line per package, and all that was said if it fails.
+apt_install() {
+    local log=$WORK/apt.log
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
+        install -y --no-install-recommends "$@" 2>&1 | tee "$log" | sed -un 's/^Setting up/    &/p' ||
+        { cat "$log"; die "apt-get could not install $*"; }
 }
 
 # Upgrading a server's package restarts its clusters.
