@@ -407,3 +407,635 @@ GRANT SELECT ON shedlock_locks, shedlock_history TO PUBLIC;
 --
 -- pg_cron
 --
+
+-- What pg_cron runs is the job's command and nothing else, so the CALL keeps
+-- all there is to know about a guarded job: the name of its lock, the
+-- durations, and the original command.
+CREATE FUNCTION shedlock_guarded_call(
+	job_command text,
+	OUT name text,
+	OUT command text,
+	OUT lock_at_most_for interval,
+	OUT lock_at_least_for interval,
+	OUT once_every interval,
+	OUT on_busy text)
+RETURNS record
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_guarded_call';
+
+COMMENT ON FUNCTION shedlock_guarded_call(text) IS
+'Arguments of a command that is a CALL of shedlock_run with constants; nulls for every other command';
+
+CREATE FUNCTION shedlock_check_run(
+	name text,
+	command text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL)
+RETURNS void
+LANGUAGE C STABLE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_check_run';
+
+COMMENT ON FUNCTION shedlock_check_run(text, text, interval, interval, interval) IS
+'Raises the errors that shedlock_run would raise before it runs the command';
+
+CREATE FUNCTION shedlock_cron_timezone()
+RETURNS text
+LANGUAGE C STABLE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_cron_timezone';
+
+COMMENT ON FUNCTION shedlock_cron_timezone() IS
+'Time zone of pg_cron''s schedules: cron.timezone, GMT before pg_cron 1.5';
+
+-- A table cron.job that is not pg_cron's could be anybody's trap for the
+-- superuser who looks at it.
+CREATE FUNCTION shedlock_cron_require()
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NOT EXISTS (
+		SELECT
+		FROM pg_class c
+			 JOIN pg_namespace n ON n.oid = c.relnamespace
+			 JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+			 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+		WHERE n.nspname = 'cron' AND c.relname = 'job' AND d.deptype = 'e' AND e.extname = 'pg_cron')
+	THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'feature_not_supported',
+			MESSAGE = format('pg_cron is not installed in database "%s"', current_database()),
+			HINT = 'Connect to the database that cron.database_name names, and run CREATE EXTENSION pg_cron there.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_require() IS
+'Raises an error unless pg_cron is installed in this database';
+
+CREATE FUNCTION shedlock_cron_job(
+	job text,
+	by_id boolean,
+	missing_ok boolean,
+	OUT jobid bigint,
+	OUT job_name text,
+	OUT schedule text,
+	OUT command text,
+	OUT database text,
+	OUT username text)
+RETURNS record
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	ids bigint[];
+	owners text;
+BEGIN
+	PERFORM @extschema@.shedlock_cron_require();
+	IF job IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'job must not be null';
+	END IF;
+
+	IF by_id THEN
+		SELECT array_agg(j.jobid) INTO ids FROM cron.job j WHERE j.jobid::text = job;
+	END IF;
+	IF ids IS NULL THEN
+		SELECT array_agg(j.jobid), string_agg(format('job %s of role "%s"', j.jobid, j.username), ', ' ORDER BY j.jobid)
+		INTO ids, owners
+		FROM cron.job j WHERE j.jobname::text = job;
+	END IF;
+
+	IF cardinality(ids) > 1 THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'ambiguous_alias',
+			MESSAGE = format('job name "%s" is ambiguous', job),
+			DETAIL = format('It is that of %s.', owners),
+			HINT = CASE WHEN by_id THEN 'Give the number of the job.'
+						ELSE 'Use cron.unschedule with the number of the job.' END;
+	ELSIF ids IS NULL AND NOT missing_ok THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'undefined_object',
+			MESSAGE = format('job "%s" does not exist', job),
+			HINT = 'Give the number or the name of a job in cron.job, which shows only superusers the jobs of other roles.';
+	END IF;
+
+	SELECT j.jobid, j.jobname::text, j.schedule, j.command, j.database, j.username
+	INTO jobid, job_name, schedule, command, database, username
+	FROM cron.job j WHERE j.jobid = ids[1];
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_job(text, boolean, boolean) IS
+'Finds a pg_cron job by its name or, first of all, by its number';
+
+-- Runs as the owner of the extension, since row security hides the jobs of
+-- other roles, and two locks of one name would make these jobs skip each other.
+CREATE FUNCTION shedlock_cron_name_is_shared(job_name text, username text)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM @extschema@.shedlock_cron_require();
+	RETURN EXISTS (
+		SELECT FROM cron.job j
+		WHERE j.jobname::text = $1 AND j.username <> $2);
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_name_is_shared(text, text) IS
+'Whether another role has a pg_cron job of that name';
+
+CREATE FUNCTION shedlock_cron_lock_name(jobid bigint, job_name text, username text)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	lock_name text;
+BEGIN
+	IF job_name IS NULL THEN
+		RETURN 'cron:' || jobid;
+	ELSIF NOT @extschema@.shedlock_cron_name_is_shared(job_name, username) THEN
+		RETURN job_name;
+	END IF;
+
+	lock_name := username || '.' || job_name;
+	RAISE NOTICE USING
+		MESSAGE = format('lock of job "%s" is named "%s"', job_name, lock_name),
+		DETAIL = 'Another role has a job of the same name.';
+	RETURN lock_name;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_lock_name(bigint, text, text) IS
+'Name of the lock that guards a pg_cron job';
+
+-- The literals mean the same whatever the job's session has for
+-- standard_conforming_strings and IntervalStyle.
+CREATE FUNCTION shedlock_cron_call(
+	name text,
+	command text,
+	lock_at_most_for interval,
+	lock_at_least_for interval,
+	once_every interval,
+	on_busy text)
+RETURNS text
+LANGUAGE sql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET IntervalStyle = postgres
+AS $$
+SELECT 'CALL @extschema@.shedlock_run(' || concat_ws(', ',
+	'name => ' || quote_literal(name),
+	'command => ' || quote_literal(command),
+	'lock_at_most_for => ' || quote_literal(lock_at_most_for::text),
+	'lock_at_least_for => ' || quote_literal(lock_at_least_for::text),
+	'once_every => ' || quote_literal(once_every::text),
+	'on_busy => ' || quote_literal(on_busy)) || ')'
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_call(text, text, interval, interval, interval, text) IS
+'The CALL of shedlock_run with these arguments';
+
+CREATE FUNCTION shedlock_cron_advise(
+	job text,
+	lock_name text,
+	lock_at_most_for interval,
+	database text)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF lock_at_most_for IS NULL THEN
+		RAISE NOTICE USING
+			MESSAGE = format('no limit for lock "%s": a run holds it as long as it takes', lock_name),
+			HINT = 'Give lock_at_most_for to have a run cancelled that takes longer.';
+	END IF;
+	IF database <> current_database() THEN
+		RAISE WARNING USING
+			MESSAGE = format('job "%s" runs in database "%s"', job, database),
+			DETAIL = 'Its lock and its history are in that database.',
+			HINT = 'There, too: CREATE EXTENSION shedlock SCHEMA @extschema@.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_advise(text, text, interval, text) IS
+'Says what a guarded job has no guard against';
+
+CREATE FUNCTION shedlock_cron_rewrite(
+	jobid bigint,
+	job_name text,
+	schedule text,
+	database text,
+	username text,
+	command text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF has_function_privilege('cron.alter_job(bigint, text, text, text, text, boolean)', 'EXECUTE') THEN
+		PERFORM cron.alter_job(job_id => $1, command => $6);
+	ELSIF $2 IS NOT NULL AND $5 = current_user AND $4 = current_database() THEN
+		-- replaces the command, and nothing else
+		PERFORM cron.schedule($2, $3, $6);
+	ELSE
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('permission denied to change job "%s"', coalesce($2, $1::text)),
+			DETAIL = 'A job without a name, or in another database, can only be changed by roles that may execute cron.alter_job.',
+			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_rewrite(bigint, text, text, text, text, text) IS
+'Gives a pg_cron job another command';
+
+CREATE FUNCTION shedlock_cron_schedule(
+	job_name text,
+	schedule text,
+	command text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL,
+	database text DEFAULT NULL,
+	username text DEFAULT NULL,
+	active boolean DEFAULT true)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	job_database CONSTANT text := coalesce(database, current_database());
+	job_owner CONSTANT text := coalesce(username, current_user);
+	job_active CONSTANT boolean := coalesce(active, true);
+	old_id bigint;
+	old_command text;
+	lock_name text;
+	call text;
+	id bigint;
+BEGIN
+	PERFORM @extschema@.shedlock_cron_require();
+	IF job_name IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'job name must not be null';
+	ELSIF schedule IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'schedule must not be null';
+	ELSIF octet_length(job_name) > 63 AND EXISTS (
+		SELECT FROM pg_attribute a
+		WHERE a.attrelid = 'cron.job'::regclass AND a.attname = 'jobname' AND a.atttypid = 'name'::regtype)
+	THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'invalid_parameter_value',
+			MESSAGE = 'job name is too long',
+			DETAIL = 'Before version 1.5, pg_cron cuts the names of jobs at 63 bytes.';
+	END IF;
+
+	SELECT j.jobid, j.command INTO old_id, old_command
+	FROM cron.job j
+	WHERE j.jobname::text = job_name AND j.username = job_owner;
+
+	-- a run may hold the lock that the job has had so far
+	SELECT g.name INTO lock_name
+	FROM @extschema@.shedlock_guarded_call(old_command) g
+	WHERE g.name IN (job_name, job_owner || '.' || job_name);
+	lock_name := coalesce(lock_name, @extschema@.shedlock_cron_lock_name(NULL, job_name, job_owner));
+
+	PERFORM @extschema@.shedlock_check_run(lock_name, command, lock_at_most_for, lock_at_least_for, once_every);
+	call := @extschema@.shedlock_cron_call(lock_name, command, lock_at_most_for, lock_at_least_for, once_every, NULL);
+
+	IF job_owner = current_user AND
+	   (old_id IS NOT NULL OR (job_database = current_database() AND job_active))
+	THEN
+		id := cron.schedule(job_name, schedule, call);
+
+		-- which leaves alone what it has no arguments for
+		IF EXISTS (SELECT FROM cron.job j
+				   WHERE j.jobid = id AND (j.database <> job_database OR j.active <> job_active))
+		THEN
+			PERFORM cron.alter_job(job_id => id, database => job_database, active => job_active);
+		END IF;
+	ELSIF old_id IS NOT NULL THEN
+		PERFORM cron.alter_job(job_id => old_id, schedule => schedule, command => call,
+							   database => job_database, active => job_active);
+		id := old_id;
+	ELSE
+		id := cron.schedule_in_database(job_name, schedule, call, job_database,
+										nullif(job_owner, current_user), job_active);
+	END IF;
+
+	PERFORM @extschema@.shedlock_cron_advise(job_name, lock_name, lock_at_most_for, job_database);
+	RETURN id;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) IS
+'Makes or replaces a guarded pg_cron job; gives its number';
+
+CREATE FUNCTION shedlock_cron_unschedule(job_name text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	id bigint;
+BEGIN
+	SELECT j.jobid INTO id FROM @extschema@.shedlock_cron_job(job_name, false, true) j;
+	RETURN id IS NOT NULL AND cron.unschedule(id);
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
+'Removes a pg_cron job; false when there is none of that name';
+
+CREATE FUNCTION shedlock_cron_guard(
+	job text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	j record;
+	guarded record;
+BEGIN
+	SELECT * INTO j FROM @extschema@.shedlock_cron_job(job, true, false);
+	SELECT * INTO guarded FROM @extschema@.shedlock_guarded_call(j.command);
+	IF guarded.name IS NULL THEN
+		guarded.name := @extschema@.shedlock_cron_lock_name(j.jobid, j.job_name, j.username);
+		guarded.command := j.command;
+	END IF;
+
+	PERFORM @extschema@.shedlock_check_run(guarded.name, guarded.command,
+										   lock_at_most_for, lock_at_least_for, once_every);
+	PERFORM @extschema@.shedlock_cron_rewrite(
+		j.jobid, j.job_name, j.schedule, j.database, j.username,
+		@extschema@.shedlock_cron_call(guarded.name, guarded.command,
+									   lock_at_most_for, lock_at_least_for, once_every, guarded.on_busy));
+	PERFORM @extschema@.shedlock_cron_advise(coalesce(j.job_name, j.jobid::text), guarded.name,
+											 lock_at_most_for, j.database);
+	RETURN guarded.name;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
+'Puts a pg_cron job under a lock, or gives a guarded one these durations; gives the name of the lock';
+
+CREATE FUNCTION shedlock_cron_unguard(job text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	j record;
+	original text;
+BEGIN
+	SELECT * INTO j FROM @extschema@.shedlock_cron_job(job, true, false);
+	SELECT g.command INTO original FROM @extschema@.shedlock_guarded_call(j.command) g;
+	IF original IS NULL THEN
+		RETURN false;
+	END IF;
+
+	PERFORM @extschema@.shedlock_cron_rewrite(
+		j.jobid, j.job_name, j.schedule, j.database, j.username, original);
+	RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
+'Gives a guarded pg_cron job its own command back; false when it was not guarded';
+
+REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
+
+CREATE FUNCTION shedlock_cron_field(
+	field text,
+	low integer,
+	high integer,
+	names text[])
+RETURNS integer[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	item text;
+	part text[];
+	bounds integer[];
+	result integer[] := '{}';
+BEGIN
+	FOREACH item IN ARRAY string_to_array(lower(field), ',') LOOP
+		part := regexp_match(item, '^(?:(\w+)|(\*)(?:/(\d{1,4}))?|(\w+)-(\w+)(?:/(\d{1,4}))?)$');
+		bounds := ARRAY(
+			SELECT CASE WHEN b.value ~ '^\d{1,4}$' THEN b.value::integer
+						ELSE array_position(names, b.value) - 1 + low END
+			FROM unnest(ARRAY[coalesce(part[1], part[4], low::text),
+							  coalesce(part[1], part[5], high::text)]) WITH ORDINALITY AS b(value, n)
+			ORDER BY b.n);
+		IF part IS NULL OR array_position(bounds, NULL) IS NOT NULL OR
+		   bounds[1] NOT BETWEEN low AND high OR bounds[2] NOT BETWEEN low AND high OR
+		   coalesce(part[3], part[6], '1')::integer = 0
+		THEN
+			RETURN NULL;
+		END IF;
+		result := result || ARRAY(
+			SELECT generate_series(bounds[1], bounds[2], coalesce(part[3], part[6], '1')::integer));
+	END LOOP;
+	RETURN ARRAY(SELECT DISTINCT v FROM unnest(result) v ORDER BY v DESC);
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_field(text, integer, integer, text[]) IS
+'Values of one field of a cron schedule, the highest first; NULL when it cannot be read';
+
+CREATE FUNCTION shedlock_cron_last_due(
+	schedule text,
+	at timestamptz DEFAULT pg_catalog.clock_timestamp())
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	zone CONSTANT text := @extschema@.shedlock_cron_timezone();
+	wall CONSTANT timestamp := timezone(zone, at);
+	fields CONSTANT text[] := regexp_split_to_array(
+		CASE btrim(schedule, E' \t\r\n')
+			WHEN '@yearly' THEN '0 0 1 1 *'
+			WHEN '@annually' THEN '0 0 1 1 *'
+			WHEN '@monthly' THEN '0 0 1 * *'
+			WHEN '@weekly' THEN '0 0 * * 0'
+			WHEN '@daily' THEN '0 0 * * *'
+			WHEN '@midnight' THEN '0 0 * * *'
+			WHEN '@hourly' THEN '0 * * * *'
+			ELSE btrim(schedule, E' \t\r\n') END, '\s+');
+	minutes CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[1], 0, 59, '{}');
+	hours CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[2], 0, 23, '{}');
+	days CONSTANT integer[] := CASE WHEN fields[3] = '$' THEN '{}'
+		ELSE @extschema@.shedlock_cron_field(fields[3], 1, 31, '{}') END;
+	months CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[4], 1, 12,
+		'{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}');
+	weekdays CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[5], 0, 7,
+		'{sun,mon,tue,wed,thu,fri,sat}');
+	day date;
+	on_day boolean;
+	on_weekday boolean;
+	hour integer;
+	minute integer;
+	local timestamp;
+	due timestamptz;
+BEGIN
+	-- These run that long after each other, at no particular second.
+	IF cardinality(fields) = 2 AND fields[1] ~ '^\d{1,2}$' AND fields[2] IN ('second', 'seconds') THEN
+		RETURN at - make_interval(secs => fields[1]::integer);
+	ELSIF minutes IS NULL OR hours IS NULL OR days IS NULL OR months IS NULL OR weekdays IS NULL THEN
+		RETURN NULL;
+	END IF;
+
+	FOR back IN 0..366 LOOP
+		day := wall::date - back;
+		CONTINUE WHEN extract(month FROM day)::integer <> ALL (months);
+		on_day := extract(day FROM day)::integer = ANY (days) OR
+			(fields[3] = '$' AND extract(day FROM day + 1) = 1);
+		on_weekday := extract(dow FROM day)::integer = ANY (weekdays) OR
+			extract(isodow FROM day)::integer = ANY (weekdays);
+
+		-- Vixie's rule: two restrictions widen each other.
+		CONTINUE WHEN NOT CASE WHEN fields[3] LIKE '*%' OR fields[5] LIKE '*%'
+							   THEN on_day AND on_weekday ELSE on_day OR on_weekday END;
+
+		FOREACH hour IN ARRAY hours LOOP
+			CONTINUE WHEN day + make_interval(hours => hour) > wall;
+			FOREACH minute IN ARRAY minutes LOOP
+				local := day + make_interval(hours => hour, mins => minute);
+				due := timezone(zone, local);
+
+				-- In spring an hour of the wall clock never is.
+				IF due <= at AND timezone(zone, due) = local THEN
+					RETURN due;
+				END IF;
+			END LOOP;
+		END LOOP;
+	END LOOP;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_last_due(text, timestamptz) IS
+'When a pg_cron schedule was due last; NULL for @reboot and when that is more than a year ago';
+
+CREATE FUNCTION shedlock_cron_jobs(
+	OUT jobid bigint,
+	OUT job_name text,
+	OUT schedule text,
+	OUT database text,
+	OUT username text,
+	OUT active boolean,
+	OUT lock_name text,
+	OUT command text,
+	OUT lock_at_most_for interval,
+	OUT lock_at_least_for interval,
+	OUT once_every interval)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+	PERFORM @extschema@.shedlock_cron_require();
+	RETURN QUERY
+		SELECT j.jobid, j.jobname::text, j.schedule, j.database, j.username, j.active,
+			   g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every
+		FROM cron.job j
+			 CROSS JOIN LATERAL @extschema@.shedlock_guarded_call(j.command) g
+		WHERE g.name IS NOT NULL;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_jobs() IS
+'The guarded pg_cron jobs that the caller may see; read it through the view shedlock_jobs';
+
+-- A job is overdue when no run has started since it was last due, 90 seconds
+-- ago or more, and when nothing explains that: a run that still goes on, a
+-- pause, the at-least time, or a tick that is used.
+CREATE VIEW shedlock_jobs AS
+SELECT j.jobid,
+	   j.job_name,
+	   j.schedule,
+	   j.database,
+	   j.username,
+	   j.active,
+	   j.lock_name,
+	   j.command,
+	   j.lock_at_most_for,
+	   j.lock_at_least_for,
+	   j.once_every,
+	   h.started_at AS last_started,
+	   h.ended_at AS last_ended,
+	   h.outcome AS last_outcome,
+	   h.message AS last_message,
+	   t.tick AS tick_claimed,
+	   t.next_tick,
+	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
+	   CASE WHEN NOT j.active THEN false
+			WHEN NOT d.here THEN NULL
+			WHEN h.outcome OPERATOR(pg_catalog.=) 'running' THEN false
+			WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
+			WHEN d.due OPERATOR(pg_catalog.+)
+				 LEAST(j.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
+				 OPERATOR(pg_catalog.<) t.next_tick THEN false
+			ELSE h.started_at OPERATOR(pg_catalog.<) d.due END AS overdue
+FROM shedlock_cron_jobs() j
+	 CROSS JOIN LATERAL (
+		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
+			   shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
+													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
+	 LEFT JOIN LATERAL (
+		SELECT r.started_at, r.ended_at, r.outcome, r.message
+		FROM shedlock_history r
+		WHERE r.name OPERATOR(pg_catalog.=) j.lock_name AND d.here
+		ORDER BY r.token DESC
+		LIMIT 1) h ON true
+	 LEFT JOIN LATERAL (
+		SELECT c.tick,
+			   -- ticks are counted in UTC
+			   pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', c.tick)
+										  OPERATOR(pg_catalog.+) j.once_every) AS next_tick
+		FROM shedlock_tick c
+		WHERE c.name OPERATOR(pg_catalog.=) j.lock_name AND d.here) t ON true
+	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) j.lock_name AND d.here;
+
+COMMENT ON VIEW shedlock_jobs IS
+'The guarded pg_cron jobs of the reader, of all roles for superusers; how they run, and whether they do';
+COMMENT ON COLUMN shedlock_jobs.jobid IS 'Number of the job in cron.job';
+COMMENT ON COLUMN shedlock_jobs.job_name IS 'Name of the job; NULL when it has none';
+COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job';
+COMMENT ON COLUMN shedlock_jobs.database IS
+'Database that the job runs in; the columns from last_started on are NULL unless it is this one';
+COMMENT ON COLUMN shedlock_jobs.username IS 'Role that the job runs as';
+COMMENT ON COLUMN shedlock_jobs.active IS 'Whether pg_cron starts the job';
+COMMENT ON COLUMN shedlock_jobs.lock_name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_jobs.command IS 'The guarded command, without the CALL around it';
+COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL: no limit';
+COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held that long at least';
+COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
+COMMENT ON COLUMN shedlock_jobs.last_started IS 'When the latest run under this lock began, whoever started it';
+COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When it ended';
+COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'How it ended, as in shedlock_history';
+COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of its error';
+COMMENT ON COLUMN shedlock_jobs.tick_claimed IS 'The latest tick that was claimed';
+COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';
+COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
+COMMENT ON COLUMN shedlock_jobs.overdue IS
+'The job was due 90 seconds ago or more, has not started since, and nothing explains why; NULL when that cannot be told: it never ran, or in another database';
+
+GRANT SELECT ON shedlock_jobs TO PUBLIC;
