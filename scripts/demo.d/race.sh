@@ -1,0 +1,74 @@
+# scripts/demo.d/race.sh - part 1: eight replicas race for the same jobs
+
+REPLICAS=8
+TICKS=20
+
+# Starts every replica as a client process of its own: one psql session that
+# sleeps until each tick.  All get the same first tick, on a whole second.
+race_start() {
+    local variant replica
+    RACE_START=$(($(date +%s) + 2))
+    RACE_PIDS=()
+    for variant in without with; do
+        race_script "$variant" | as_user tee "$WORK/t/race-$variant.sql" >/dev/null
+        for ((replica = 1; replica <= REPLICAS; replica++)); do
+            client "replica-$replica" -v "replica=$replica" -v "start=$RACE_START" -f "$WORK/t/race-$variant.sql" \
+                >"$WORK/race-$variant-$replica.log" 2>&1
+            RACE_PIDS+=("$SPAWNED")
+        done
+    done
+}
+
+# Prints the whole life of a replica of variant $1.
+race_script() {
+    local tick
+    for ((tick = 1; tick <= TICKS; tick++)); do
+        printf '\\set tick %d\n\\ir %s\n' "$tick" "$PARTS/replica-$1.sql"
+    done
+}
+
+# Prints a line per tick, as soon as every replica has come to every job.
+race_show() {
+    local tick
+    say "  A digit: that replica ran the job.  A dot: it skipped."
+    say
+    say "        without shedlock                 with shedlock"
+    say "  tick  mail     prices   invoices runs  mail     prices   invoices runs"
+    for ((tick = 1; tick <= TICKS; tick++)); do
+        race_await "$tick"
+        cluster_psql a -At -v "tick=$tick" -f "$PARTS/race-line.sql"
+    done
+    say
+}
+
+# Waits until tick $1 is complete; replicas that died are told by race_end.
+race_await() {
+    local want=$((REPLICAS * 3 * 2)) rows
+    local deadline=$((RACE_START + $1 + 15))
+    while [ "$(date +%s)" -lt $((RACE_START + $1)) ]; do
+        pause 0.1
+    done
+    while [ "$(date +%s)" -lt "$deadline" ]; do
+        rows=$(cluster_psql a -Atc "SELECT count(*) FROM demo.race WHERE tick = $1")
+        [ "$rows" -lt "$want" ] || return 0
+        pause 0.1
+    done
+}
+
+# Waits for the replicas; each must have come through without an error.
+race_end() {
+    local pid failed=
+    for pid in "${RACE_PIDS[@]}"; do
+        wait "$pid" || failed=yes
+    done
+    if [ -n "$failed" ]; then
+        grep -h -E 'ERROR|FATAL|error' "$WORK"/race-*.log | sort | uniq -c | head -n 20 || true
+        die "a replica of the race ended with an error"
+    fi
+}
+
+race() {
+    race_start
+    race_show
+    race_end
+}

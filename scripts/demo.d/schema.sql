@@ -1,0 +1,67 @@
+-- What the demo counts from.  Every table here is written by the jobs
+-- themselves, or copied from pg_cron's own history: nothing is assumed.
+
+CREATE SCHEMA demo;
+
+-- The race: one row for each time a replica came to a job, run or skipped.
+CREATE TABLE demo.race (
+	variant text NOT NULL,				-- with, without
+	job text NOT NULL,
+	tick integer NOT NULL,
+	replica integer NOT NULL,
+	ran boolean NOT NULL,
+	due timestamptz NOT NULL,
+	tried_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (variant, job, tick, replica)
+);
+
+-- The kills: who was killed when, and who had the lock next.
+CREATE TABLE demo.takeover (
+	scene text PRIMARY KEY,
+	killed_at timestamptz,
+	lock_until timestamptz,				-- as shedlock_locks showed it
+	refused integer NOT NULL DEFAULT 0, -- tries of the other replica in vain
+	taken_at timestamptz
+);
+
+-- The pg_cron jobs: one row per run.
+CREATE TABLE demo.run (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	variant text NOT NULL,				-- with, without
+	job text NOT NULL,
+	server text NOT NULL,				-- whose pg_cron started it
+	started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	ended_at timestamptz
+);
+
+-- Names of server A's pg_cron jobs, those that are gone included.
+CREATE TABLE demo.job (jobid bigint PRIMARY KEY, jobname text NOT NULL);
+
+-- What pg_cron says it started, on both servers.
+CREATE TABLE demo.fired (
+	server text NOT NULL,
+	job text NOT NULL,
+	tick timestamptz NOT NULL,
+	status text NOT NULL,
+	message text
+);
+
+-- When the jobs of part 5 were scheduled anew.
+CREATE TABLE demo.rescheduled (at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+CREATE TABLE demo.orders (id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz DEFAULT clock_timestamp());
+INSERT INTO demo.orders (at) SELECT clock_timestamp() FROM generate_series(1, 10000);
+CREATE TABLE demo.added (at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+-- A job that commits what it has done so far, and outlives its minute.
+CREATE PROCEDURE demo.rebuild(variant text)
+LANGUAGE plpgsql AS $$
+DECLARE
+	run bigint;
+BEGIN
+	INSERT INTO demo.run (variant, job, server) VALUES (variant, 'rebuild', 'A') RETURNING id INTO run;
+	COMMIT;
+	PERFORM pg_sleep(70);
+	UPDATE demo.run SET ended_at = clock_timestamp() WHERE id = run;
+END
+$$;
