@@ -121,14 +121,6 @@ shedlock_check_run(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("command must not be null")));
 	command = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	if (at_most)
-		ShedlockCheckDuration(at_most, "lock_at_most_for", name.str, false);
-	if (at_least)
-		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
-	if (at_most && at_least)
-		ShedlockCheckAtLeast(at_least, at_most, name.str);
-	if (every)
-		(void) ShedlockCurrentTick(every, name.str);
 
 	errcallback.callback = transpose_position;
 	errcallback.arg = command;
@@ -138,6 +130,17 @@ shedlock_check_run(PG_FUNCTION_ARGS)
 	error_context_stack = errcallback.previous;
 
 	ShedlockCheckCommand(parsetree_list);
+
+	if (at_most)
+		ShedlockCheckDuration(at_most, "lock_at_most_for", name.str, false);
+	if (at_least)
+		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
+	else if (shedlock_default_lock_at_least_for > 0)
+		at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	if (at_most && at_least)
+		ShedlockCheckAtLeast(at_least, at_most, name.str);
+	if (every)
+		(void) ShedlockCurrentTick(every, name.str);
 
 	PG_RETURN_VOID();
 }
