@@ -249,8 +249,9 @@ require_packages() {
 # Shows a line per package, and all that was said if it fails.
 apt_install() {
     local log=$WORK/apt.log
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
-        install -y --no-install-recommends "$@" 2>&1 | tee "$log" | sed -un 's/^Setting up/    &/p' ||
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
+        install -y --no-install-recommends "$@" 2>&1 | tee "$log" |
+        sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p' ||
         { cat "$log"; die "apt-get could not install $*"; }
 }
 
