@@ -9,9 +9,11 @@ OBJS = \
 	src/args.o \
 	src/locktag.o \
 	src/row.o \
+	src/judge.o \
 	src/acquire.o \
 	src/wait.o \
 	src/session.o \
+	src/xact.o \
 	src/fence.o \
 	src/extend.o \
 	src/release.o \

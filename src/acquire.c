@@ -1,0 +1,275 @@
+/*-------------------------------------------------------------------------
+ *
+ * acquire.c
+ *	  Taking a lock: both halves, in this order, with no gap between them.
+ *
+ *	1. Read the row.  Held, kept or paused: refused, nothing was touched.
+ *	2. Try the advisory half in exclusive mode, to the end of the transaction.
+ *	   Not available: refused.  Nobody waits here.
+ *	3. Read the row again.  Whoever had the advisory half before us had
+ *	   committed, or rolled back, before letting go of it, so this read sees
+ *	   the last word of all users of this library.  Refused now: the advisory
+ *	   half goes back at once.
+ *	4. Read the clock, draw the token, write the row.
+ *
+ * Until this transaction ends the advisory half keeps everybody off, then the
+ * row does.  A rollback undoes both.  A writer that does not take the advisory
+ * half can have the row locked in step 4; it gets FOREIGN_LOCK_WAIT_MS to go
+ * away, during which the advisory half stays ours.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/timestamp.h"
+
+/* How long a row that a foreign transaction has locked is waited for. */
+#define FOREIGN_LOCK_WAIT_MS	100
+#define FOREIGN_LOCK_NAP_MS		5
+
+/*
+ * fill_row - what the row says once the lock is taken
+ */
+static void
+fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
+		 ShedlockRow *row)
+{
+	Interval   *at_most = request->at_most;
+
+	/* A session lock without limit shows the default to whoever reads times. */
+	if (at_most == NULL)
+		at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+
+	row->name = request->name.str;
+	row->lock_until = ShedlockAddInterval(now, at_most);
+	row->locked_at = now;
+	row->locked_by = ShedlockLockedBy(request->locked_by, token);
+	row->token = token;
+	row->kind = request->kind;
+	row->locked_role = GetUserId();
+	row->keep_until = DT_NOBEGIN;
+	if (request->at_least)
+	{
+		row->keep_until = ShedlockAddInterval(now, request->at_least);
+		row->lock_until = Max(row->lock_until, row->keep_until);
+	}
+	row->at_most = request->at_most;
+	row->pid = MyProcPid;
+	row->backend_start = MyStartTimestamp;
+	row->timeline = GetWALInsertionTimeLine();
+	row->paused_until = DT_NOBEGIN;
+	row->paused_by = NULL;
+	row->pause_reason = NULL;
+}
+
+/*
+ * write_row - steps 3 and 4, with the advisory half held
+ *
+ * Returns false, with the verdict, if the lock is not free after all.
+ */
+static bool
+write_row(ShedlockStore *store, const ShedlockRequest *request,
+		  ShedlockResult *result)
+{
+	TimestampTz give_up = 0;
+
+	for (;;)
+	{
+		ShedlockRow *row = &result->row;
+		ShedlockRow old;
+		TimestampTz now;
+		bool		written;
+
+		ShedlockReadRow(store, request->name.str, row);
+		now = GetCurrentTimestamp();
+		result->verdict = ShedlockJudge(row, &request->name, now, true);
+		if (result->verdict != SHEDLOCK_FREE)
+			return false;
+
+		old = *row;
+		fill_row(request, now, ShedlockNextToken(request->name.nsp), row);
+		written = old.found ?
+			ShedlockUpdateRow(store, row, false) == TM_Ok :
+			ShedlockInsertRow(store, row);
+		if (written)
+		{
+			if (old.kind == SHEDLOCK_RUN && old.found)
+				ShedlockHistoryEnd(request->name.nsp, old.token, "lost", NULL);
+			return true;
+		}
+
+		/* A foreign writer has the row, or has just moved or deleted it. */
+		now = GetCurrentTimestamp();
+		if (give_up == 0)
+			give_up = TimestampTzPlusMilliseconds(now, FOREIGN_LOCK_WAIT_MS);
+		else if (now >= give_up)
+		{
+			result->row = old;
+			result->verdict = SHEDLOCK_BUSY;
+			return false;
+		}
+		ShedlockNap(FOREIGN_LOCK_NAP_MS);
+	}
+}
+
+/*
+ * ShedlockAcquire - take a lock if it is free; never wait for a holder
+ *
+ * Returns true if it is taken, with result->row as written; else false, with
+ * result->verdict and the row that stood in the way.  Locks: see above;
+ * RowExclusiveLock on the table is the caller's.
+ */
+bool
+ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
+				ShedlockResult *result)
+{
+	const ShedlockName *name = &request->name;
+	ShedlockRow *row = &result->row;
+	TimestampTz deadline = DT_NOEND;
+
+	ShedlockReadRow(store, name->str, row);
+	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
+	if (result->verdict != SHEDLOCK_FREE)
+		return false;
+
+	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
+	{
+		result->verdict = SHEDLOCK_BUSY;
+		return false;
+	}
+	if (!write_row(store, request, result))
+	{
+		ShedlockUnlock(&name->tag, ExclusiveLock);
+		return false;
+	}
+
+	/* A rollback frees it. */
+	ShedlockUseSession();
+	ShedlockWakeLater(&name->tag);
+	ShedlockCommitDurably();
+
+	if (request->kind == SHEDLOCK_LEASE)
+		ShedlockRememberLease(row->token);
+	else
+	{
+		if (row->at_most)
+			deadline = row->lock_until;
+		(void) ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN,
+								  deadline);
+	}
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" acquired by \"%s\" until %s",
+						name->str, row->locked_by,
+						deadline == DT_NOEND && request->kind != SHEDLOCK_LEASE ?
+						"its session ends" : ShedlockTimeString(row->lock_until))));
+	return true;
+}
+
+/*
+ * make_request - the arguments that all forms of acquire have in common
+ */
+static void
+make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *request)
+{
+	const Interval *limit;
+
+	ShedlockGetName(fcinfo, 0, &request->name);
+	request->kind = kind;
+	request->at_most = ShedlockGetInterval(fcinfo, 1);
+	request->at_least = ShedlockGetInterval(fcinfo, 2);
+	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+
+	if (request->at_most == NULL && kind == SHEDLOCK_LEASE)
+		request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+	if (request->at_least == NULL && shedlock_default_lock_at_least_for > 0)
+		request->at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+
+	if ((limit = request->at_most) != NULL)
+		ShedlockCheckDuration(limit, "lock_at_most_for", request->name.str, false);
+	if (request->at_least)
+	{
+		ShedlockCheckDuration(request->at_least, "lock_at_least_for",
+							  request->name.str, true);
+		if (limit)
+			ShedlockCheckAtLeast(request->at_least, limit, request->name.str);
+	}
+}
+
+/*
+ * acquire_common - the body of all three forms
+ */
+static bool
+acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
+			   int64 *token)
+{
+	ShedlockRequest request;
+	ShedlockResult result;
+	ShedlockStore store;
+	Interval   *wait = ShedlockGetInterval(fcinfo, 3);
+	bool		taken;
+
+	PreventCommandIfReadOnly(fname);
+	PreventCommandIfParallelMode(fname);
+	make_request(fcinfo, kind, &request);
+	if (wait)
+		ShedlockCheckDuration(wait, "wait", request.name.str, true);
+
+	ShedlockOpen(&store, request.name.nsp, "shedlock");
+	taken = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :
+		ShedlockAcquire(&store, &request, &result);
+	ShedlockClose(&store);
+	*token = taken ? result.row.token : 0;
+	return taken;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_acquire);
+/*
+ * shedlock_acquire(name, at_most, at_least, wait, locked_by) - take a lease
+ *
+ * Returns true if it was taken.  Errors: 22004, 22023, 25006, 55P03 and 57014
+ * when waiting.
+ */
+Datum
+shedlock_acquire(PG_FUNCTION_ARGS)
+{
+	int64		token;
+
+	PG_RETURN_BOOL(acquire_common(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire()", &token));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_acquire_token);
+/*
+ * shedlock_acquire_token(same) - take a lease
+ *
+ * Returns its fencing token, null if it was not taken.
+ */
+Datum
+shedlock_acquire_token(PG_FUNCTION_ARGS)
+{
+	int64		token;
+
+	if (!acquire_common(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire_token()", &token))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_acquire_session);
+/*
+ * shedlock_acquire_session(same) - take a session lock
+ *
+ * Returns true if it was taken.  at_most null: no limit.
+ */
+Datum
+shedlock_acquire_session(PG_FUNCTION_ARGS)
+{
+	int64		token;
+
+	PG_RETURN_BOOL(acquire_common(fcinfo, SHEDLOCK_SESSION, "shedlock_acquire_session()", &token));
+}

@@ -1,0 +1,434 @@
+/*-------------------------------------------------------------------------
+ *
+ * admin.c
+ *	  For administrators: ending, cancelling, pausing and forgetting locks.
+ *
+ * EXECUTE is granted to nobody but the owner.  Who may end or cancel another
+ * session is decided by pg_terminate_backend() and pg_cancel_backend(), which
+ * are called with the caller's own rights.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* How long a session that is terminated may take to go. */
+#define TERMINATE_WAIT_MS	5000
+
+/* At most that many rows are forgotten in one call. */
+#define PURGE_MAX			1000
+
+/*
+ * holder_is_alive - does a session lock or run have its process?
+ */
+static bool
+holder_is_alive(const ShedlockRow *row, const ShedlockName *name)
+{
+	return ShedlockHeldByPid(&name->tag, row->pid) ||
+		(row->kind == SHEDLOCK_RUN &&
+		 ShedlockBackendAlive(row->pid, row->backend_start));
+}
+
+/*
+ * prepared_gid - identifier of the prepared transaction with that xid
+ */
+static char *
+prepared_gid(TransactionId xid)
+{
+	Oid			argtype = XIDOID;
+	Datum		arg = TransactionIdGetDatum(xid);
+	MemoryContext caller = CurrentMemoryContext;
+	char	   *gid = NULL;
+
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT gid FROM pg_catalog.pg_prepared_xacts"
+							  " WHERE transaction OPERATOR(pg_catalog.=) $1",
+							  1, &argtype, &arg, NULL, true, 1) == SPI_OK_SELECT &&
+		SPI_processed == 1)
+	{
+		gid = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		gid = MemoryContextStrdup(caller, gid);
+	}
+	SPI_finish();
+	return gid;
+}
+
+/*
+ * report_in_use - complain that a transaction has its hands on the lock
+ */
+static void
+report_in_use(const ShedlockName *name)
+{
+	List	   *holders = ShedlockHolders(&name->tag);
+	ShedlockHolder *holder = NULL;
+	ListCell   *lc;
+
+	foreach(lc, holders)
+	{
+		holder = lfirst(lc);
+		if (holder->pid != MyProcPid)
+			break;
+	}
+	if (holder && holder->pid == 0)
+	{
+		char	   *gid = prepared_gid(holder->prepared_xid);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" is in use by a prepared transaction", name->str),
+				 gid ? errhint("Its identifier is \"%s\": use COMMIT PREPARED or ROLLBACK PREPARED.", gid) : 0));
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("lock \"%s\" is in use by an open transaction", name->str),
+			 holder ? errdetail("Its process ID is %d.", holder->pid) : 0,
+			 errhint("Wait for that transaction to end, or terminate it.")));
+}
+
+/*
+ * end_session - terminate the process that holds a session lock or run
+ *
+ * Returns false, with a WARNING, if it did not go in time.  Errors: 42501.
+ */
+static bool
+end_session(const ShedlockRow *row, const ShedlockName *name)
+{
+	if (row->pid == MyProcPid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" is held by this session", name->str),
+				 row->kind == SHEDLOCK_RUN ?
+				 errhint("It is released when the command of shedlock_run ends.") :
+				 errhint("Use shedlock_release.")));
+	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
+										  Int32GetDatum(row->pid),
+										  Int64GetDatum(TERMINATE_WAIT_MS))))
+		return false;
+	ereport(NOTICE,
+			(errmsg("terminated the session that held lock \"%s\"", name->str),
+			 errdetail("Its process ID was %d.", row->pid)));
+	return true;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_force_release);
+/*
+ * shedlock_force_release(name) - end a lock whoever has it, at-least included
+ *
+ * Returns false if it was free.  Errors: 22004, 22023, 25006; 42501 if the
+ * caller may not end the holder's session; 55006 if a transaction that is open
+ * has taken or fences it.  Locks: the advisory half, exclusive, to the end of
+ * the transaction.
+ */
+Datum
+shedlock_force_release(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	TimestampTz now;
+	bool		was_lease;
+
+	PreventCommandIfReadOnly("shedlock_force_release()");
+	PreventCommandIfParallelMode("shedlock_force_release()");
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockOpen(&store, name.nsp, "shedlock");
+
+	ShedlockReadRow(&store, name.str, &row);
+	if (row.found && !ShedlockCountsAsLease(&row) && holder_is_alive(&row, &name) &&
+		!end_session(&row, &name))
+		PG_RETURN_BOOL(false);
+
+	if (!ShedlockTryLock(&name.tag, ExclusiveLock))
+		report_in_use(&name);
+	ShedlockWakeLater(&name.tag);
+
+	do
+	{
+		ShedlockReadRow(&store, name.str, &row);
+		now = GetCurrentTimestamp();
+		was_lease = row.found && ShedlockCountsAsLease(&row);
+		if (!row.found ||
+			(was_lease ? row.lock_until <= now : row.kind == SHEDLOCK_RELEASED))
+		{
+			ShedlockClose(&store);
+			PG_RETURN_BOOL(false);
+		}
+		if (row.kind == SHEDLOCK_RUN)
+			ShedlockHistoryEnd(name.nsp, row.token, "lost", NULL);
+		if (row.kind != SHEDLOCK_RELEASED && was_lease)
+			ereport(NOTICE,
+					(errmsg("released lock \"%s\" of \"%s\"", name.str, row.locked_by),
+					 errdetail("Whoever took it was not stopped, and learns of it at the next release, extend or assert.")));
+		ShedlockSetReleased(&row, now, false);
+	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+	ShedlockClose(&store);
+
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" released by force, token " INT64_FORMAT,
+						name.str, row.token)));
+	PG_RETURN_BOOL(true);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_cancel);
+/*
+ * shedlock_cancel(name) - cancel the command of a run
+ *
+ * Returns false if none is running.  Errors: 22004, 22023, 25006; 42501 if the
+ * caller may not cancel that session.
+ */
+Datum
+shedlock_cancel(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+
+	PreventCommandIfReadOnly("shedlock_cancel()");
+	PreventCommandIfParallelMode("shedlock_cancel()");
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockReadRow(&store, name.str, &row);
+	ShedlockClose(&store);
+
+	if (!row.found || row.kind != SHEDLOCK_RUN || ShedlockCountsAsLease(&row) ||
+		!ShedlockBackendAlive(row.pid, row.backend_start))
+		PG_RETURN_BOOL(false);
+	PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid)));
+}
+
+/*
+ * share_and_read - take the advisory half in share mode, however long it takes,
+ * and read the row
+ */
+static void
+share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row)
+{
+	while (!ShedlockTryShare(&name->tag))
+		ShedlockNap(10);
+	ShedlockReadRow(store, name->str, row);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_pause);
+/*
+ * shedlock_pause(name, until, reason) - nobody gets the lock until then
+ *
+ * Errors: 22004, 22023, 25006.  Locks: the advisory half in share mode to the
+ * end of the transaction; waits for an acquire that is not committed.
+ */
+Datum
+shedlock_pause(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	TimestampTz until;
+	char	   *reason;
+	bool		written;
+
+	PreventCommandIfReadOnly("shedlock_pause()");
+	PreventCommandIfParallelMode("shedlock_pause()");
+	ShedlockGetName(fcinfo, 0, &name);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("end of the pause of lock \"%s\" must not be null", name.str)));
+	until = PG_GETARG_TIMESTAMPTZ(1);
+	if (until <= GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
+	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
+
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	do
+	{
+		bool		found;
+
+		share_and_read(&store, &name, &row);
+		found = row.found;
+		if (!found)
+		{
+			row.name = name.str;
+			row.lock_until = row.locked_at = GetCurrentTimestamp();
+			row.locked_by = "";
+			row.kind = SHEDLOCK_RELEASED;
+			row.keep_until = DT_NOBEGIN;
+		}
+		row.paused_until = until;
+		row.paused_by = GetUserNameFromId(GetUserId(), false);
+		row.pause_reason = reason;
+		written = found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
+			ShedlockInsertRow(&store, &row);
+	} while (!written);
+	ShedlockClose(&store);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(shedlock_resume);
+/*
+ * shedlock_resume(name) - end a pause
+ *
+ * Returns false if the lock was not paused.  Errors and locks as above.
+ */
+Datum
+shedlock_resume(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	bool		paused;
+
+	PreventCommandIfReadOnly("shedlock_resume()");
+	PreventCommandIfParallelMode("shedlock_resume()");
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	do
+	{
+		share_and_read(&store, &name, &row);
+		paused = row.found && row.paused_until > GetCurrentTimestamp();
+		if (!paused)
+			break;
+		row.paused_until = DT_NOBEGIN;
+		row.paused_by = NULL;
+		row.pause_reason = NULL;
+	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+	ShedlockClose(&store);
+	PG_RETURN_BOOL(paused);
+}
+
+/*
+ * old_names - names in one of our tables that were not used since then
+ *
+ * table "shedlock": of locks that are free.  At most PURGE_MAX of them, by a
+ * scan that holds no more than what it returns.
+ */
+static List *
+old_names(ShedlockStore *store, bool locks, TimestampTz limit)
+{
+	TableScanDesc scan = table_beginscan(store->rel, SnapshotSelf, 0, NULL);
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "shedlock purge",
+												  ALLOCSET_SMALL_SIZES);
+	List	   *names = NIL;
+
+	while (list_length(names) < PURGE_MAX &&
+		   table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
+	{
+		bool		isnull;
+		bool		old;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		if (locks)
+		{
+			ShedlockRow row;
+
+			ShedlockSlotToRow(store->slot, &row);
+			old = (row.kind == SHEDLOCK_LEASE || row.kind == SHEDLOCK_RELEASED) &&
+				row.lock_until < limit && row.paused_until < limit;
+		}
+		else
+			old = ShedlockTickIsOld(store->slot, limit);
+		MemoryContextSwitchTo(caller);
+		if (old)
+			names = lappend(names,
+							TextDatumGetCString(slot_getattr(store->slot, 1, &isnull)));
+		MemoryContextReset(context);
+	}
+	table_endscan(scan);
+	MemoryContextDelete(context);
+	return names;
+}
+
+/*
+ * purge_table - forget old names of one of our tables
+ *
+ * Names that somebody is using are left alone.  The advisory lock of the
+ * others is held to the end of the transaction: until then an acquirer sees
+ * the row, and must not take it for its own.
+ */
+static int64
+purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit)
+{
+	bool		locks = lockclass == SHEDLOCK_CLASS_LOCK;
+	ShedlockStore store;
+	int64		purged = 0;
+	List	   *names;
+	ListCell   *lc;
+
+	ShedlockOpen(&store, nsp, table);
+	names = old_names(&store, locks, limit);
+	foreach(lc, names)
+	{
+		ShedlockName name;
+		LOCKTAG		tag;
+		bool		old;
+
+		CHECK_FOR_INTERRUPTS();
+		ShedlockMakeName(nsp, lfirst(lc), (int) strlen(lfirst(lc)), &name);
+		ShedlockTagOfClass(&tag, &name.tag, lockclass);
+		if (!ShedlockTryLock(&tag, ExclusiveLock))
+			continue;
+		old = ShedlockFetch(&store, CStringGetTextDatum(name.str));
+		if (old && locks)
+		{
+			ShedlockRow row;
+
+			ShedlockSlotToRow(store.slot, &row);
+			old = row.lock_until < limit && row.paused_until < limit &&
+				ShedlockCountsAsLease(&row);
+		}
+		else if (old)
+			old = ShedlockTickIsOld(store.slot, limit);
+		if (old && ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
+			purged++;
+		else
+			ShedlockUnlock(&tag, ExclusiveLock);
+	}
+	ShedlockClose(&store);
+	return purged;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_purge);
+/*
+ * shedlock_purge(older_than) - forget free locks and ticks not used for that long
+ *
+ * Returns the number of rows.  Errors: 22004, 22023, 25006.  Locks: the
+ * advisory lock of each name that is forgotten, exclusive, to the end of the
+ * transaction.
+ */
+Datum
+shedlock_purge(PG_FUNCTION_ARGS)
+{
+	Oid			nsp = ShedlockSchema(fcinfo);
+	TimestampTz limit;
+	int64		purged;
+
+	PreventCommandIfReadOnly("shedlock_purge()");
+	PreventCommandIfParallelMode("shedlock_purge()");
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("older_than must not be null")));
+	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true);
+	limit = GetCurrentTimestamp() -
+		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));
+
+	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit);
+	purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit);
+	PG_RETURN_INT64(purged);
+}

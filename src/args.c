@@ -1,0 +1,243 @@
+/*-------------------------------------------------------------------------
+ *
+ * args.c
+ *	  Arguments of the SQL functions: names, durations, who is calling.
+ *
+ * Errors: 22004 for a null that is not allowed, 22023 for a value out of
+ * range.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/ip.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+/*
+ * ShedlockSchema - the schema of the extension
+ *
+ * Found by the function that was called, on each call: there is no search_path
+ * to mislead it and no cache to go stale with DROP EXTENSION.
+ */
+Oid
+ShedlockSchema(FunctionCallInfo fcinfo)
+{
+	return get_func_namespace(fcinfo->flinfo->fn_oid);
+}
+
+/*
+ * ShedlockMakeName - a name of len bytes, checked, with its lock tag
+ */
+void
+ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name)
+{
+	if (len == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock name must not be empty")));
+	if (len > SHEDLOCK_NAME_MAX &&
+		pg_mbstrlen_with_len(str, len) > SHEDLOCK_NAME_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock name is too long"),
+				 errdetail("A lock name has at most %d characters.",
+						   SHEDLOCK_NAME_MAX)));
+
+	name->str = pnstrdup(str, (Size) len);
+	name->len = len;
+	name->nsp = nsp;
+	ShedlockSetTag(&name->tag, SHEDLOCK_CLASS_LOCK, ShedlockKey(str, len));
+}
+
+/*
+ * ShedlockGetName - the argument that names the lock
+ */
+void
+ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
+{
+	text	   *arg;
+
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("lock name must not be null")));
+	arg = PG_GETARG_TEXT_PP(argno);
+	ShedlockMakeName(ShedlockSchema(fcinfo),
+					 VARDATA_ANY(arg), (int) VARSIZE_ANY_EXHDR(arg), name);
+}
+
+/*
+ * ShedlockGetInterval - an interval argument; NULL if it is null
+ */
+Interval *
+ShedlockGetInterval(FunctionCallInfo fcinfo, int argno)
+{
+	return PG_ARGISNULL(argno) ? NULL : PG_GETARG_INTERVAL_P(argno);
+}
+
+/*
+ * ShedlockIntervalSetting - the interval of a setting in seconds
+ */
+Interval *
+ShedlockIntervalSetting(int seconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = seconds * USECS_PER_SEC;
+	return span;
+}
+
+/*
+ * interval_days - length of an interval in days, a month taken for 30
+ */
+static double
+interval_days(const Interval *span)
+{
+	return span->month * 30.0 + span->day + (double) span->time / USECS_PER_DAY;
+}
+
+/*
+ * ShedlockCheckDuration - complain unless a duration is positive and sane
+ *
+ * what: its argument's name.  name: that of the lock, or NULL.
+ */
+void
+ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
+					  bool zero_ok)
+{
+	double		days = interval_days(span);
+
+	if (days < 0 || (days == 0 && !zero_ok))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 name == NULL ? errmsg(zero_ok ? "%s must not be negative" : "%s must be positive", what) :
+				 errmsg(zero_ok ? "%s of lock \"%s\" must not be negative" : "%s of lock \"%s\" must be positive",
+						what, name)));
+	if (days > SHEDLOCK_YEARS_MAX * 366.0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 name == NULL ? errmsg("%s is too long", what) :
+				 errmsg("%s of lock \"%s\" is too long", what, name),
+				 errdetail("It can be at most %d years.", SHEDLOCK_YEARS_MAX)));
+}
+
+/*
+ * ShedlockCheckAtLeast - complain if the shortest time is over the longest
+ */
+void
+ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
+					 const char *name)
+{
+	if (interval_days(at_least) > interval_days(at_most))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock_at_least_for is longer than lock_at_most_for for lock \"%s\"",
+						name)));
+}
+
+/*
+ * ShedlockAddInterval - that much later, on the UTC wall clock
+ *
+ * Months and days are the calendar's, but no session's time zone has a say.
+ */
+Timestamp
+ShedlockAddInterval(Timestamp when, const Interval *span)
+{
+	return DatumGetTimestamp(DirectFunctionCall2(timestamp_pl_interval,
+												 TimestampGetDatum(when),
+												 IntervalPGetDatum(span)));
+}
+
+/*
+ * ShedlockIntervalMicroseconds - length of a checked interval
+ */
+int64
+ShedlockIntervalMicroseconds(const Interval *span)
+{
+	return (int64) (interval_days(span) * USECS_PER_DAY);
+}
+
+/*
+ * ShedlockGetText - a text argument of at most maxchars characters
+ *
+ * Returns NULL if it is null.
+ */
+char *
+ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *what)
+{
+	char	   *str;
+
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	str = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	if (pg_mbstrlen(str) > maxchars)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too long", what),
+				 errdetail("It can have at most %d characters.", maxchars)));
+	return str;
+}
+
+/*
+ * client_address - where the client is, as pg_stat_activity has it
+ */
+static const char *
+client_address(void)
+{
+	static char host[NI_MAXHOST];
+
+	if (MyBEEntry == NULL ||
+		MyBEEntry->st_clientaddr.addr.ss_family == AF_UNSPEC)
+		return "[internal]";
+	if (MyBEEntry->st_clientaddr.addr.ss_family == AF_UNIX)
+		return "[local]";
+	if (pg_getnameinfo_all(&MyBEEntry->st_clientaddr.addr,
+						   (int) MyBEEntry->st_clientaddr.salen,
+						   host, sizeof(host), NULL, 0, NI_NUMERICHOST) != 0)
+		return "[unknown]";
+	return host;
+}
+
+/*
+ * ShedlockLockedBy - what goes into locked_by
+ *
+ * given: the caller's text, or NULL.  A ShedLock client proves its ownership
+ * by this text alone, and takes its host's name for it: the token at the end
+ * keeps ours distinct from that.  token 0: none.
+ */
+char *
+ShedlockLockedBy(const char *given, int64 token)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (given)
+		appendStringInfoString(&buf, given);
+	else
+		appendStringInfo(&buf, "%s@%s",
+						 application_name && application_name[0] ? application_name :
+						 GetUserNameFromId(GetSessionUserId(), false),
+						 client_address());
+	if (token != 0)
+		appendStringInfo(&buf, " #" INT64_FORMAT, token);
+	return buf.data;
+}
+
+/*
+ * ShedlockTimeString - a time for messages, in the session's time zone
+ *
+ * The result is palloc'd: messages may have several.
+ */
+const char *
+ShedlockTimeString(TimestampTz when)
+{
+	return pstrdup(timestamptz_to_str(when));
+}

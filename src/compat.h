@@ -1,0 +1,111 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  The differences between PostgreSQL 15 and 19, and nowhere else.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_COMPAT_H
+#define SHEDLOCK_COMPAT_H
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+#include "utils/backend_status.h"
+#include "utils/timeout.h"
+
+/* LockHeldByMe() can also ask for stronger modes since 17. */
+#if PG_VERSION_NUM >= 170000
+#define lock_held_by_me(tag, mode)	LockHeldByMe(tag, mode, false)
+#else
+#define lock_held_by_me(tag, mode)	LockHeldByMe(tag, mode)
+#endif
+
+/* Backends are told by their number in the process array since 17. */
+#if PG_VERSION_NUM >= 170000
+#define vxid_get_proc(vxid)		ProcNumberGetProc((vxid).procNumber)
+#define vxid_is_backend(v)		((v).procNumber != INVALID_PROC_NUMBER)
+#define lock_instance_vxid(lock)	((lock)->vxid)
+#else
+#define vxid_get_proc(vxid)		BackendIdGetProc((vxid).backendId)
+#define vxid_is_backend(v)		((v).backendId != InvalidBackendId)
+static inline VirtualTransactionId
+lock_instance_vxid(const LockInstanceData *lock)
+{
+	VirtualTransactionId vxid;
+
+	vxid.backendId = lock->backend;
+	vxid.localTransactionId = lock->lxid;
+	return vxid;
+}
+#endif
+
+/* Custom wait events have names since 17. */
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+static inline uint32
+wait_event_named(uint32 *cached, const char *name)
+{
+	if (*cached == 0)
+		*cached = WaitEventExtensionNew(name);
+	return *cached;
+}
+#else
+#include "pgstat.h"
+static inline uint32
+wait_event_named(uint32 *cached, const char *name)
+{
+	*cached = PG_WAIT_EXTENSION;
+	return *cached;
+}
+#endif
+
+/* table_tuple_update() says which kind of index needs an entry since 16. */
+#if PG_VERSION_NUM >= 160000
+typedef TU_UpdateIndexes UpdatedIndexes;
+#define UPDATED_NO_INDEX		TU_None
+#define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
+	ExecInsertIndexTuples(relinfo, slot, estate, update, nodup, conflict, \
+						  NIL, (updated) == TU_Summarizing)
+#else
+typedef bool UpdatedIndexes;
+#define UPDATED_NO_INDEX		false
+#define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
+	ExecInsertIndexTuples(relinfo, slot, estate, update, nodup, conflict, NIL)
+#endif
+
+/* Index scans can be instrumented since 18. */
+#if PG_VERSION_NUM >= 180000
+#define begin_index_scan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
+#else
+#define begin_index_scan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, nkeys, 0)
+#endif
+
+/* Portals are always run once since 18. */
+#if PG_VERSION_NUM >= 180000
+#define portal_run(portal, toplevel, dest, qc) \
+	PortalRun(portal, FETCH_ALL, toplevel, dest, dest, qc)
+#else
+#define portal_run(portal, toplevel, dest, qc) \
+	PortalRun(portal, FETCH_ALL, toplevel, true, dest, dest, qc)
+#endif
+
+/* The backend status table can be asked by its own index under new names. */
+#if PG_VERSION_NUM >= 160000
+#define backend_status_entry(i) \
+	(&pgstat_get_local_beentry_by_index(i)->backendStatus)
+#else
+#define backend_status_entry(i)	pgstat_fetch_stat_beentry(i)
+#endif
+
+#endif							/* SHEDLOCK_COMPAT_H */

@@ -1,0 +1,108 @@
+/*-------------------------------------------------------------------------
+ *
+ * durability.c
+ *	  How firmly a transaction of ours commits.
+ *
+ * An acquire, an extend or a claim that was answered with true must survive a
+ * crash and a promotion of the synchronous standby, whatever the session's
+ * synchronous_commit says: it is raised to "on".  It must go through the GUC
+ * machinery, because the wait for the standby goes by a mode that is set by
+ * the assign hook.  The setting reverts with the end of the transaction.
+ *
+ * A release may be lost: the lock is kept longer, that is all.  A transaction
+ * that wrote nothing else commits asynchronously.  It wrote nothing else if it
+ * had neither an xid nor WAL before its first release, if each further release
+ * began where the last one ended in the WAL, and if no WAL followed.  Deferred
+ * triggers have run by then.  (What another library writes in its own
+ * PRE_COMMIT after ours would share the asynchronous commit.)  Lowering needs
+ * no hook: a commit that is asynchronous never asks for the standby.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "shedlock.h"
+#include "utils/guc.h"
+
+static bool must_be_durable = false;
+static bool released = false;
+static bool only_releases = false;
+static XLogRecPtr release_end = InvalidXLogRecPtr;
+
+static bool lowered = false;
+static int	saved_synchronous_commit;
+
+/*
+ * ShedlockCommitDurably - this transaction holds a promise
+ */
+void
+ShedlockCommitDurably(void)
+{
+	ShedlockUseSession();
+	must_be_durable = true;
+}
+
+/*
+ * ShedlockBeginRelease - a release is about to write
+ */
+void
+ShedlockBeginRelease(void)
+{
+	ShedlockUseSession();
+	if (!released)
+	{
+		released = true;
+		only_releases = XactLastRecEnd == InvalidXLogRecPtr &&
+			!TransactionIdIsValid(GetTopTransactionIdIfAny());
+	}
+	else if (XactLastRecEnd != release_end)
+		only_releases = false;
+}
+
+/*
+ * ShedlockEndRelease - a release has written
+ */
+void
+ShedlockEndRelease(void)
+{
+	release_end = XactLastRecEnd;
+}
+
+/*
+ * ShedlockDurabilityPreCommit - set synchronous_commit for this commit
+ */
+void
+ShedlockDurabilityPreCommit(void)
+{
+	if (must_be_durable)
+	{
+		if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+			(void) set_config_option("synchronous_commit", "on",
+									 PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_LOCAL, true, 0, false);
+	}
+	else if (released && only_releases && XactLastRecEnd == release_end &&
+			 !shedlock_synchronous_release)
+	{
+		saved_synchronous_commit = synchronous_commit;
+		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+		lowered = true;
+	}
+}
+
+/*
+ * ShedlockDurabilityReset - the transaction is over
+ */
+void
+ShedlockDurabilityReset(void)
+{
+	if (lowered)
+		synchronous_commit = saved_synchronous_commit;
+	lowered = false;
+	must_be_durable = false;
+	released = false;
+}

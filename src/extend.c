@@ -1,0 +1,99 @@
+/*-------------------------------------------------------------------------
+ *
+ * extend.c
+ *	  Setting the end of a held lock anew.
+ *
+ * Counted from now, so that an extend can also shorten; but a lock never ends
+ * before its at-least time.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/timestamp.h"
+
+/*
+ * set_end - what the row says once the lock is extended
+ */
+static void
+set_end(ShedlockRow *row, const char *name, TimestampTz now,
+		Interval *at_most, Interval *at_least)
+{
+	if (at_most)
+		row->at_most = at_most;
+	if (at_least)
+	{
+		if (row->at_most)
+			ShedlockCheckAtLeast(at_least, row->at_most, name);
+		row->keep_until = ShedlockAddInterval(now, at_least);
+	}
+	row->lock_until =
+		ShedlockAddInterval(now, row->at_most ? row->at_most :
+							ShedlockIntervalSetting(shedlock_default_lock_at_most_for));
+	row->lock_until = Max(row->lock_until, row->keep_until);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_extend);
+/*
+ * shedlock_extend(name, at_most, at_least, token) - set the end anew
+ *
+ * at_most null: the duration of the acquire.  at_least null: unchanged.
+ * Returns false, with a WARNING, if it was not the caller's or no longer held.
+ * Errors: 22004, 22023, 25006, 42501, 0A000 for a session lock of another
+ * session.  Locks: the advisory half in share mode to the end of the
+ * transaction.  Waits for a row lock as an UPDATE does.
+ */
+Datum
+shedlock_extend(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	ShedlockHolding *holding;
+	TimestampTz now;
+	Interval   *at_most = ShedlockGetInterval(fcinfo, 1);
+	Interval   *at_least = ShedlockGetInterval(fcinfo, 2);
+	int64		token = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT64(3);
+	bool		mine;
+
+	PreventCommandIfReadOnly("shedlock_extend()");
+	PreventCommandIfParallelMode("shedlock_extend()");
+	ShedlockGetName(fcinfo, 0, &name);
+	if (at_most)
+		ShedlockCheckDuration(at_most, "lock_at_most_for", name.str, false);
+	if (at_least)
+		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
+
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	do
+	{
+		mine = ShedlockSecure(&store, &name, token, &row, &now);
+		if (!mine)
+		{
+			ShedlockWarnLoss(&row, &name, token, now);
+			break;
+		}
+		ShedlockRequireToken(&row, &name, token);
+		ShedlockCheckSession(&row, &name, "extended");
+		set_end(&row, name.str, now, at_most, at_least);
+	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+	ShedlockClose(&store);
+
+	if (mine)
+	{
+		holding = row.kind == SHEDLOCK_LEASE ? NULL :
+			ShedlockFindHolding(name.str, row.token);
+		if (holding && row.at_most)
+			ShedlockExtendHolding(holding, row.lock_until);
+		ShedlockCommitDurably();
+		if (shedlock_log_locks)
+			ereport(LOG,
+					(errmsg("lock \"%s\" extended until %s, token " INT64_FORMAT,
+							name.str, ShedlockTimeString(row.lock_until), row.token)));
+	}
+	PG_RETURN_BOOL(mine);
+}

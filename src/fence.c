@@ -1,0 +1,198 @@
+/*-------------------------------------------------------------------------
+ *
+ * fence.c
+ *	  Holding a lock of mine firm to the end of a transaction.
+ *
+ * Whoever writes to the row of a lock that is held, or fences it, takes the
+ * advisory half in share mode to the end of its transaction: then an acquirer
+ * can be neither in the middle of taking the lock, nor take it before this
+ * transaction's word on it is final.  Share mode, so that the owner's
+ * connections stand beside each other.  A try can fail because an acquirer is
+ * just probing, or has just committed; the owner of a living lock never gives
+ * up for that.  It ends: nobody holds the advisory half of a living lock
+ * exclusively for long.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/timestamp.h"
+
+/*
+ * is_held_elsewhere - does a session lock of another session have its holder?
+ *
+ * To be asked with the advisory half held in share mode.
+ */
+static bool
+is_held_elsewhere(const ShedlockRow *row, const ShedlockName *name)
+{
+	if (ShedlockTryLock(&name->tag, ExclusiveLock))
+	{
+		/* Nobody else has anything of it. */
+		ShedlockUnlock(&name->tag, ExclusiveLock);
+		return row->kind == SHEDLOCK_RUN &&
+			ShedlockBackendAlive(row->pid, row->backend_start);
+	}
+	/* Another of the owner's fences could be all that there is. */
+	return ShedlockHeldByPid(&name->tag, row->pid);
+}
+
+/*
+ * ShedlockSecure - hold a lock of mine firm to the end of this transaction
+ *
+ * Returns true with the row and the clock if it is mine and alive; nobody
+ * takes it before this transaction ends.  Else false, with the row that shows
+ * why.  Errors: 42501.  Locks: the advisory half in share mode.
+ */
+bool
+ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
+			   ShedlockRow *row, TimestampTz *now)
+{
+	for (;;)
+	{
+		ShedlockReadRow(store, name->str, row);
+		*now = GetCurrentTimestamp();
+		if (!ShedlockIsMine(row, name, token, *now))
+			return false;
+		if (ShedlockTryShare(&name->tag))
+			break;
+		ShedlockNap(1);
+	}
+
+	ShedlockReadRow(store, name->str, row);
+	*now = GetCurrentTimestamp();
+	if (ShedlockIsMine(row, name, token, *now))
+	{
+		if (row->kind == SHEDLOCK_LEASE)
+			return true;
+		ShedlockTouchSession();
+		if (ShedlockFindHolding(name->str, row->token) ||
+			ShedlockCountsAsLease(row) || is_held_elsewhere(row, name))
+			return true;
+	}
+	ShedlockUnlock(&name->tag, ShareLock);
+	return false;
+}
+
+/*
+ * ShedlockRequireToken - complain about a call without token on a lease, if
+ * the role is set to be careful
+ */
+void
+ShedlockRequireToken(const ShedlockRow *row, const ShedlockName *name, int64 token)
+{
+	if (shedlock_require_token && token == 0 && row->kind == SHEDLOCK_LEASE)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("token of lock \"%s\" must not be null", name->str),
+				 errdetail("The setting shedlock.require_token is on."),
+				 errhint("Pass the token that shedlock_acquire_token returned.")));
+}
+
+/*
+ * ShedlockCheckSession - only the session of a session lock can change it
+ *
+ * what: the verb, for the message.  The advisory half of such a lock is in the
+ * hands of its own process, and so is the timer that ends it.
+ */
+void
+ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
+					 const char *what)
+{
+	if (row->kind == SHEDLOCK_LEASE || ShedlockCountsAsLease(row) ||
+		ShedlockFindHolding(name->str, row->token))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("lock \"%s\" can be %s only by the session that holds it",
+					name->str, what),
+			 errdetail("It is held by the session with process ID %d.", row->pid),
+			 errhint("End that session, or use shedlock_force_release.")));
+}
+
+/*
+ * ShedlockWarnLoss - say that a lock was lost, and how
+ */
+void
+ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
+				 TimestampTz now)
+{
+	char	   *detail = ShedlockLossDetail(row, name, token, now);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("lock \"%s\" is not held", name->str),
+			 errdetail_internal("%s", detail)));
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" lost", name->str),
+				 errdetail_internal("%s", detail)));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_assert);
+/*
+ * shedlock_assert(name, token) - fence: nobody takes my lock before this
+ * transaction ends
+ *
+ * Errors: 22004, 25006, 42501; 55000 if it is not the caller's or no longer
+ * held.  Locks: the advisory half in share mode to the end of the transaction.
+ */
+Datum
+shedlock_assert(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	TimestampTz now;
+	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+
+	PreventCommandIfReadOnly("shedlock_assert()");
+	PreventCommandIfParallelMode("shedlock_assert()");
+	ShedlockGetName(fcinfo, 0, &name);
+
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	if (!ShedlockSecure(&store, &name, token, &row, &now))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lock \"%s\" is not held", name.str),
+				 errdetail_internal("%s", ShedlockLossDetail(&row, &name, token, now))));
+	ShedlockRequireToken(&row, &name, token);
+	ShedlockClose(&store);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(shedlock_token);
+/*
+ * shedlock_token(name) - fencing token of the lock that this session holds
+ *
+ * Null if it holds none.  Inside the transaction that took the lock, the token
+ * is on disk before it is answered: after a crash the sequence could otherwise
+ * hand it out again.
+ */
+Datum
+shedlock_token(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	bool		mine;
+
+	PreventCommandIfReadOnly("shedlock_token()");
+	PreventCommandIfParallelMode("shedlock_token()");
+	ShedlockGetName(fcinfo, 0, &name);
+
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockReadRow(&store, name.str, &row);
+	mine = ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
+	ShedlockClose(&store);
+	if (!mine)
+		PG_RETURN_NULL();
+	if (XactLastRecEnd != InvalidXLogRecPtr)
+		XLogFlush(XactLastRecEnd);
+	PG_RETURN_INT64(row.token);
+}

@@ -1,0 +1,219 @@
+/*-------------------------------------------------------------------------
+ *
+ * locktag.c
+ *	  The advisory half: from the name of a lock to the server's lock table.
+ *
+ * We make use of the locktag fields as follows:
+ *
+ *	field1: MyDatabaseId ... locks are of one database
+ *	field2: high half of the key
+ *	field3: low half of the key
+ *	field4: one of the SHEDLOCK_CLASS numbers
+ *
+ * so that no lock of ours meets an application's pg_advisory_lock().  The key
+ * is a 64-bit hash of the name.  Two names with one key exclude each other,
+ * which is safe; whose lock it is, is always decided by the name in the row.
+ *
+ * Nobody ever queues on SHEDLOCK_CLASS_LOCK: the lock manager lets a queued
+ * request stand in the way of the holder's own further requests.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/twophase.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+
+/*
+ * ShedlockKey - the 64-bit key of a name of len bytes
+ *
+ * hash_bytes_extended() is what hash partitioning stores on disk, so that the
+ * server keeps it as it is.
+ */
+uint64
+ShedlockKey(const char *name, int len)
+{
+	return hash_bytes_extended((const unsigned char *) name, len, 0);
+}
+
+/*
+ * ShedlockSetTag - the lock tag of a key in a class
+ */
+void
+ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId,
+						 (uint32) (key >> 32), (uint32) key, lockclass);
+}
+
+/*
+ * ShedlockTagKey - the key that is in a lock tag
+ */
+uint64
+ShedlockTagKey(const LOCKTAG *tag)
+{
+	return ((uint64) tag->locktag_field2 << 32) | tag->locktag_field3;
+}
+
+/*
+ * ShedlockTagOfClass - the tag of the same key in another class
+ */
+void
+ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass)
+{
+	*tag = *base;
+	tag->locktag_field4 = lockclass;
+}
+
+/*
+ * ShedlockTryLock - take a lock to the end of the transaction, without waiting
+ *
+ * Returns false if it is not available.  Raises 53200 when the lock table is
+ * full.
+ */
+bool
+ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode)
+{
+	return LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * ShedlockUnlock - give back what ShedlockTryLock() took in the same call
+ */
+void
+ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode)
+{
+	LockRelease(tag, mode, false);
+}
+
+/*
+ * ShedlockTryShare - take the advisory half in share mode to the end of the
+ * transaction, without waiting
+ *
+ * Whoever frees the lock afterwards is not the last: the waiters are woken
+ * when this transaction ends, too.
+ */
+bool
+ShedlockTryShare(const LOCKTAG *tag)
+{
+	if (!ShedlockTryLock(tag, ShareLock))
+		return false;
+	ShedlockWakeLater(tag);
+	return true;
+}
+
+/*
+ * ShedlockTagHeldByMe - does this backend hold the advisory half in any mode?
+ */
+bool
+ShedlockTagHeldByMe(const LOCKTAG *tag)
+{
+	return lock_held_by_me(tag, ShareLock) ||
+		lock_held_by_me(tag, ExclusiveLock);
+}
+
+/*
+ * prepared_xid - xid of the prepared transaction that holds a lock
+ *
+ * It keeps the virtual transaction of its session, until a restart of the
+ * server gives it its xid instead.
+ */
+static TransactionId
+prepared_xid(VirtualTransactionId vxid)
+{
+	bool		more;
+
+	return vxid_is_backend(vxid) ? TwoPhaseGetXidByVirtualXID(vxid, &more) :
+		(TransactionId) vxid.localTransactionId;
+}
+
+/*
+ * ShedlockHolders - who has a lock of ours under this key
+ *
+ * tag NULL: under any key of this database.  Returns a list of ShedlockHolder.
+ * GetLockStatusData() locks the whole lock table for a moment, so this is for
+ * administration and for what cannot be decided otherwise: GetLockConflicts()
+ * knows transactions only, and the holder of a session lock may be idle.
+ */
+List *
+ShedlockHolders(const LOCKTAG *tag)
+{
+	LockData   *data = GetLockStatusData();
+	List	   *holders = NIL;
+
+	for (int i = 0; i < data->nelements; i++)
+	{
+		LockInstanceData *lock = &data->locks[i];
+		ShedlockHolder *holder;
+
+		if (lock->locktag.locktag_type != LOCKTAG_ADVISORY ||
+			lock->locktag.locktag_field1 != MyDatabaseId ||
+			lock->locktag.locktag_field4 < SHEDLOCK_CLASS_LOCK ||
+			lock->locktag.locktag_field4 > SHEDLOCK_CLASS_TICK ||
+			lock->holdMask == 0)
+			continue;
+		if (tag && (lock->locktag.locktag_field4 != tag->locktag_field4 ||
+					ShedlockTagKey(&lock->locktag) != ShedlockTagKey(tag)))
+			continue;
+
+		holder = palloc0(sizeof(ShedlockHolder));
+		holder->lockclass = lock->locktag.locktag_field4;
+		holder->key = ShedlockTagKey(&lock->locktag);
+		holder->pid = lock->pid;
+		holder->exclusive = (lock->holdMask & LOCKBIT_ON(ExclusiveLock)) != 0;
+
+		if (lock->pid == 0)
+			holder->prepared_xid = prepared_xid(lock_instance_vxid(lock));
+		holders = lappend(holders, holder);
+	}
+	return holders;
+}
+
+/*
+ * ShedlockHeldByPid - does the backend of that pid hold the advisory half?
+ */
+bool
+ShedlockHeldByPid(const LOCKTAG *tag, int pid)
+{
+	ListCell   *lc;
+	List	   *holders = ShedlockHolders(tag);
+	bool		found = false;
+
+	foreach(lc, holders)
+		found |= ((ShedlockHolder *) lfirst(lc))->pid == pid;
+	list_free_deep(holders);
+	return found;
+}
+
+/*
+ * ShedlockBackendAlive - is there still a backend of that pid and start?
+ *
+ * The backend status snapshot of this transaction is thrown away, since it
+ * may be older than the question.
+ */
+bool
+ShedlockBackendAlive(int pid, TimestampTz backend_start)
+{
+	int			n;
+
+	if (pid == MyProcPid)
+		return backend_start == MyStartTimestamp;
+	if (BackendPidGetProc(pid) == NULL)
+		return false;
+
+	pgstat_clear_backend_activity_snapshot();
+	n = pgstat_fetch_stat_numbackends();
+	for (int i = 1; i <= n; i++)
+	{
+		PgBackendStatus *entry = backend_status_entry(i);
+
+		if (entry && entry->st_procpid == pid)
+			return entry->st_proc_start_timestamp == backend_start;
+	}
+	return false;
+}

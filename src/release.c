@@ -1,0 +1,95 @@
+/*-------------------------------------------------------------------------
+ *
+ * release.c
+ *	  Giving a lock back.
+ *
+ * The row is written as released, not deleted: ShedLock's Java clients
+ * remember that a row exists.  Its at-least time is honoured by lock_until.
+ * The advisory half of a lease was never held; that of a session lock goes
+ * once the released row is visible (session.c).
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/timestamp.h"
+
+/*
+ * ShedlockSetReleased - what the row says once the lock is given back
+ *
+ * keep: honour the at-least time.
+ */
+void
+ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
+{
+	row->kind = SHEDLOCK_RELEASED;
+	row->lock_until = keep ? Max(now, row->keep_until) : now;
+	if (!keep)
+		row->keep_until = DT_NOBEGIN;
+	row->pid = 0;
+	row->backend_start = 0;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_release);
+/*
+ * shedlock_release(name, token) - give a lock back
+ *
+ * Returns false, with a WARNING, if it was not the caller's or no longer held.
+ * Errors: 22004, 25006, 42501; 0A000 for a session lock of another session and
+ * for a run.  Locks: the advisory half in share mode to the end of the
+ * transaction.  Waits for a row lock as an UPDATE does.
+ */
+Datum
+shedlock_release(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	ShedlockHolding *holding;
+	TimestampTz now;
+	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	bool		mine;
+
+	PreventCommandIfReadOnly("shedlock_release()");
+	PreventCommandIfParallelMode("shedlock_release()");
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginRelease();
+
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	do
+	{
+		mine = ShedlockSecure(&store, &name, token, &row, &now);
+		if (!mine)
+		{
+			ShedlockWarnLoss(&row, &name, token, now);
+			break;
+		}
+		ShedlockRequireToken(&row, &name, token);
+		ShedlockCheckSession(&row, &name, "released");
+		holding = row.kind == SHEDLOCK_LEASE ? NULL :
+			ShedlockFindHolding(name.str, row.token);
+		if (holding && holding->is_run)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("lock \"%s\" is released by shedlock_run when its command ends",
+							name.str)));
+		ShedlockSetReleased(&row, now, true);
+	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+	ShedlockClose(&store);
+
+	if (mine)
+	{
+		if (holding)
+			ShedlockReleaseHolding(holding);
+		ShedlockEndRelease();
+		if (shedlock_log_locks)
+			ereport(LOG,
+					(errmsg("lock \"%s\" released, token " INT64_FORMAT,
+							name.str, row.token)));
+	}
+	PG_RETURN_BOOL(mine);
+}

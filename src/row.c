@@ -1,0 +1,490 @@
+/*-------------------------------------------------------------------------
+ *
+ * row.c
+ *	  The durable half: reading and writing our tables.
+ *
+ * Rows are found by primary key with SnapshotSelf: what is committed at this
+ * moment, and what this transaction wrote.  The transaction's own snapshot may
+ * be as old as the transaction, and an MVCC snapshot at SERIALIZABLE would
+ * leave predicate locks that make acquirers of different names collide.
+ * SnapshotSelf can miss a row that a concurrent update moves.  Before the
+ * advisory half is held that is harmless; afterwards only foreign writers can
+ * do it, and then the write finds out.
+ *
+ * Rows are written through the table access method, without triggers, rules
+ * or privileges of the caller, and without ever waiting unless asked to.  A
+ * new row is inserted speculatively, as INSERT ... ON CONFLICT does it, so
+ * that a row that appeared meanwhile is a conflict and no error.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/skey.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "nodes/execnodes.h"
+#include "shedlock.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* Columns of shedlock, in the order of the install script. */
+enum
+{
+	Anum_name = 1,
+	Anum_lock_until,
+	Anum_locked_at,
+	Anum_locked_by,
+	Anum_token,
+	Anum_kind,
+	Anum_locked_role,
+	Anum_keep_until,
+	Anum_lock_at_most_for,
+	Anum_pid,
+	Anum_backend_start,
+	Anum_timeline,
+	Anum_paused_until,
+	Anum_paused_by,
+	Anum_pause_reason
+};
+
+static const char *const kind_names[] = {
+	[SHEDLOCK_LEASE] = "lease",
+	[SHEDLOCK_SESSION] = "session",
+	[SHEDLOCK_RUN] = "run",
+	[SHEDLOCK_RELEASED] = "released",
+};
+
+/*
+ * relation_of - OID of a relation in the extension's schema
+ */
+static Oid
+relation_of(Oid nsp, const char *relname)
+{
+	Oid			relid = get_relname_relid(relname, nsp);
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"%s\" of extension \"shedlock\" does not exist",
+						relname)));
+	return relid;
+}
+
+/*
+ * ShedlockOpen - open one of our tables for reading and writing
+ *
+ * Takes RowExclusiveLock on it to the end of the transaction, as any INSERT
+ * or UPDATE does.
+ */
+void
+ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
+{
+	char		index[NAMEDATALEN];
+
+	snprintf(index, sizeof(index), "%s_pkey", table);
+	store->index = relation_of(nsp, index);
+	store->rel = table_open(relation_of(nsp, table), RowExclusiveLock);
+	store->slot = table_slot_create(store->rel, NULL);
+}
+
+/*
+ * ShedlockOpenForReading - open one of our tables for the views
+ */
+Relation
+ShedlockOpenForReading(Oid nsp, const char *table)
+{
+	return table_open(relation_of(nsp, table), AccessShareLock);
+}
+
+/*
+ * ShedlockClose - close it; the lock stays
+ */
+void
+ShedlockClose(ShedlockStore *store)
+{
+	ExecDropSingleTupleTableSlot(store->slot);
+	table_close(store->rel, NoLock);
+}
+
+/*
+ * ShedlockFetch - put the row with this primary key into store->slot
+ *
+ * Returns false if there is none.
+ */
+bool
+ShedlockFetch(ShedlockStore *store, Datum key)
+{
+	Relation	index = index_open(store->index, AccessShareLock);
+	Oid			type = TupleDescAttr(RelationGetDescr(index), 0)->atttypid;
+	IndexScanDesc scan;
+	ScanKeyData skey;
+	bool		found;
+
+	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0],
+						   type == INT8OID ? F_INT8EQ : F_TEXTEQ, key);
+	scan = begin_index_scan(store->rel, index, SnapshotSelf, 1);
+	index_rescan(scan, &skey, 1, NULL, 0);
+	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
+	if (found)
+		ExecMaterializeSlot(store->slot);
+	else
+		ExecClearTuple(store->slot);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	return found;
+}
+
+/*
+ * open_indexes - what ExecInsertIndexTuples() wants to know
+ */
+static ResultRelInfo *
+open_indexes(ShedlockStore *store, bool speculative)
+{
+	ResultRelInfo *relinfo = makeNode(ResultRelInfo);
+
+	InitResultRelInfo(relinfo, store->rel, 1, NULL, 0);
+	ExecOpenIndices(relinfo, speculative);
+	return relinfo;
+}
+
+/*
+ * ShedlockNewColumns - start to form a row
+ */
+void
+ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns)
+{
+	Size		natts = (Size) RelationGetDescr(store->rel)->natts;
+
+	columns->values = palloc0(natts * sizeof(Datum));
+	columns->nulls = palloc(natts * sizeof(bool));
+	memset(columns->nulls, true, natts * sizeof(bool));
+	columns->replace = palloc0(natts * sizeof(bool));
+}
+
+/*
+ * ShedlockSetColumn, ShedlockSetNull, ShedlockSetText - give a column its value
+ *
+ * str NULL: null.
+ */
+void
+ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value)
+{
+	columns->values[attnum - 1] = value;
+	columns->nulls[attnum - 1] = false;
+	columns->replace[attnum - 1] = true;
+}
+
+void
+ShedlockSetNull(ShedlockColumns *columns, int attnum)
+{
+	columns->nulls[attnum - 1] = true;
+	columns->replace[attnum - 1] = true;
+}
+
+void
+ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str)
+{
+	if (str)
+		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+/*
+ * ShedlockInsert - insert a row without waiting for anybody
+ *
+ * Returns false if a row with that key is there, committed or not.
+ */
+bool
+ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
+{
+	EState	   *estate = CreateExecutorState();
+	ResultRelInfo *relinfo = open_indexes(store, true);
+	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(store->rel),
+										columns->values, columns->nulls);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(store->rel),
+													&TTSOpsHeapTuple);
+	uint32		token;
+	bool		conflict = false;
+
+	ExecStoreHeapTuple(tuple, slot, false);
+	slot->tts_tableOid = RelationGetRelid(store->rel);
+
+	/*
+	 * Other sessions that meet the tuple now wait for the speculative
+	 * insertion lock only, not for the whole transaction.
+	 */
+	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+	table_tuple_insert_speculative(store->rel, slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
+								  UPDATED_NO_INDEX));
+	table_tuple_complete_speculative(store->rel, slot, token, !conflict);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+
+	ExecCloseIndices(relinfo);
+	ExecDropSingleTupleTableSlot(slot);
+	FreeExecutorState(estate);
+
+	/* Make it visible to our next read. */
+	CommandCounterIncrement();
+	return !conflict;
+}
+
+/*
+ * ShedlockUpdate - replace columns of the row that was fetched last
+ *
+ * wait: wait for whoever has the row locked, as UPDATE does; without it
+ * TM_BeingModified comes back.  Anything but TM_Ok: nothing was written.
+ */
+TM_Result
+ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
+{
+	TupleDesc	desc = RelationGetDescr(store->rel);
+	TupleTableSlot *slot;
+	HeapTuple	tuple;
+	HeapTuple	old;
+	bool		free_old;
+	TM_FailureData failure;
+	LockTupleMode lockmode;
+	UpdatedIndexes updated = UPDATED_NO_INDEX;
+	TM_Result	result;
+
+	old = ExecFetchSlotHeapTuple(store->slot, false, &free_old);
+	tuple = heap_modify_tuple(old, desc, columns->values, columns->nulls,
+							  columns->replace);
+	if (free_old)
+		heap_freetuple(old);
+	slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+	ExecStoreHeapTuple(tuple, slot, false);
+	slot->tts_tableOid = RelationGetRelid(store->rel);
+
+	result = table_tuple_update(store->rel, &store->slot->tts_tid, slot, GetCurrentCommandId(true),
+								SnapshotSelf, InvalidSnapshot, wait,
+								&failure, &lockmode, &updated);
+
+	if (result == TM_Ok && updated != UPDATED_NO_INDEX)
+	{
+		EState	   *estate = CreateExecutorState();
+		ResultRelInfo *relinfo = open_indexes(store, false);
+
+		/* The key is as it was and the old row is ours: no conflict is left. */
+		list_free(insert_index_tuples(relinfo, slot, estate, true, false, NULL,
+									  updated));
+		ExecCloseIndices(relinfo);
+		FreeExecutorState(estate);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	heap_freetuple(tuple);
+
+	if (result == TM_Ok)
+		CommandCounterIncrement();
+	return result;
+}
+
+/*
+ * ShedlockDelete - delete a row without waiting for anybody
+ *
+ * Anything but TM_Ok: nothing was deleted.
+ */
+TM_Result
+ShedlockDelete(ShedlockStore *store, ItemPointer tid)
+{
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_delete(store->rel, tid, GetCurrentCommandId(true),
+								SnapshotSelf, InvalidSnapshot, false,
+								&failure, false);
+	if (result == TM_Ok)
+		CommandCounterIncrement();
+	return result;
+}
+
+/*
+ * kind_of - the kind by its text
+ *
+ * A text that we never wrote counts as a lease: it is held for its time.
+ */
+static ShedlockKind
+kind_of(const char *str)
+{
+	for (int i = 0; i < (int) lengthof(kind_names); i++)
+	{
+		if (strcmp(str, kind_names[i]) == 0)
+			return (ShedlockKind) i;
+	}
+	return SHEDLOCK_LEASE;
+}
+
+/*
+ * ShedlockKindText - the text of a kind
+ */
+const char *
+ShedlockKindText(ShedlockKind kind)
+{
+	return kind_names[kind];
+}
+
+/*
+ * get_text, get_int64 - a column, or the value that stands for null
+ */
+static char *
+get_text(TupleTableSlot *slot, int attnum)
+{
+	bool		isnull;
+	Datum		d = slot_getattr(slot, attnum, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(d);
+}
+
+static int64
+get_int64(TupleTableSlot *slot, int attnum, int64 fornull)
+{
+	bool		isnull;
+	Datum		d = slot_getattr(slot, attnum, &isnull);
+
+	return isnull ? fornull : DatumGetInt64(d);
+}
+
+static int32
+get_int32(TupleTableSlot *slot, int attnum)
+{
+	bool		isnull;
+	Datum		d = slot_getattr(slot, attnum, &isnull);
+
+	return isnull ? 0 : DatumGetInt32(d);
+}
+
+/*
+ * ShedlockSlotToRow - the columns of a row of the table shedlock
+ */
+void
+ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
+{
+	bool		isnull;
+	Datum		d;
+
+	row->found = true;
+	row->name = get_text(slot, Anum_name);
+	row->lock_until = get_int64(slot, Anum_lock_until, DT_NOBEGIN);
+	row->locked_at = get_int64(slot, Anum_locked_at, DT_NOBEGIN);
+	row->locked_by = get_text(slot, Anum_locked_by);
+	row->token = get_int64(slot, Anum_token, 0);
+	row->kind = kind_of(get_text(slot, Anum_kind));
+	row->locked_role = (Oid) get_int32(slot, Anum_locked_role);
+	row->keep_until = get_int64(slot, Anum_keep_until, DT_NOBEGIN);
+	d = slot_getattr(slot, Anum_lock_at_most_for, &isnull);
+	row->at_most = isnull ? NULL : DatumGetIntervalP(datumCopy(d, false, sizeof(Interval)));
+	row->pid = get_int32(slot, Anum_pid);
+	row->backend_start = get_int64(slot, Anum_backend_start, 0);
+	row->timeline = (TimeLineID) get_int32(slot, Anum_timeline);
+	row->paused_until = get_int64(slot, Anum_paused_until, DT_NOBEGIN);
+	row->paused_by = get_text(slot, Anum_paused_by);
+	row->pause_reason = get_text(slot, Anum_pause_reason);
+}
+
+/*
+ * ShedlockReadRow - read the row of a lock; row->found tells if there is one
+ */
+void
+ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+{
+	Datum		key = CStringGetTextDatum(name);
+
+	memset(row, 0, sizeof(*row));
+	if (ShedlockFetch(store, key))
+		ShedlockSlotToRow(store->slot, row);
+	pfree(DatumGetPointer(key));
+}
+
+/*
+ * form_row - all columns of ours
+ */
+static void
+form_row(ShedlockStore *store, const ShedlockRow *row, ShedlockColumns *columns)
+{
+	ShedlockNewColumns(store, columns);
+
+#define SET_UNLESS(isnull, attnum, value) \
+	((isnull) ? ShedlockSetNull(columns, attnum) : \
+	 ShedlockSetColumn(columns, attnum, value))
+
+	ShedlockSetText(columns, Anum_name, row->name);
+	ShedlockSetColumn(columns, Anum_lock_until, TimestampGetDatum(row->lock_until));
+	ShedlockSetColumn(columns, Anum_locked_at, TimestampGetDatum(row->locked_at));
+	ShedlockSetText(columns, Anum_locked_by, row->locked_by);
+	SET_UNLESS(row->token == 0, Anum_token, Int64GetDatum(row->token));
+	ShedlockSetText(columns, Anum_kind, kind_names[row->kind]);
+	SET_UNLESS(!OidIsValid(row->locked_role), Anum_locked_role,
+			   ObjectIdGetDatum(row->locked_role));
+	SET_UNLESS(row->keep_until == DT_NOBEGIN, Anum_keep_until,
+			   TimestampGetDatum(row->keep_until));
+	SET_UNLESS(row->at_most == NULL, Anum_lock_at_most_for,
+			   IntervalPGetDatum(row->at_most));
+	SET_UNLESS(row->pid == 0, Anum_pid, Int32GetDatum(row->pid));
+	SET_UNLESS(row->backend_start == 0, Anum_backend_start,
+			   TimestampTzGetDatum(row->backend_start));
+	SET_UNLESS(row->timeline == 0, Anum_timeline,
+			   Int32GetDatum((int32) row->timeline));
+	SET_UNLESS(row->paused_until == DT_NOBEGIN, Anum_paused_until,
+			   TimestampTzGetDatum(row->paused_until));
+	ShedlockSetText(columns, Anum_paused_by, row->paused_by);
+	ShedlockSetText(columns, Anum_pause_reason, row->pause_reason);
+#undef SET_UNLESS
+}
+
+/*
+ * ShedlockInsertRow - insert the row of a lock
+ *
+ * Returns false if a row of that name is there, committed or not.
+ */
+bool
+ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row)
+{
+	ShedlockColumns columns;
+
+	form_row(store, row, &columns);
+	return ShedlockInsert(store, &columns);
+}
+
+/*
+ * ShedlockUpdateRow - write the row of a lock that was read last
+ *
+ * Columns that somebody added to the table keep their values.
+ */
+TM_Result
+ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
+{
+	ShedlockColumns columns;
+
+	form_row(store, row, &columns);
+	columns.replace[Anum_name - 1] = false;
+	return ShedlockUpdate(store, &columns, wait);
+}
+
+/*
+ * ShedlockNextToken - draw a fencing token
+ *
+ * To be called with the advisory half held exclusively, and to be followed by
+ * the write of the row in the same hold: then the tokens of a lock grow in the
+ * order of its acquisitions.
+ */
+int64
+ShedlockNextToken(Oid nsp)
+{
+	return nextval_internal(relation_of(nsp, "shedlock_token_seq"), false);
+}

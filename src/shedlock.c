@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * shedlock.c
+ *	  Entry of the library: its settings.
+ *
+ * Everything works without preloading.  A setting made before the library
+ * was loaded is a placeholder until then and is checked when it is loaded.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "shedlock.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+int			shedlock_default_lock_at_most_for = 3600;
+int			shedlock_default_lock_at_least_for = 0;
+int			shedlock_history_keep = 30 * 24 * 3600;
+bool		shedlock_require_token = false;
+bool		shedlock_log_locks = false;
+bool		shedlock_log_skipped_runs = true;
+bool		shedlock_synchronous_release = false;
+int			shedlock_foreign_clock_tolerance = 600;
+
+/*
+ * _PG_init - define the settings
+ */
+void
+_PG_init(void)
+{
+	DefineCustomIntVariable("shedlock.default_lock_at_most_for",
+							"Sets the longest time that a lock is held when the caller names none.",
+							NULL,
+							&shedlock_default_lock_at_most_for,
+							3600, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("shedlock.default_lock_at_least_for",
+							"Sets the shortest time that a lock is held when the caller names none.",
+							NULL,
+							&shedlock_default_lock_at_least_for,
+							0, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("shedlock.require_token",
+							 "Refuses to release, extend or assert a lease without its token.",
+							 "For roles that connect through a pool, where a session is no proof of ownership.",
+							 &shedlock_require_token,
+							 false,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("shedlock.log_locks",
+							 "Logs each acquire, release, extend and loss of a lock.",
+							 NULL,
+							 &shedlock_log_locks,
+							 false,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("shedlock.log_skipped_runs",
+							 "Logs each run that shedlock_run skips.",
+							 NULL,
+							 &shedlock_log_skipped_runs,
+							 true,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("shedlock.history_keep",
+							"Sets how long the history of runs is kept.",
+							NULL,
+							&shedlock_history_keep,
+							30 * 24 * 3600, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("shedlock.synchronous_release",
+							 "Makes a release wait for its commit to be on disk.",
+							 "A release that is lost in a crash only keeps the lock longer.",
+							 &shedlock_synchronous_release,
+							 false,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("shedlock.foreign_clock_tolerance",
+							"Sets how far the clock of a ShedLock client may be off the server's.",
+							NULL,
+							&shedlock_foreign_clock_tolerance,
+							600, 1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("shedlock");
+}

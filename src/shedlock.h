@@ -1,0 +1,314 @@
+/*-------------------------------------------------------------------------
+ *
+ * shedlock.h
+ *	  What the files of the extension share.
+ *
+ * Read src/README first: it has the words, the protocol and the lock order.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_H
+#define SHEDLOCK_H
+
+#include "compat.h"
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "nodes/pg_list.h"
+#include "utils/rel.h"
+
+/* Limits of what callers may ask for. */
+#define SHEDLOCK_NAME_MAX		255 /* characters */
+#define SHEDLOCK_LOCKED_BY_MAX	200 /* characters; " #token" follows */
+#define SHEDLOCK_REASON_MAX		255 /* characters */
+#define SHEDLOCK_YEARS_MAX		100 /* longest duration */
+#define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
+
+/*
+ * Classes of our heavyweight locks: field4 of an advisory LOCKTAG, where core
+ * has 1 and 2.  They, the key and the lock modes are a wire format between
+ * versions of this library in one cluster: never change them.
+ */
+#define SHEDLOCK_CLASS_LOCK		21324	/* the advisory half of a lock */
+#define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
+#define SHEDLOCK_CLASS_SENTINEL	21326	/* gone once the session was reset */
+#define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
+
+/* What the row says about its lock; the text in the table is shedlock.kind. */
+typedef enum ShedlockKind
+{
+	SHEDLOCK_LEASE,
+	SHEDLOCK_SESSION,
+	SHEDLOCK_RUN,
+	SHEDLOCK_RELEASED
+} ShedlockKind;
+
+/* Why a lock is not free, or that it is. */
+typedef enum ShedlockVerdict
+{
+	SHEDLOCK_FREE,
+	SHEDLOCK_HELD,				/* the row is alive */
+	SHEDLOCK_KEPT,				/* nobody has it, but its at-least time runs */
+	SHEDLOCK_PAUSED,
+	SHEDLOCK_BUSY				/* only the advisory half says so */
+} ShedlockVerdict;
+
+/* One row of the table shedlock. */
+typedef struct ShedlockRow
+{
+	bool		found;			/* false: none of the rest is set */
+	char	   *name;
+	Timestamp	lock_until;		/* UTC */
+	Timestamp	locked_at;		/* UTC */
+	char	   *locked_by;
+	int64		token;			/* 0 if null */
+	ShedlockKind kind;
+	Oid			locked_role;	/* InvalidOid if null */
+	Timestamp	keep_until;		/* UTC; DT_NOBEGIN if null */
+	Interval   *at_most;		/* NULL: no limit */
+	int			pid;			/* 0 if null */
+	TimestampTz backend_start;	/* 0 if null */
+	TimeLineID	timeline;		/* 0 if null */
+	TimestampTz paused_until;	/* DT_NOBEGIN if null */
+	char	   *paused_by;		/* or NULL */
+	char	   *pause_reason;	/* or NULL */
+} ShedlockRow;
+
+/* One of our tables, open, with what it takes to write to it. */
+typedef struct ShedlockStore
+{
+	Relation	rel;
+	Oid			index;			/* its primary key */
+	TupleTableSlot *slot;		/* what was fetched last */
+} ShedlockStore;
+
+/* Columns to be written; what is not set is null, or stays as it is. */
+typedef struct ShedlockColumns
+{
+	Datum	   *values;
+	bool	   *nulls;
+	bool	   *replace;
+} ShedlockColumns;
+
+/* A name as the caller gave it, checked. */
+typedef struct ShedlockName
+{
+	char	   *str;
+	int			len;			/* bytes */
+	Oid			nsp;			/* schema of the extension */
+	LOCKTAG		tag;			/* its advisory half */
+} ShedlockName;
+
+/* The last claim of a name's ticks. */
+typedef struct ShedlockTick
+{
+	TimestampTz tick;
+	TimestampTz claimed_at;
+	char	   *claimed_by;
+	int64		token;			/* of the run; 0 if shedlock_once() claimed it */
+} ShedlockTick;
+
+/* What an acquire asks for; the durations are checked. */
+typedef struct ShedlockRequest
+{
+	ShedlockName name;
+	ShedlockKind kind;
+	Interval   *at_most;		/* NULL: no limit (session lock, run) */
+	Interval   *at_least;		/* NULL: none */
+	char	   *locked_by;		/* NULL: made of the connection */
+} ShedlockRequest;
+
+/* What an acquire got. */
+typedef struct ShedlockResult
+{
+	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is ours now */
+	ShedlockRow row;			/* as it is now, or as it stood in the way */
+} ShedlockResult;
+
+/*
+ * A session lock or a run of this backend.  The fields of type
+ * SubTransactionId are invalid once the change is committed.
+ */
+typedef struct ShedlockHolding
+{
+	dlist_node	node;
+	LOCKTAG		tag;
+	int64		token;
+	bool		is_run;
+	bool		upgraded;		/* has its session-level lock */
+	SubTransactionId acquired_in;
+	SubTransactionId released_in;
+	SubTransactionId extended_in;
+	TimestampTz deadline;		/* DT_NOEND: no limit */
+	TimestampTz old_deadline;	/* until extended_in is committed */
+	char		name[FLEXIBLE_ARRAY_MEMBER];
+} ShedlockHolding;
+
+/* A process that has something under a lock's name in the lock table. */
+typedef struct ShedlockHolder
+{
+	uint16		lockclass;
+	uint64		key;
+	int			pid;			/* 0: a prepared transaction */
+	TransactionId prepared_xid; /* valid only if pid is 0 */
+	bool		exclusive;
+} ShedlockHolder;
+
+/* shedlock.c */
+extern int	shedlock_default_lock_at_most_for;
+extern int	shedlock_default_lock_at_least_for;
+extern int	shedlock_history_keep;
+extern bool shedlock_require_token;
+extern bool shedlock_log_locks;
+extern bool shedlock_log_skipped_runs;
+extern bool shedlock_synchronous_release;
+extern int	shedlock_foreign_clock_tolerance;
+
+/* args.c */
+extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern void ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name);
+extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
+extern Interval *ShedlockIntervalSetting(int seconds);
+extern void ShedlockCheckDuration(const Interval *span, const char *what,
+								  const char *name, bool zero_ok);
+extern void ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
+								 const char *name);
+extern Timestamp ShedlockAddInterval(Timestamp when, const Interval *span);
+extern int64 ShedlockIntervalMicroseconds(const Interval *span);
+extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
+							 const char *what);
+extern char *ShedlockLockedBy(const char *given, int64 token);
+extern const char *ShedlockTimeString(TimestampTz when);
+
+/* locktag.c */
+extern uint64 ShedlockKey(const char *name, int len);
+extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
+extern uint64 ShedlockTagKey(const LOCKTAG *tag);
+extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
+extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
+extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
+extern bool ShedlockTryShare(const LOCKTAG *tag);
+extern bool ShedlockTagHeldByMe(const LOCKTAG *tag);
+extern List *ShedlockHolders(const LOCKTAG *tag);
+extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
+extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
+
+/* row.c */
+extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
+extern Relation ShedlockOpenForReading(Oid nsp, const char *table);
+extern void ShedlockClose(ShedlockStore *store);
+extern bool ShedlockFetch(ShedlockStore *store, Datum key);
+extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
+extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
+extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
+extern void ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str);
+extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns);
+extern TM_Result ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns,
+								bool wait);
+extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
+extern const char *ShedlockKindText(ShedlockKind kind);
+extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
+extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
+extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
+extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
+extern int64 ShedlockNextToken(Oid nsp);
+
+/* judge.c */
+extern bool ShedlockCountsAsLease(const ShedlockRow *row);
+extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
+									 TimestampTz now, bool have_advisory);
+extern bool ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
+						   int64 token, TimestampTz now);
+extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
+								int64 token, TimestampTz now);
+
+/* acquire.c */
+extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
+							ShedlockResult *result);
+
+/* wait.c */
+extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
+								const Interval *wait, ShedlockResult *result);
+extern void ShedlockNap(long ms);
+extern void ShedlockWakeLater(const LOCKTAG *tag);
+extern void ShedlockWakeSubAbort(SubTransactionId subid);
+extern void ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent);
+extern void ShedlockWakeAtRelease(bool top_level);
+extern void ShedlockWake(const LOCKTAG *tag);
+
+/* fence.c */
+extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,
+						   int64 token, ShedlockRow *row, TimestampTz *now);
+extern void ShedlockRequireToken(const ShedlockRow *row, const ShedlockName *name,
+								 int64 token);
+extern void ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
+								 const char *what);
+extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
+							 int64 token, TimestampTz now);
+
+/* release.c */
+extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
+
+/* session.c */
+extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
+extern void ShedlockRememberLease(int64 token);
+extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
+extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
+										   bool is_run, TimestampTz deadline);
+extern void ShedlockReleaseHolding(ShedlockHolding *holding);
+extern void ShedlockDropHolding(ShedlockHolding *holding);
+extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz deadline);
+extern void ShedlockRetakeHolding(ShedlockHolding *holding);
+extern void ShedlockTouchSession(void);
+extern TimestampTz ShedlockNextDeadline(bool of_runs);
+extern void ShedlockSessionPreCommit(void);
+extern void ShedlockSessionPrePrepare(void);
+extern void ShedlockSessionPrepared(void);
+extern void ShedlockSessionCommit(void);
+extern void ShedlockSessionAbort(void);
+extern void ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent);
+extern void ShedlockSessionSubAbort(SubTransactionId subid);
+extern void ShedlockSessionExit(void);
+
+/* durability.c */
+extern void ShedlockCommitDurably(void);
+extern void ShedlockBeginRelease(void);
+extern void ShedlockEndRelease(void);
+extern void ShedlockDurabilityPreCommit(void);
+extern void ShedlockDurabilityReset(void);
+
+/* deadline.c */
+extern void ShedlockArmDeadlines(void);
+extern bool ShedlockWatchRuns(bool watch);
+extern bool ShedlockRunDeadlinePassed(void);
+extern void ShedlockForgetRunDeadlinePassed(void);
+
+/* tick.c */
+extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
+extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
+								  ShedlockTick *last);
+extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
+							  int64 token, ShedlockTick *last);
+extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
+
+/* run.c */
+extern bool ShedlockRunIsActive(const char *name, int64 token);
+
+/* command.c */
+extern void ShedlockCheckCommand(List *parsetree_list);
+
+/* history.c */
+extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
+								 const char *command, const TimestampTz *tick);
+extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
+							   const ErrorData *edata);
+extern char *ShedlockHistoryOutcome(Oid nsp, int64 token);
+extern void ShedlockHistoryPrune(Oid nsp);
+
+/* xact.c */
+extern void ShedlockUseSession(void);
+
+#endif							/* SHEDLOCK_H */

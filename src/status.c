@@ -1,0 +1,277 @@
+/*-------------------------------------------------------------------------
+ *
+ * status.c
+ *	  Both halves of every lock that is not free, for the views.
+ *
+ * The table is read with a dirty snapshot, which also shows what open
+ * transactions have written: a lock that is being taken is worth a line.  The
+ * lock table is read first, so that a lock that is taken between the two reads
+ * is shown without its holder rather than not at all.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* Columns of shedlock_status() */
+enum
+{
+	COL_NAME,
+	COL_STATE,
+	COL_KIND,
+	COL_LOCK_UNTIL,
+	COL_LOCKED_AT,
+	COL_LOCKED_BY,
+	COL_TOKEN,
+	COL_LOCKED_ROLE,
+	COL_WAITERS,
+	COL_PID,
+	COL_PAUSED_UNTIL,
+	COL_PAUSED_BY,
+	COL_PAUSE_REASON,
+	NUM_COLS
+};
+
+/* What the lock table has under a key. */
+typedef struct KeyStatus
+{
+	uint64		key;			/* hash key: must be first */
+	int			waiters;
+	int			exclusive_pid;	/* 0: none, or a prepared transaction */
+	bool		exclusive;
+	List	   *pids;			/* of all holders */
+} KeyStatus;
+
+/*
+ * read_lock_table - hash of KeyStatus by key
+ */
+static HTAB *
+read_lock_table(void)
+{
+	HASHCTL		ctl;
+	HTAB	   *hash;
+	List	   *holders = ShedlockHolders(NULL);
+	ListCell   *lc;
+
+	ctl.keysize = sizeof(uint64);
+	ctl.entrysize = sizeof(KeyStatus);
+	ctl.hcxt = CurrentMemoryContext;
+	hash = hash_create("shedlock status", 64, &ctl,
+					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	foreach(lc, holders)
+	{
+		ShedlockHolder *holder = lfirst(lc);
+		KeyStatus  *entry;
+		bool		found;
+
+		if (holder->lockclass != SHEDLOCK_CLASS_LOCK &&
+			holder->lockclass != SHEDLOCK_CLASS_WAITER)
+			continue;
+		entry = hash_search(hash, &holder->key, HASH_ENTER, &found);
+		if (!found)
+			memset((char *) entry + sizeof(uint64), 0, sizeof(KeyStatus) - sizeof(uint64));
+		if (holder->lockclass == SHEDLOCK_CLASS_WAITER)
+		{
+			entry->waiters++;
+			continue;
+		}
+		entry->pids = lappend_int(entry->pids, holder->pid);
+		if (holder->exclusive)
+		{
+			entry->exclusive = true;
+			entry->exclusive_pid = holder->pid;
+		}
+	}
+	return hash;
+}
+
+/*
+ * committed_state - the word for a lock by its committed row, and who has its
+ * advisory half; NULL if the lock is free
+ */
+static const char *
+committed_state(const ShedlockRow *row, const KeyStatus *entry,
+				TimestampTz now, int *pid)
+{
+	bool		of_process = row->kind == SHEDLOCK_SESSION || row->kind == SHEDLOCK_RUN;
+
+	*pid = 0;
+	if (of_process && RecoveryInProgress())
+		return "unknown";
+	if (ShedlockCountsAsLease(row))
+	{
+		/* A fence may have outlived its lease: that lock is not free either. */
+		if (entry && !entry->exclusive && entry->pids != NIL &&
+			row->kind != SHEDLOCK_RELEASED)
+		{
+			*pid = linitial_int(entry->pids);
+			return "held";
+		}
+		if (row->lock_until > now)
+		{
+			if (entry && entry->pids != NIL)
+				*pid = linitial_int(entry->pids);
+			return row->kind == SHEDLOCK_RELEASED ? "kept" :
+				of_process ? "lost" : "held";
+		}
+	}
+	else
+	{
+		if ((entry && list_member_int(entry->pids, row->pid)) ||
+			(row->kind == SHEDLOCK_RUN &&
+			 ShedlockBackendAlive(row->pid, row->backend_start)))
+		{
+			*pid = row->pid;
+			return "held";
+		}
+		if (row->keep_until > now)
+			return "kept";
+	}
+	return row->paused_until > now ? "paused" : NULL;
+}
+
+/*
+ * put_row - one line of the result
+ */
+static void
+put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
+		const KeyStatus *entry, int pid)
+{
+	Datum		values[NUM_COLS];
+	bool		nulls[NUM_COLS] = {false};
+
+	values[COL_NAME] = CStringGetTextDatum(row->name);
+	values[COL_STATE] = CStringGetTextDatum(state);
+	values[COL_KIND] = CStringGetTextDatum(ShedlockKindText(row->kind));
+	values[COL_LOCK_UNTIL] = TimestampTzGetDatum(row->lock_until);
+	values[COL_LOCKED_AT] = TimestampTzGetDatum(row->locked_at);
+	values[COL_LOCKED_BY] = CStringGetTextDatum(row->locked_by);
+	values[COL_TOKEN] = Int64GetDatum(row->token);
+	nulls[COL_TOKEN] = row->token == 0;
+	values[COL_LOCKED_ROLE] = ObjectIdGetDatum(row->locked_role);
+	nulls[COL_LOCKED_ROLE] = !OidIsValid(row->locked_role);
+	values[COL_WAITERS] = Int32GetDatum(entry ? entry->waiters : 0);
+	values[COL_PID] = Int32GetDatum(pid);
+	nulls[COL_PID] = pid == 0;
+	values[COL_PAUSED_UNTIL] = TimestampTzGetDatum(row->paused_until);
+	nulls[COL_PAUSED_UNTIL] = row->paused_until == DT_NOBEGIN;
+	nulls[COL_PAUSED_BY] = row->paused_by == NULL;
+	if (row->paused_by)
+		values[COL_PAUSED_BY] = CStringGetTextDatum(row->paused_by);
+	nulls[COL_PAUSE_REASON] = row->pause_reason == NULL;
+	if (row->pause_reason)
+		values[COL_PAUSE_REASON] = CStringGetTextDatum(row->pause_reason);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * is_uncommitted - was this version written by a transaction that is open?
+ *
+ * dirty: the snapshot that has just returned it.
+ */
+static bool
+is_uncommitted(const SnapshotData *dirty, TupleTableSlot *slot)
+{
+	bool		isnull;
+	Datum		xmin;
+
+	if (TransactionIdIsValid(dirty->xmin))
+		return true;
+	xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_status);
+/*
+ * shedlock_status() - the locks that are not free
+ *
+ * Locks: AccessShareLock on the table, to the end of the transaction.
+ */
+Datum
+shedlock_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	HTAB	   *lock_table;
+	TimestampTz now;
+	Relation	rel;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
+	SnapshotData dirty;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
+	List	   *shown = NIL;	/* names with a committed row */
+	List	   *uncommitted = NIL;	/* of ShedlockRow */
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	lock_table = read_lock_table();
+	now = GetCurrentTimestamp();
+	context = AllocSetContextCreate(caller, "shedlock status row",
+									ALLOCSET_SMALL_SIZES);
+
+	rel = ShedlockOpenForReading(ShedlockSchema(fcinfo), "shedlock");
+	slot = table_slot_create(rel, NULL);
+	InitDirtySnapshot(dirty);
+	scan = table_beginscan(rel, &dirty, 0, NULL);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		bool		open = is_uncommitted(&dirty, slot);
+		ShedlockRow *row;
+		KeyStatus  *entry;
+		const char *state;
+		uint64		key;
+		int			pid;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(open ? caller : context);
+		row = palloc(sizeof(ShedlockRow));
+		ShedlockSlotToRow(slot, row);
+		if (open)
+		{
+			uncommitted = lappend(uncommitted, row);
+			continue;
+		}
+		key = ShedlockKey(row->name, (int) strlen(row->name));
+		entry = hash_search(lock_table, &key, HASH_FIND, NULL);
+		state = committed_state(row, entry, now, &pid);
+		if (state)
+		{
+			put_row(rsinfo, row, state, entry, pid);
+			MemoryContextSwitchTo(caller);
+			shown = lappend(shown, makeString(pstrdup(row->name)));
+		}
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(caller);
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+
+	foreach(lc, uncommitted)
+	{
+		ShedlockRow *row = lfirst(lc);
+		uint64		key = ShedlockKey(row->name, (int) strlen(row->name));
+		KeyStatus  *entry = hash_search(lock_table, &key, HASH_FIND, NULL);
+
+		if (entry && entry->exclusive && row->kind != SHEDLOCK_RELEASED &&
+			!list_member(shown, makeString(row->name)))
+			put_row(rsinfo, row, "uncommitted", entry, entry->exclusive_pid);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,243 @@
+/*-------------------------------------------------------------------------
+ *
+ * tick.c
+ *	  Claiming a scheduled instant: at most one caller for each.
+ *
+ * A claim is no lock: it has a table and a lock class of its own, and lasts
+ * for ever.  While the claiming transaction is open its advisory lock, taken
+ * exclusively and never waited for, keeps others off; afterwards the row does.
+ * A claim that is rolled back is free again.  Ticks of a name only move
+ * forward, so that one row for each name is enough.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+/* Columns of shedlock_tick, in the order of the install script. */
+enum
+{
+	Anum_name = 1,
+	Anum_tick,
+	Anum_claimed_at,
+	Anum_claimed_by,
+	Anum_token
+};
+
+/* A row that somebody has locked by hand is tried again that often. */
+#define FOREIGN_LOCK_TRIES		20
+#define FOREIGN_LOCK_NAP_MS		5
+
+/* A timer may be that early, or a quarter of the period if that is less. */
+#define EARLY_MAX		(30 * USECS_PER_SEC)
+
+/* The epoch of timestamps is 2000-01-01, that of ticks 1970-01-01. */
+#define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+
+/*
+ * ShedlockCurrentTick - the tick that a timer means that fires now
+ *
+ * every: the period; months are refused, since they have no fixed length.
+ */
+TimestampTz
+ShedlockCurrentTick(const Interval *every, const char *name)
+{
+	int64		period;
+	int64		now;
+
+	ShedlockCheckDuration(every, "period", name, false);
+	if (every->month != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("period of lock \"%s\" must not contain months or years", name),
+				 errdetail("Ticks are counted in UTC from the epoch, in steps of one length."),
+				 errhint("Compute the tick and pass it to shedlock_once.")));
+
+	period = ShedlockIntervalMicroseconds(every);
+	now = GetCurrentTimestamp() + EPOCH_DISTANCE + Min(period / 4, EARLY_MAX);
+	return now / period * period - EPOCH_DISTANCE;
+}
+
+/*
+ * tick_is_claimed - is that tick, or a later one, claimed?
+ *
+ * Leaves the name's row in the store, if *found.
+ */
+static bool
+tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
+				bool *found, ShedlockTick *last)
+{
+	bool		isnull;
+	Datum		d;
+
+	*found = ShedlockFetch(store, CStringGetTextDatum(name->str));
+	if (!*found)
+		return false;
+	last->tick = DatumGetTimestampTz(slot_getattr(store->slot, Anum_tick, &isnull));
+	last->claimed_at = DatumGetTimestampTz(slot_getattr(store->slot, Anum_claimed_at, &isnull));
+	last->claimed_by = TextDatumGetCString(slot_getattr(store->slot, Anum_claimed_by, &isnull));
+	d = slot_getattr(store->slot, Anum_token, &isnull);
+	last->token = isnull ? 0 : DatumGetInt64(d);
+	return last->tick >= tick;
+}
+
+/*
+ * ShedlockTickIsClaimed - the same for callers that want to know no more
+ */
+bool
+ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *last)
+{
+	ShedlockStore store;
+	bool		found;
+	bool		claimed;
+
+	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	claimed = tick_is_claimed(&store, name, tick, &found, last);
+	ShedlockClose(&store);
+	return claimed;
+}
+
+/*
+ * write_claim - write the claim, with its advisory lock held
+ */
+static bool
+write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
+			int64 token, bool found)
+{
+	ShedlockColumns columns;
+
+	ShedlockNewColumns(store, &columns);
+	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(tick));
+	ShedlockSetColumn(&columns, Anum_claimed_at,
+					  TimestampTzGetDatum(GetCurrentTimestamp()));
+	ShedlockSetText(&columns, Anum_claimed_by, ShedlockLockedBy(NULL, token));
+	if (token != 0)
+		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
+	else
+		ShedlockSetNull(&columns, Anum_token);
+	if (found)
+		return ShedlockUpdate(store, &columns, false) == TM_Ok;
+	ShedlockSetText(&columns, Anum_name, name->str);
+	return ShedlockInsert(store, &columns);
+}
+
+/*
+ * ShedlockClaimTick - claim a tick if nobody has; never wait for an open claim
+ *
+ * token: of the run that it is for, or 0.  Returns true if it is claimed now,
+ * to be committed by the caller; else *last is the claim that is there, with
+ * tick 0 if it is not committed.  Locks: the name's lock of
+ * SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction; given back at
+ * once if the tick was claimed already.
+ */
+bool
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, int64 token,
+				  ShedlockTick *last)
+{
+	ShedlockStore store;
+	LOCKTAG		tag;
+	bool		found;
+	bool		claimed = false;
+
+	memset(last, 0, sizeof(*last));
+	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
+	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+
+	if (!tick_is_claimed(&store, name, tick, &found, last) &&
+		ShedlockTryLock(&tag, ExclusiveLock))
+	{
+		for (int i = 0; i < FOREIGN_LOCK_TRIES && !claimed; i++)
+		{
+			if (i > 0)
+				ShedlockNap(FOREIGN_LOCK_NAP_MS);
+			if (tick_is_claimed(&store, name, tick, &found, last))
+				break;
+			claimed = write_claim(&store, name, tick, token, found);
+		}
+		if (!claimed)
+			ShedlockUnlock(&tag, ExclusiveLock);
+	}
+	ShedlockClose(&store);
+	if (claimed)
+		ShedlockCommitDurably();
+	return claimed;
+}
+
+/*
+ * ShedlockTickIsOld - was the last claim in this row made before that time?
+ */
+bool
+ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
+{
+	bool		isnull;
+
+	return DatumGetTimestampTz(slot_getattr(slot, Anum_claimed_at, &isnull)) < limit;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_once);
+/*
+ * shedlock_once(name, tick) - claim a scheduled instant
+ *
+ * Returns true for one caller.  Errors: 22004, 22023, 25006.
+ */
+Datum
+shedlock_once(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockTick last;
+	TimestampTz tick;
+
+	PreventCommandIfReadOnly("shedlock_once()");
+	PreventCommandIfParallelMode("shedlock_once()");
+	ShedlockGetName(fcinfo, 0, &name);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("tick of lock \"%s\" must not be null", name.str)));
+	tick = PG_GETARG_TIMESTAMPTZ(1);
+	if (TIMESTAMP_NOT_FINITE(tick))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tick of lock \"%s\" must be finite", name.str)));
+	if (tick > GetCurrentTimestamp() + SHEDLOCK_TICK_AHEAD_MAX * USECS_PER_SEC)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tick of lock \"%s\" is in the future", name.str),
+				 errdetail("A tick can be at most %d seconds ahead of the server's clock.",
+						   SHEDLOCK_TICK_AHEAD_MAX),
+				 errhint("Ticks only move forward: a claim in the future would stop the job until then.")));
+
+	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, 0, &last));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_once_every);
+/*
+ * shedlock_once_every(name, every) - claim the current period of a schedule
+ *
+ * Returns true for one caller.  Errors: 22004, 22023, 25006.
+ */
+Datum
+shedlock_once_every(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockTick last;
+
+	PreventCommandIfReadOnly("shedlock_once_every()");
+	PreventCommandIfParallelMode("shedlock_once_every()");
+	ShedlockGetName(fcinfo, 0, &name);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("period of lock \"%s\" must not be null", name.str)));
+
+	PG_RETURN_BOOL(ShedlockClaimTick(&name,
+									 ShedlockCurrentTick(PG_GETARG_INTERVAL_P(1), name.str),
+									 0, &last));
+}

@@ -1,0 +1,264 @@
+/*-------------------------------------------------------------------------
+ *
+ * wait.c
+ *	  Waiting for a lock, and waking those who wait.
+ *
+ * A waiter never queues for the advisory half.  It holds a marker, a lock of
+ * SHEDLOCK_CLASS_WAITER in share mode under the lock's key, and then in a loop
+ * resets its latch, tries to acquire, and sleeps on the latch.  The marker is
+ * there before the first try: whoever frees the lock after that try finds it.
+ *
+ * Whoever frees a lock sets the latches of all who hold the marker, once the
+ * advisory half is really gone: a transaction callback would be too early,
+ * since the locks are released after it.  So a transaction remembers the keys
+ * that its end may free (ShedlockWakeLater), and a resource release callback
+ * behind RESOURCE_RELEASE_LOCKS does the rest; for a session lock that ends
+ * with its process, an exit callback that runs after the locks are gone.
+ *
+ * What nobody is woken for, the waiter finds out by itself: it sleeps no
+ * longer than to the end of the lease, and never over RECHECK_MS, which
+ * covers COMMIT PREPARED, DISCARD ALL and writers that do not know of waiters.
+ *
+ * The deadlock detector knows nothing of such a wait, but it always ends: by
+ * the caller's limit, lock_timeout, statement_timeout or cancel.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#define RECHECK_MS		1000
+
+/* A key that the end of this transaction may free. */
+typedef struct WakeEntry
+{
+	LOCKTAG		tag;
+	SubTransactionId subid;		/* invalid: due at the next lock release */
+} WakeEntry;
+
+static WakeEntry *wake_entries = NULL;
+static int	wake_count = 0;
+static int	wake_size = 0;
+static bool wake_due = false;
+
+static uint32 wait_event = 0;
+
+/*
+ * ShedlockNap - sleep that long, or until the latch is set; obey interrupts
+ */
+void
+ShedlockNap(long ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 ms, wait_event_named(&wait_event, "ShedlockWait"));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * earliest - when the row may let us in, nobody waking us
+ */
+static TimestampTz
+earliest(const ShedlockResult *result)
+{
+	switch (result->verdict)
+	{
+		case SHEDLOCK_HELD:
+		case SHEDLOCK_KEPT:
+			/* A session lock is not over with its time: do not spin on it. */
+			if (result->row.lock_until > GetCurrentTimestamp())
+				return result->row.lock_until;
+			return DT_NOEND;
+		case SHEDLOCK_PAUSED:
+			return result->row.paused_until;
+		default:
+			return DT_NOEND;
+	}
+}
+
+/*
+ * nap_ms - milliseconds from now to then, but at least 1 and at most RECHECK_MS
+ */
+static long
+nap_ms(TimestampTz now, TimestampTz then)
+{
+	if (then >= TimestampTzPlusMilliseconds(now, RECHECK_MS))
+		return RECHECK_MS;
+	return Max(1, TimestampDifferenceMilliseconds(now, then));
+}
+
+/*
+ * ShedlockAcquireWait - take a lock, waiting for it at most that long
+ *
+ * As ShedlockAcquire() otherwise.  Errors: 55P03 when lock_timeout ends the
+ * wait (the server arms that timeout in the lock manager's queue only), 57014
+ * when cancelled.  While it waits the caller's snapshot stays as it is.
+ */
+bool
+ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
+					const Interval *wait, ShedlockResult *result)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	TimestampTz give_up = start + ShedlockIntervalMicroseconds(wait);
+	TimestampTz timeout = LockTimeout > 0 ?
+	TimestampTzPlusMilliseconds(start, LockTimeout) : DT_NOEND;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "shedlock wait",
+												  ALLOCSET_SMALL_SIZES);
+	LOCKTAG		marker;
+	bool		taken;
+
+	ShedlockTagOfClass(&marker, &request->name.tag, SHEDLOCK_CLASS_WAITER);
+	(void) ShedlockTryLock(&marker, ShareLock);
+
+	for (;;)
+	{
+		TimestampTz now;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		taken = ShedlockAcquire(store, request, result);
+		MemoryContextSwitchTo(caller);
+		if (taken)
+			break;
+
+		now = GetCurrentTimestamp();
+		if (now >= give_up)
+			break;
+		if (now >= timeout)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("canceling statement due to lock timeout"),
+					 errdetail("The lock \"%s\" is not free.", request->name.str)));
+
+		/* The latch is set if somebody let go after our try. */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 nap_ms(now, Min(Min(give_up, timeout), earliest(result))),
+						 wait_event_named(&wait_event, "ShedlockWait"));
+		MemoryContextReset(context);
+	}
+
+	ShedlockUnlock(&marker, ShareLock);
+	return taken;
+}
+
+/*
+ * ShedlockWakeLater - wake the waiters of a lock when this (sub)transaction ends
+ */
+void
+ShedlockWakeLater(const LOCKTAG *tag)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	/* The same lock again, most likely. */
+	if (wake_count > 0 && wake_entries[wake_count - 1].subid == subid &&
+		memcmp(&wake_entries[wake_count - 1].tag, tag, sizeof(LOCKTAG)) == 0)
+		return;
+
+	ShedlockUseSession();
+	if (wake_count == wake_size)
+	{
+		int			size = Max(16, wake_size * 2);
+
+		wake_entries = wake_entries ?
+			repalloc(wake_entries, (Size) size * sizeof(WakeEntry)) :
+			MemoryContextAlloc(TopMemoryContext, (Size) size * sizeof(WakeEntry));
+		wake_size = size;
+	}
+	wake_entries[wake_count].tag = *tag;
+	wake_entries[wake_count].subid = subid;
+	wake_count++;
+}
+
+/*
+ * ShedlockWakeSubCommit - the parent frees the locks now
+ */
+void
+ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent)
+{
+	for (int i = wake_count - 1; i >= 0; i--)
+	{
+		if (wake_entries[i].subid == subid)
+			wake_entries[i].subid = parent;
+	}
+}
+
+/*
+ * ShedlockWakeSubAbort - the locks of that subtransaction are about to go
+ */
+void
+ShedlockWakeSubAbort(SubTransactionId subid)
+{
+	for (int i = wake_count - 1; i >= 0; i--)
+	{
+		if (wake_entries[i].subid != subid)
+			continue;
+		wake_entries[i].subid = InvalidSubTransactionId;
+		wake_due = true;
+	}
+}
+
+/*
+ * ShedlockWakeAtRelease - locks have just been released: wake who is due
+ *
+ * Part of a transaction's end: past the commit an error would be a panic, so
+ * nothing here raises one but the lack of a few bytes of memory.
+ */
+void
+ShedlockWakeAtRelease(bool top_level)
+{
+	int			kept = 0;
+
+	if (wake_count == 0 || (!top_level && !wake_due))
+		return;
+	for (int i = 0; i < wake_count; i++)
+	{
+		if (top_level || wake_entries[i].subid == InvalidSubTransactionId)
+			ShedlockWake(&wake_entries[i].tag);
+		else
+			wake_entries[kept++] = wake_entries[i];
+	}
+	wake_count = kept;
+	wake_due = false;
+
+	/* A transaction of many locks was an exception. */
+	if (wake_count == 0 && wake_size > 1024)
+	{
+		pfree(wake_entries);
+		wake_entries = NULL;
+		wake_size = 0;
+	}
+}
+
+/*
+ * ShedlockWake - set the latch of everybody who waits for a lock
+ *
+ * All of them are in a transaction, so that GetLockConflicts() knows them.
+ * A latch set for a process that does not wait any more does no harm.
+ */
+void
+ShedlockWake(const LOCKTAG *tag)
+{
+	LOCKTAG		marker;
+	VirtualTransactionId *waiters;
+
+	ShedlockTagOfClass(&marker, tag, SHEDLOCK_CLASS_WAITER);
+	waiters = GetLockConflicts(&marker, ExclusiveLock, NULL);
+	for (int i = 0; VirtualTransactionIdIsValid(waiters[i]); i++)
+	{
+		PGPROC	   *proc = vxid_get_proc(waiters[i]);
+
+		if (proc)
+			SetLatch(&proc->procLatch);
+	}
+	pfree(waiters);
+}
