@@ -31,7 +31,10 @@ DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
 # Inputs are in test/, expected outputs of both suites in expected/.  The lists
 # are spelled out, since their order matters and a stray file must not become a
 # test; "make lint" compares them with the folders.
-REGRESS =
+REGRESS = \
+	cron_missing \
+	cron_call \
+	cron_due
 
 ISOLATION =
 

@@ -1,0 +1,108 @@
+-- The CALL of a guarded job is read back as the server would run it, and what
+-- cannot be guarded is refused before a job is changed.
+SET IntervalStyle = postgres;
+
+CREATE FUNCTION read_back(command text) RETURNS text
+LANGUAGE sql AS $$
+SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once_every, on_busy)
+FROM shedlock_guarded_call($1)
+$$;
+
+-- However it is written
+SELECT read_back($$CALL shedlock_run('n', 'VACUUM')$$);
+SELECT read_back($$CALL shedlock_run(name => 'n', command => 'VACUUM', once_every => '1 day')$$);
+SELECT read_back($$call Public.SHEDLOCK_RUN ( 'n', 'VACUUM', lock_at_least_for := '1 s' ) ; -- nightly$$);
+SELECT read_back($$CALL "Odd ""one".shedlock_run('n', 'c', null, '2 min'::interval, interval '90' minute, 'error'::text)$$);
+SELECT read_back($$CALL shedlock_run('n', $c$it's$c$, CAST('1 h' AS interval), interval(1) '1.26 s')$$);
+SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip'')');
+SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
+
+-- Everything else is no guarded call
+SELECT command, shedlock_guarded_call(command) IS NULL AS not_guarded
+FROM unnest(ARRAY[
+	'VACUUM',
+	'SELECT ''shedlock_run''',
+	'CALL shedlock_run(''n'')',
+	'CALL shedlock_run(''n'', NULL)',
+	'CALL shedlock_run(NULL, ''c'')',
+	'CALL shedlock_run(''n'', ''c'', now() - now())',
+	'CALL shedlock_run(''n'', ''c'' || ''d'')',
+	'CALL shedlock_run(''n'', 5)',
+	'CALL shedlock_run(''n'', ''c'', ''no interval'')',
+	'CALL shedlock_run(''n'', ''c'', ''1 h''::text)',
+	'CALL shedlock_run(''n'', ''c''::name)',
+	'CALL shedlock_run(''n'', ''c'', name => ''m'')',
+	'CALL shedlock_run(''n'', ''c'', unheard_of => ''m'')',
+	'CALL shedlock_run(''n'', ''c'', NULL, NULL, NULL, ''skip'', ''more'')',
+	'CALL shedlock_run(''n'', ''c''); VACUUM',
+	'CALL shedlock_run_all(''n'', ''c'')',
+	'SELECT shedlock_run(''n'', ''c'')']) AS command;
+SELECT shedlock_guarded_call(NULL) IS NULL AS null_is_none;
+
+-- A command that the server would not even parse is no error
+SELECT command, shedlock_guarded_call(command) IS NULL AS not_guarded
+FROM unnest(ARRAY[
+	'CALL shedlock_run(''n'', ''c''',
+	'CALL shedlock_run(''n, ''c'')',
+	'CALL shedlock_run(''n'', U&''\zzzz'')',
+	'CALL shedlock_run(''n'', ''c'', interval ''1'' second(-1))',
+	'CREATE ASSERTION shedlock_run CHECK (true)']) AS command;
+SELECT shedlock_guarded_call(repeat('(', 200000) || 'shedlock_run') IS NULL AS too_deep;
+
+-- What goes in comes out, byte for byte, whatever the session's style
+CREATE TABLE round_trip (label text, name text, command text);
+INSERT INTO round_trip VALUES
+	('plain', 'nightly', 'VACUUM'),
+	('quotes', 'it''s', 'SELECT ''it''''s'''),
+	('double quotes', '"nightly"', 'SELECT "a" FROM "b"'),
+	('newlines', E'two\nlines', E'SELECT 1;\r\n-- done\n'),
+	('backslashes', E'back\\slash', E'SELECT E''\\n'', ''\\'', $x$\\$x$'),
+	('multibyte', 'grün–日', 'SELECT ''日'' -- ü'),
+	('dollars', '$$', 'SELECT $$a$$'),
+	('blanks', '  ', '   SELECT 1   '),
+	('formats', '%s', 'SELECT ''%L'', ''%%'''),
+	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
+CREATE VIEW not_the_same AS
+SELECT r.label, call
+FROM round_trip r,
+	 shedlock_cron_call(r.name, r.command, '1 day -1 min', NULL, '90 min', NULL) call,
+	 shedlock_guarded_call(call) g
+WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy) IS DISTINCT FROM
+	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, NULL::text);
+
+SELECT * FROM not_the_same;
+SET standard_conforming_strings = off;
+SET escape_string_warning = off;
+SET IntervalStyle = sql_standard;
+SELECT * FROM not_the_same;
+SELECT shedlock_cron_call('n', E'a\\b', '1 day -1 min', NULL, '90 min', 'error') AS call;
+RESET standard_conforming_strings;
+RESET escape_string_warning;
+RESET IntervalStyle;
+
+DROP VIEW not_the_same;
+DROP TABLE round_trip;
+DROP FUNCTION read_back(text);
+
+-- Refused
+\set SHOW_CONTEXT never
+SELECT shedlock_check_run('n', 'VACUUM');
+SELECT shedlock_check_run('n', 'COPY t FROM PROGRAM ''cat''; COPY t TO ''/dev/null''');
+SELECT shedlock_check_run('n', '');
+SELECT shedlock_check_run('n', ' ;; -- nothing');
+SELECT shedlock_check_run('n', 'SELEC 1');
+SELECT shedlock_check_run('n', 'SELECT 1; COMMIT');
+SELECT shedlock_check_run('n', 'START TRANSACTION');
+SELECT shedlock_check_run('n', 'SAVEPOINT s');
+SELECT shedlock_check_run('n', 'PREPARE TRANSACTION ''x''');
+SELECT shedlock_check_run('n', 'COPY t FROM STDIN');
+SELECT shedlock_check_run('n', 'COPY (SELECT 1) TO STDOUT');
+SELECT shedlock_check_run(NULL, 'VACUUM');
+SELECT shedlock_check_run('', 'VACUUM');
+SELECT shedlock_check_run(repeat('x', 256), 'VACUUM');
+SELECT shedlock_check_run('n', NULL);
+SELECT shedlock_check_run('n', 'VACUUM', '0');
+SELECT shedlock_check_run('n', 'VACUUM', '1 h', '-1 s');
+SELECT shedlock_check_run('n', 'VACUUM', '1 h', '2 h');
+SELECT shedlock_check_run('n', 'VACUUM', NULL, '2 h', '1 month');
+SELECT shedlock_check_run('n', 'VACUUM', once_every => '0 s');

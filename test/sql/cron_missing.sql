@@ -1,0 +1,57 @@
+-- Without pg_cron the functions for it say so, with a hint.
+
+-- SQLSTATE, message and hint of the error that a statement raises
+CREATE FUNCTION error_of(statement text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	hint text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS
+		state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(' ', state, replace(message, current_database(), 'regression'), nullif(hint, ''));
+END
+$$;
+
+SELECT error_of($$SELECT shedlock_cron_schedule('nightly', '0 3 * * *', 'VACUUM')$$);
+SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
+SELECT error_of($$SELECT shedlock_cron_guard('nightly')$$);
+SELECT error_of($$SELECT shedlock_cron_unguard('nightly')$$);
+SELECT error_of($$SELECT * FROM shedlock_jobs$$);
+
+-- A relation of that name that is not pg_cron's is not even looked at: what
+-- it calls would run with the rights of whoever looks.
+CREATE SCHEMA cron;
+CREATE FUNCTION cron.spring() RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION 'sprung as %', current_user;
+END
+$$;
+CREATE VIEW cron.job AS
+SELECT 1::bigint AS jobid, '* * * * *' AS schedule, cron.spring() AS command,
+	   current_database()::text AS database, cron.spring() AS username, true AS active,
+	   cron.spring() AS jobname;
+
+SELECT error_of($$SELECT * FROM shedlock_jobs$$);
+SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
+SELECT error_of($$SELECT shedlock_cron_guard('1')$$);
+SELECT error_of($$SELECT shedlock_cron_name_is_shared('nightly', 'bob')$$);
+
+DROP SCHEMA cron CASCADE;
+
+-- Whoever may not use these functions is told that first.
+CREATE ROLE regress_shedlock_plain;
+SET ROLE regress_shedlock_plain;
+SELECT error_of($$SELECT shedlock_cron_schedule('nightly', '0 3 * * *', 'VACUUM')$$);
+SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
+SELECT error_of($$SELECT shedlock_cron_guard('nightly')$$);
+SELECT error_of($$SELECT shedlock_cron_unguard('nightly')$$);
+RESET ROLE;
+
+DROP ROLE regress_shedlock_plain;
+DROP FUNCTION error_of(text);
