@@ -30,6 +30,7 @@
 
 static volatile TimestampTz session_deadline = DT_NOEND;
 static volatile TimestampTz run_deadline = DT_NOEND;
+static volatile sig_atomic_t session_deadline_passed = false;
 static volatile sig_atomic_t run_deadline_passed = false;
 
 static bool runs_watched = false;
@@ -45,7 +46,10 @@ deadline_handler(void)
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (now >= session_deadline)
+	{
+		session_deadline_passed = true;
 		kill(MyProcPid, SIGTERM);
+	}
 	if (now >= run_deadline)
 	{
 		run_deadline_passed = true;
@@ -96,6 +100,15 @@ ShedlockWatchRuns(bool watch)
 	runs_watched = watch;
 	ShedlockArmDeadlines();
 	return before;
+}
+
+/*
+ * ShedlockSessionDeadlinePassed - has the timer ended this process?
+ */
+bool
+ShedlockSessionDeadlinePassed(void)
+{
+	return session_deadline_passed;
 }
 
 /*

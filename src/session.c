@@ -31,6 +31,7 @@
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* More ranges than this: the oldest leases are forgotten with them. */
 #define PREPARED_RANGES_MAX		64
@@ -463,6 +464,9 @@ ShedlockSessionSubAbort(SubTransactionId subid)
 
 /*
  * ShedlockSessionExit - the process ends and its locks are gone: wake waiters
+ *
+ * The client has been told no more than that an administrator ended it, so
+ * that the log has to have the reason.
  */
 void
 ShedlockSessionExit(void)
@@ -470,5 +474,14 @@ ShedlockSessionExit(void)
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &holdings)
-		ShedlockWake(&dlist_container(ShedlockHolding, node, iter.cur)->tag);
+	{
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+
+		ShedlockWake(&holding->tag);
+		if (ShedlockSessionDeadlinePassed() && !holding->is_run &&
+			GetCurrentTimestamp() >= holding->deadline)
+			ereport(LOG,
+					(errmsg("session ended by lock_at_most_for of lock \"%s\"",
+							holding->name)));
+	}
 }

@@ -283,6 +283,7 @@ extern void ShedlockDurabilityReset(void);
 /* deadline.c */
 extern void ShedlockArmDeadlines(void);
 extern bool ShedlockWatchRuns(bool watch);
+extern bool ShedlockSessionDeadlinePassed(void);
 extern bool ShedlockRunDeadlinePassed(void);
 extern void ShedlockForgetRunDeadlinePassed(void);
 

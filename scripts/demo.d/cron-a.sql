@@ -2,18 +2,18 @@
 
 -- Part 3: four jobs under the guard.
 SELECT shedlock_cron_schedule('vacuum-orders', '* * * * *',
-	'VACUUM (ANALYZE) demo.orders', once_every => '1 min');
+	'VACUUM (ANALYZE) demo.orders', lock_at_most_for => '30 min', once_every => '1 min');
 SELECT shedlock_cron_schedule('add-order', '* * * * *',
-	'INSERT INTO demo.added DEFAULT VALUES', once_every => '1 min');
+	'INSERT INTO demo.added DEFAULT VALUES', lock_at_most_for => '30 s', once_every => '1 min');
 SELECT shedlock_cron_schedule('divide', '* * * * *',
-	'SELECT 1/0', once_every => '1 min');
+	'SELECT 1/0', lock_at_most_for => '30 s', once_every => '1 min');
 SELECT shedlock_cron_schedule('endless', '* * * * *',
 	'SELECT pg_sleep(600)', lock_at_most_for => :'at_most', once_every => '1 min');
 
 -- Part 4: the same job on both servers, both on this database.
 SELECT shedlock_cron_schedule('report', '* * * * *',
 	$$INSERT INTO demo.run (variant, job, server) VALUES ('with', 'report', 'A')$$,
-	once_every => '1 min');
+	lock_at_most_for => '5 min', once_every => '1 min');
 SELECT cron.schedule('report-unguarded', '* * * * *',
 	$$INSERT INTO demo.run (variant, job, server) VALUES ('without', 'report', 'A')$$);
 

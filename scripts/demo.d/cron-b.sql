@@ -2,7 +2,7 @@
 -- psql sets :host and :port of server A.
 SELECT shedlock_cron_schedule('report', '* * * * *',
 	$$INSERT INTO demo.run (variant, job, server) VALUES ('with', 'report', 'B')$$,
-	once_every => '1 min');
+	lock_at_most_for => '5 min', once_every => '1 min');
 SELECT cron.schedule('report-unguarded', '* * * * *',
 	$$INSERT INTO demo.run (variant, job, server) VALUES ('without', 'report', 'B')$$);
 

@@ -6,7 +6,8 @@ SELECT format('  %s  %-14s %s', CASE row_number() OVER () WHEN 1 THEN to_char(:'
 			  name, what)
 FROM (
 	-- part 3, from the history that shedlock keeps
-	(SELECT name, outcome || format(' after %s s', round(extract(epoch FROM duration), 3)) || coalesce(': ' || message, '') AS what
+	(SELECT name, format('%s after %s s', outcome, round(extract(epoch FROM duration), 3)) ||
+				  CASE outcome WHEN 'failed' THEN ': ' || message ELSE '' END AS what
 	 FROM shedlock_history
 	 WHERE name IN ('vacuum-orders', 'add-order', 'divide', 'endless') AND tick = :'minute'
 	 ORDER BY array_position('{vacuum-orders,add-order,divide,endless}', name), started_at)

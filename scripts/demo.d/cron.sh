@@ -34,7 +34,7 @@ cron_show() {
 
 TEXT
     for ((minute = FIRST_MINUTE; minute < FIRST_MINUTE + MINUTES * 60; minute += 60)); do
-        cron_countdown $((minute + 6)) "$(date -d "@$minute" +%H:%M)"
+        cron_countdown $((minute + 6)) "$(env -u TZ date -d "@$minute" +%H:%M)"
         cron_collect
         cluster_psql a -At -v "minute=$minute" -v "at_most=$AT_MOST" -f "$PARTS/cron-minute.sql"
         say

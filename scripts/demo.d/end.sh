@@ -17,12 +17,13 @@ end_table() {
         ORDER BY n"
     say
     say "  promise, and what the data say"
-    cluster_psql a -At -c "SELECT format('  %-6s  %-54s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
+    cluster_psql a -At -c "SELECT format('  %-6s  %-55s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
         FROM demo.promise ORDER BY n"
     say
-    broken=$(cluster_psql a -Atc "SELECT count(*) FROM demo.promise WHERE NOT coalesce(kept, false)")
-    if [ "$broken" -gt 0 ]; then
-        say "$broken of the promises above broken."
+    broken=$(cluster_psql a -Atc "SELECT claim FROM demo.promise WHERE kept IS NOT TRUE ORDER BY n")
+    if [ -n "$broken" ]; then
+        say "Broken:"
+        say "$broken"
         return 1
     fi
     say "Every promise was kept."

@@ -80,6 +80,11 @@ SELECT 'pg_cron: lock_at_most_for ends a job that outlives it',
 FROM shedlock_history
 WHERE name = 'endless'
 UNION ALL
+SELECT 'pg_cron: no guarded job twice per tick or beside itself', count(*) = 6 AND bool_and(duplicates = 0),
+	   format('%s jobs, %s runs, %s duplicates', count(*), sum(runs), sum(duplicates))
+FROM demo.cron_count
+WHERE variant = 'with'
+UNION ALL
 SELECT CASE variant WHEN 'with' THEN 'two servers: each tick once' ELSE 'two servers, without shedlock: ticks run twice' END,
 	   CASE variant WHEN 'with' THEN duplicates = 0 AND runs = ticks AND tries > ticks ELSE duplicates > 0 END,
 	   format('%s ticks, fired %s times, %s runs', ticks, tries, runs)
@@ -87,12 +92,16 @@ FROM demo.cron_count
 WHERE job = 'report'
 UNION ALL
 SELECT CASE variant WHEN 'with' THEN 'scheduled anew: never beside itself' ELSE 'scheduled anew, without shedlock: beside itself' END,
-	   CASE variant WHEN 'with' THEN duplicates = 0 AND runs > 0 AND tries > runs ELSE duplicates > 0 END,
+	   CASE variant
+	   WHEN 'with' THEN duplicates = 0 AND tries > runs AND
+						EXISTS (SELECT FROM shedlock_history WHERE name = 'rebuild' AND outcome = 'succeeded')
+	   ELSE duplicates > 0
+	   END,
 	   format('%s ticks, %s runs, %s beside another', ticks, runs, duplicates)
 FROM demo.cron_count
 WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo itself: nothing was left out', count(*) = 15, format('%s promises looked at', count(*))
+SELECT 'the demo itself: nothing was left out', count(*) = 16, format('%s promises looked at', count(*))
 FROM demo.promise;

@@ -57,11 +57,11 @@ CREATE TABLE demo.added (at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE PROCEDURE demo.rebuild(variant text)
 LANGUAGE plpgsql AS $$
 DECLARE
-	run bigint;
+	run_id bigint;
 BEGIN
-	INSERT INTO demo.run (variant, job, server) VALUES (variant, 'rebuild', 'A') RETURNING id INTO run;
+	INSERT INTO demo.run (variant, job, server) VALUES (variant, 'rebuild', 'A') RETURNING id INTO run_id;
 	COMMIT;
 	PERFORM pg_sleep(70);
-	UPDATE demo.run SET ended_at = clock_timestamp() WHERE id = run;
+	UPDATE demo.run SET ended_at = clock_timestamp() WHERE id = run_id;
 END
 $$;
