@@ -7,9 +7,6 @@
  * moment, and what this transaction wrote.  The transaction's own snapshot may
  * be as old as the transaction, and an MVCC snapshot at SERIALIZABLE would
  * leave predicate locks that make acquirers of different names collide.
- * SnapshotSelf can miss a row that a concurrent update moves.  Before the
- * advisory half is held that is harmless; afterwards only foreign writers can
- * do it, and then the write finds out.
  *
  * Rows are written through the table access method, without triggers, rules
  * or privileges of the caller, and without ever waiting unless asked to.  A
@@ -121,7 +118,10 @@ ShedlockClose(ShedlockStore *store)
 /*
  * ShedlockFetch - put the row with this primary key into store->slot
  *
- * Returns false if there is none.
+ * Returns false if there is none.  It looks a second time before it says so: a
+ * row whose new version is stored elsewhere by an update that commits during
+ * the scan can be missed, since the new version is passed too early and the
+ * old one too late.  The owner of a lock must not take that for a loss.
  */
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
@@ -130,14 +130,17 @@ ShedlockFetch(ShedlockStore *store, Datum key)
 	Oid			type = TupleDescAttr(RelationGetDescr(index), 0)->atttypid;
 	IndexScanDesc scan;
 	ScanKeyData skey;
-	bool		found;
+	bool		found = false;
 
 	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, InvalidOid,
 						   index->rd_indcollation[0],
 						   type == INT8OID ? F_INT8EQ : F_TEXTEQ, key);
 	scan = begin_index_scan(store->rel, index, SnapshotSelf, 1);
-	index_rescan(scan, &skey, 1, NULL, 0);
-	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
+	for (int i = 0; i < 2 && !found; i++)
+	{
+		index_rescan(scan, &skey, 1, NULL, 0);
+		found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
+	}
 	if (found)
 		ExecMaterializeSlot(store->slot);
 	else
