@@ -1,0 +1,385 @@
+-- What callers may rely on: signatures, properties and privileges of all that
+-- the extension makes.  A new object must be added here, or it fails.
+
+BEGIN;
+SELECT no_plan();
+
+CREATE TEMP VIEW member AS
+SELECT d.classid, d.objid
+FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'shedlock';
+
+CREATE TEMP VIEW member_function AS
+SELECT p.oid AS id, p.*
+FROM pg_proc p JOIN member m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid;
+
+CREATE TEMP VIEW member_relation AS
+SELECT c.oid AS id, c.*
+FROM pg_class c JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid;
+
+--
+-- Extension
+--
+
+SELECT results_eq(
+	$$SELECT v.version, v.installed, v.superuser, v.trusted, v.relocatable, v.schema::text, v.requires::text
+	  FROM pg_available_extension_versions v JOIN pg_extension e ON e.extname = v.name AND e.extversion = v.version
+	  WHERE v.name = 'shedlock'$$,
+	$$VALUES ('1.0', true, true, false, false, NULL::text, NULL::text)$$,
+	'only a superuser installs it, in any schema, and it stays there');
+
+SELECT throws_ok('ALTER EXTENSION shedlock SET SCHEMA pg_temp', '0A000', NULL,
+	'it cannot be moved to another schema');
+
+SELECT results_eq(
+	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
+	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
+	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
+	$$VALUES ('shedlock', ''), ('shedlock_run_log', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
+	'pg_dump takes the rows of all tables and the state of the sequence');
+
+--
+-- Functions
+--
+
+CREATE TEMP TABLE api (name text, arguments text, result text);
+INSERT INTO api VALUES
+('shedlock_acquire',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
+ 'boolean'),
+('shedlock_acquire_token',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
+ 'bigint'),
+('shedlock_acquire_session',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
+ 'boolean'),
+('shedlock_release', 'name text, token bigint DEFAULT NULL::bigint', 'boolean'),
+('shedlock_extend',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, token bigint DEFAULT NULL::bigint',
+ 'boolean'),
+('shedlock_assert', 'name text, token bigint DEFAULT NULL::bigint', 'void'),
+('shedlock_token', 'name text', 'bigint'),
+('shedlock_once', 'name text, tick timestamp with time zone', 'boolean'),
+('shedlock_once_every', 'name text, every interval', 'boolean'),
+('shedlock_run',
+ 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text',
+ NULL),
+('shedlock_force_release', 'name text', 'boolean'),
+('shedlock_cancel', 'name text', 'boolean'),
+('shedlock_pause',
+ 'name text, until timestamp with time zone DEFAULT ''infinity''::timestamp with time zone, reason text DEFAULT NULL::text',
+ 'void'),
+('shedlock_resume', 'name text', 'boolean'),
+('shedlock_purge', 'older_than interval', 'bigint'),
+('shedlock_cron_schedule',
+ 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true',
+ 'bigint'),
+('shedlock_cron_unschedule', 'job_name text', 'boolean'),
+('shedlock_cron_guard',
+ 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval',
+ 'text'),
+('shedlock_cron_unguard', 'job text', 'boolean');
+
+-- Callable by everybody, but not part of what we promise.
+CREATE TEMP TABLE helper (name text);
+INSERT INTO helper VALUES
+('shedlock_status'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
+('shedlock_cron_require'), ('shedlock_cron_job'), ('shedlock_cron_name_is_shared'), ('shedlock_cron_lock_name'),
+('shedlock_cron_call'), ('shedlock_cron_advise'), ('shedlock_cron_rewrite'), ('shedlock_cron_field'),
+('shedlock_cron_last_due'), ('shedlock_cron_jobs');
+
+SELECT set_eq(
+	'SELECT proname::text FROM member_function',
+	'SELECT name FROM api UNION ALL SELECT name FROM helper',
+	'these functions and no others');
+
+SELECT is((SELECT count(*) FROM member_function), (SELECT count(DISTINCT proname) FROM member_function),
+	'no function is overloaded');
+
+SELECT is(pg_get_function_arguments(f.id), a.arguments, 'arguments of ' || a.name)
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT is(pg_get_function_result(f.id), a.result, 'result of ' || a.name)
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT is(f.prokind::text, CASE a.name WHEN 'shedlock_run' THEN 'p' ELSE 'f' END, 'kind of ' || a.name)
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT is(f.provolatile::text, 'v', a.name || ' is volatile')
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and answers one row')
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' THEN 'plpgsql' ELSE 'c' END, 'language of ' || a.name)
+FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
+
+SELECT is(f.proparallel::text, 'u', f.proname || ' is parallel unsafe')
+FROM member_function f;
+
+-- That one looks behind pg_cron's row security.
+SELECT is(f.prosecdef, f.proname = 'shedlock_cron_name_is_shared', f.proname || ' runs with the right role''s privileges')
+FROM member_function f;
+
+SELECT ok(l.lanname = 'c' OR 'search_path=pg_catalog, pg_temp' = ANY (f.proconfig),
+	f.proname || ' finds nothing through the caller''s search_path')
+FROM member_function f JOIN pg_language l ON l.oid = f.prolang;
+
+-- A procedure that has settings could not commit.
+SELECT is(f.proconfig, NULL, 'shedlock_run has no settings of its own')
+FROM member_function f WHERE f.proname = 'shedlock_run';
+
+--
+-- Calls resolve whatever a driver says about the types, which is often nothing
+--
+
+PREPARE p_acquire AS SELECT shedlock_acquire($1, $2, $3, $4, $5);
+PREPARE p_acquire_token AS SELECT shedlock_acquire_token($1, $2, $3, $4, $5);
+PREPARE p_acquire_session AS SELECT shedlock_acquire_session($1, $2, $3, $4, $5);
+PREPARE p_release AS SELECT shedlock_release($1, $2);
+PREPARE p_extend AS SELECT shedlock_extend($1, $2, $3, $4);
+PREPARE p_assert AS SELECT shedlock_assert($1, $2);
+PREPARE p_token AS SELECT shedlock_token($1);
+PREPARE p_once AS SELECT shedlock_once($1, $2);
+PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
+PREPARE p_force_release AS SELECT shedlock_force_release($1);
+PREPARE p_cancel AS SELECT shedlock_cancel($1);
+PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
+PREPARE p_resume AS SELECT shedlock_resume($1);
+PREPARE p_purge AS SELECT shedlock_purge($1);
+PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9);
+PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
+PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4);
+PREPARE p_cron_unguard AS SELECT shedlock_cron_unguard($1);
+
+SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'p_' || substr(a.name, 10)),
+		  f.proargtypes::text, a.name || ' resolves with parameters of unknown type')
+FROM api a JOIN member_function f ON f.proname = a.name WHERE a.name <> 'shedlock_run';
+
+PREPARE n_acquire AS SELECT shedlock_acquire(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
+PREPARE n_acquire_token AS SELECT shedlock_acquire_token(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
+PREPARE n_acquire_session AS SELECT shedlock_acquire_session(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
+PREPARE n_release AS SELECT shedlock_release(name => $1, token => $2);
+PREPARE n_extend AS SELECT shedlock_extend(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, token => $4);
+PREPARE n_assert AS SELECT shedlock_assert(name => $1, token => $2);
+PREPARE n_token AS SELECT shedlock_token(name => $1);
+PREPARE n_once AS SELECT shedlock_once(name => $1, tick => $2);
+PREPARE n_once_every AS SELECT shedlock_once_every(name => $1, every => $2);
+PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
+PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
+PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
+PREPARE n_resume AS SELECT shedlock_resume(name => $1);
+PREPARE n_purge AS SELECT shedlock_purge(older_than => $1);
+PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
+	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9);
+PREPARE n_cron_unschedule AS SELECT shedlock_cron_unschedule(job_name => $1);
+PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4);
+PREPARE n_cron_unguard AS SELECT shedlock_cron_unguard(job => $1);
+
+SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'n_' || substr(a.name, 10)),
+		  f.proargtypes::text, a.name || ' resolves with named parameters of unknown type')
+FROM api a JOIN member_function f ON f.proname = a.name WHERE a.name <> 'shedlock_run';
+
+SELECT is(pg_typeof(shedlock_acquire('resolve')), 'boolean'::regtype, 'the name alone is enough to acquire');
+SELECT is(pg_typeof(shedlock_token('resolve')), 'bigint'::regtype, 'the name alone is enough to ask for the token');
+SELECT is(shedlock_extend('resolve'), true, 'the name alone is enough to extend');
+SELECT is(shedlock_release('resolve'), true, 'the name alone is enough to release');
+SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me'), true,
+	'any argument can be left out when others are named');
+
+-- It cannot run here: that it says so proves that the call was resolved.
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
+	'shedlock_run resolves with name and command');
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', '1 day', 'skip')$$, '25001', NULL,
+	'shedlock_run resolves with arguments of unknown type');
+SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip', once_every => '1 day',
+									 lock_at_least_for => '1 s', lock_at_most_for => '1 min')$$, '25001', NULL,
+	'shedlock_run resolves with named arguments in any order');
+
+--
+-- Relations
+--
+
+SELECT results_eq(
+	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
+	$$VALUES ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
+			 ('shedlock_run_log', 'r'), ('shedlock_tick', 'r'), ('shedlock_token_seq', 'S')$$,
+	'these relations and no others');
+
+CREATE FUNCTION pg_temp.columns_of(regclass) RETURNS SETOF text LANGUAGE sql AS $$
+SELECT concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'NOT NULL' END,
+				 'DEFAULT ' || pg_get_expr(d.adbin, d.adrelid))
+FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum $$;
+
+-- The first four are those of ShedLock's table for PostgreSQL.
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
+	ARRAY['name character varying(255) NOT NULL',
+		  'lock_until timestamp without time zone NOT NULL',
+		  'locked_at timestamp without time zone NOT NULL',
+		  'locked_by character varying(255) NOT NULL',
+		  'token bigint',
+		  'kind text NOT NULL DEFAULT ''lease''::text',
+		  'locked_role oid',
+		  'keep_until timestamp without time zone',
+		  'lock_at_most_for interval',
+		  'pid integer',
+		  'backend_start timestamp with time zone',
+		  'timeline integer',
+		  'paused_until timestamp with time zone',
+		  'paused_by text',
+		  'pause_reason text'],
+	'columns of shedlock: ShedLock''s four, then ours, which a foreign INSERT may leave out');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
+	ARRAY['name character varying(255) NOT NULL',
+		  'tick timestamp with time zone NOT NULL',
+		  'claimed_at timestamp with time zone NOT NULL',
+		  'claimed_by character varying(255) NOT NULL',
+		  'token bigint'],
+	'columns of shedlock_tick');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
+	ARRAY['token bigint NOT NULL',
+		  'name character varying(255) NOT NULL',
+		  'command text NOT NULL',
+		  'tick timestamp with time zone',
+		  'started_at timestamp with time zone NOT NULL',
+		  'ended_at timestamp with time zone',
+		  'outcome text NOT NULL',
+		  'sqlstate text',
+		  'message text',
+		  'run_role oid NOT NULL',
+		  'locked_by character varying(255) NOT NULL',
+		  'pid integer NOT NULL'],
+	'columns of shedlock_run_log');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_locks')$$,
+	ARRAY['name text', 'state text', 'kind text', 'held_for interval', 'remaining interval',
+		  'lock_until timestamp with time zone', 'locked_at timestamp with time zone', 'locked_by text',
+		  'token bigint', 'waiters integer', 'pid integer', 'application_name text', 'query text',
+		  'paused_until timestamp with time zone', 'paused_by text', 'pause_reason text'],
+	'columns of shedlock_locks');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
+	ARRAY['name character varying(255)', 'token bigint', 'outcome text',
+		  'started_at timestamp with time zone', 'ended_at timestamp with time zone', 'duration interval',
+		  'tick timestamp with time zone', 'command text', 'sqlstate text', 'message text', 'run_role name',
+		  'locked_by character varying(255)', 'pid integer'],
+	'columns of shedlock_history');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
+	ARRAY['jobid bigint', 'job_name text', 'schedule text', 'database text', 'username text', 'active boolean',
+		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
+		  'once_every interval', 'last_started timestamp with time zone', 'last_ended timestamp with time zone',
+		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
+		  'next_tick timestamp with time zone', 'lock_state text', 'overdue boolean'],
+	'columns of shedlock_jobs');
+
+-- Names are compared as bytes: no locale's version can spoil the index.
+SELECT is(a.attcollation::regcollation::text, '"C"', 'names in ' || c.relname || ' have no locale')
+FROM member_relation c JOIN pg_attribute a ON a.attrelid = c.id AND a.attname = 'name'
+WHERE c.relkind = 'r';
+
+SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
+SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
+SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
+
+-- Rows that are written again and again need room beside them, and no index on what changes.
+SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_run_log' THEN 70 ELSE 50 END],
+	'fillfactor of ' || c.relname)
+FROM member_relation c WHERE c.relkind = 'r';
+SELECT results_eq(
+	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token)\)$'
+	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
+	$$VALUES ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true), ('shedlock_run_log_pkey', true),
+			 ('shedlock_tick_pkey', true)$$,
+	'no index has a column that changes while a lock is used');
+
+SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
+	'23514', NULL, 'the kind of a lock is one of ours');
+
+SELECT results_eq(
+	$$SELECT seqtypid::regtype::text COLLATE "default", seqstart, seqincrement, seqcache, seqcycle
+	  FROM pg_sequence WHERE seqrelid = 'shedlock_token_seq'::regclass$$,
+	$$VALUES ('bigint', 1::bigint, 1::bigint, 1::bigint, false)$$,
+	'tokens are drawn one at a time and never start again');
+
+--
+-- Comments
+--
+
+SELECT isnt(obj_description(e.oid, 'pg_extension'), NULL, 'the extension has a comment')
+FROM pg_extension e WHERE e.extname = 'shedlock';
+
+SELECT ok(length(c.description) > 10, pg_describe_object(m.classid, m.objid, 0) || ' has a comment')
+FROM member m
+	 LEFT JOIN pg_description c ON c.classoid = m.classid AND c.objoid = m.objid AND c.objsubid = 0;
+
+SELECT ok(length(col_description(a.attrelid, a.attnum)) > 5,
+		  pg_describe_object('pg_class'::regclass, a.attrelid, a.attnum) || ' has a comment')
+FROM member_relation r JOIN pg_attribute a ON a.attrelid = r.id
+WHERE r.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped;
+
+SELECT ok(obj_description(t.oid, 'pg_trigger') IS NOT NULL, pg_describe_object('pg_trigger'::regclass, t.oid, 0) || ' has a comment')
+FROM member_relation r JOIN pg_trigger t ON t.tgrelid = r.id AND NOT t.tgisinternal;
+
+--
+-- Privileges
+--
+
+CREATE ROLE shedlock_test_app;
+
+SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
+		  h.name IS NOT NULL OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_run}'),
+		  'EXECUTE on ' || f.proname || ' for PUBLIC')
+FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
+
+SELECT is(has_table_privilege('public', c.id, p), c.relkind = 'v' AND p = 'SELECT', p || ' on ' || c.relname || ' for PUBLIC')
+FROM member_relation c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) p
+WHERE c.relkind IN ('r', 'v');
+
+SELECT is(has_sequence_privilege('public', 'shedlock_token_seq', p), false, p || ' on the tokens for PUBLIC')
+FROM unnest('{USAGE,SELECT,UPDATE}'::text[]) p;
+
+SET LOCAL ROLE shedlock_test_app;
+SELECT ok(shedlock_acquire('by app'), 'a plain role acquires');
+SELECT ok(shedlock_token('by app') > 0, 'a plain role has a token');
+SELECT ok(shedlock_extend('by app', '1 min'), 'a plain role extends');
+SELECT lives_ok($$SELECT shedlock_assert('by app')$$, 'a plain role asserts');
+SELECT ok(shedlock_release('by app'), 'a plain role releases');
+SELECT ok(shedlock_once('by app', now()), 'a plain role claims a tick');
+SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role takes a session lock');
+SELECT is((SELECT count(*)::integer FROM shedlock_locks WHERE name LIKE 'by app%'), 1, 'a plain role sees the locks');
+SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the history');
+SELECT throws_like('SELECT * FROM shedlock_jobs', 'pg_cron is not installed%', 'a plain role gets to the jobs');
+SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
+FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_token_seq}'::text[]) t;
+SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
+FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
+				  'shedlock_purge(''1 day'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
+				  'nextval(''shedlock_token_seq'')']) call;
+RESET ROLE;
+
+--
+-- Settings
+--
+
+LOAD 'shedlock';
+SELECT results_eq(
+	$$SELECT name, vartype, unit, context, boot_val, min_val, max_val
+	  FROM pg_settings WHERE name LIKE 'shedlock.%' ORDER BY name COLLATE "C"$$,
+	$$VALUES
+	  ('shedlock.default_lock_at_least_for', 'integer', 's', 'user', '0', '0', '2147483647'),
+	  ('shedlock.default_lock_at_most_for', 'integer', 's', 'user', '3600', '1', '2147483647'),
+	  ('shedlock.foreign_clock_tolerance', 'integer', 's', 'superuser', '600', '1', '2147483647'),
+	  ('shedlock.history_keep', 'integer', 's', 'superuser', '2592000', '0', '2147483647'),
+	  ('shedlock.log_locks', 'bool', NULL, 'superuser', 'off', NULL, NULL),
+	  ('shedlock.log_skipped_runs', 'bool', NULL, 'superuser', 'on', NULL, NULL),
+	  ('shedlock.require_token', 'bool', NULL, 'user', 'off', NULL, NULL),
+	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,
+	'settings with their units, contexts, defaults and limits');
+SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease is of one hour by default');
+SELECT is(current_setting('shedlock.history_keep'), '30d', 'history is kept for 30 days by default');
+SELECT is(current_setting('shedlock.foreign_clock_tolerance'), '10min', 'foreign clocks may be off by 10 minutes by default');
+SELECT throws_ok('SET shedlock.nonsense = 1', '42602', NULL, 'the prefix of the settings is reserved');
+
+SELECT * FROM finish();
+ROLLBACK;

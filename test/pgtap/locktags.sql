@@ -1,0 +1,80 @@
+-- Keys, classes and modes of the advisory half: libraries of two versions can
+-- meet in one cluster, in old sessions and new ones, so that none of this may
+-- change.
+
+SELECT no_plan();
+
+CREATE TEMP TABLE pinned (name text, key bigint);
+INSERT INTO pinned VALUES
+('nightly', 2774890235012722556),
+('job', 2037922322055876030),
+('acme:import', 3332575987561156969),
+('a', 3591986179850072241),
+('Zürich 東京 🔒', -3488933240397317380),
+(repeat('x', 255), 4505969566448161191);
+
+CREATE FUNCTION pg_temp.modes(lockclass integer, lockname text) RETURNS text LANGUAGE sql AS $$
+SELECT string_agg(l.mode, ',' ORDER BY l.mode)
+FROM pg_locks l JOIN pinned p ON p.name = lockname
+WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted AND l.objsubid = lockclass
+	  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	  AND ((l.classid::bigint << 32) | l.objid::bigint) = p.key $$;
+
+BEGIN;
+SELECT ok(shedlock_acquire(name, '1 min'), 'acquire ' || left(name, 20)) FROM pinned;
+SELECT is((SELECT array_agg((l.classid::bigint << 32) | l.objid::bigint ORDER BY (l.classid::bigint << 32) | l.objid::bigint) FROM pg_locks l
+		   WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objsubid = 21324),
+		  (SELECT array_agg(key ORDER BY key) FROM pinned), 'the keys of names are as they have always been');
+SELECT is(pg_temp.modes(21324, name), 'ExclusiveLock', 'an acquirer has it exclusively: ' || left(name, 20)) FROM pinned;
+SELECT is(hashtextextended(name COLLATE "C", 0), key, 'the key is the hash that SQL computes, too: ' || left(name, 20)) FROM pinned;
+SELECT is((SELECT string_agg(mode, ',') FROM pg_locks
+		   WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid = 21326
+				 AND classid = 0 AND objid::bigint = pg_backend_pid()),
+		  'ShareLock', 'the sentinel of the session has the key of its process');
+ROLLBACK;
+SELECT is((SELECT count(*)::integer FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid = 21324),
+		  0, 'nothing is held after a rollback');
+
+SELECT ok(shedlock_acquire_token('nightly', '1 min') > 0, 'a lease is committed');
+SELECT is(pg_temp.modes(21324, 'nightly'), NULL, 'a lease that is committed has no advisory half');
+BEGIN;
+SELECT lives_ok($$SELECT shedlock_assert('nightly')$$, 'it is asserted');
+SELECT is(pg_temp.modes(21324, 'nightly'), 'ShareLock', 'a fence is a share lock');
+COMMIT;
+SELECT is(pg_temp.modes(21324, 'nightly'), NULL, 'a fence ends with its transaction');
+BEGIN;
+SELECT ok(shedlock_extend('nightly'), 'it is extended');
+SELECT is(pg_temp.modes(21324, 'nightly'), 'ShareLock', 'an extend is a fence');
+COMMIT;
+BEGIN;
+SELECT ok(shedlock_release('nightly'), 'it is released');
+SELECT is(pg_temp.modes(21324, 'nightly'), 'ShareLock', 'a release is a fence until its transaction ends');
+COMMIT;
+
+SELECT ok(shedlock_acquire_session('job'), 'a session lock is committed');
+SELECT is(pg_temp.modes(21324, 'job'), 'ShareLock', 'a session lock is a share lock');
+SELECT ok(shedlock_release('job'), 'it is released');
+SELECT is(pg_temp.modes(21324, 'job'), NULL, 'it is gone with its release');
+
+BEGIN;
+SELECT ok(shedlock_once('acme:import', now()), 'a tick is claimed');
+SELECT is(pg_temp.modes(21327, 'acme:import'), 'ExclusiveLock', 'an open claim is an exclusive lock of a class of its own');
+SELECT is(pg_temp.modes(21324, 'acme:import'), NULL, 'a claim is no lock');
+COMMIT;
+SELECT is(pg_temp.modes(21327, 'acme:import'), NULL, 'a claim that is committed needs no advisory lock');
+
+CALL shedlock_run('a', $$CREATE TEMP TABLE during AS SELECT pg_temp.modes(21324, 'a')$$);
+SELECT is((SELECT modes FROM during), 'ShareLock', 'a run is a share lock while its command runs');
+SELECT is(pg_temp.modes(21324, 'a'), NULL, 'and none afterwards');
+
+-- Core has 1 and 2 in this place.
+SELECT ok(pg_try_advisory_lock(key), 'the application''s advisory lock of the same key is another lock') FROM pinned WHERE name = 'job';
+SELECT ok(shedlock_acquire('job'), 'and does not stand in our way');
+SELECT ok(shedlock_release('job'), 'nor in that of a release');
+
+SELECT lives_ok('SELECT pg_advisory_unlock_all()', 'end');
+DELETE FROM shedlock WHERE name IN (SELECT name FROM pinned);
+DELETE FROM shedlock_tick WHERE name IN (SELECT name FROM pinned);
+DELETE FROM shedlock_run_log WHERE name IN (SELECT name FROM pinned);
+
+SELECT * FROM finish();
