@@ -1,0 +1,133 @@
+# Servers with shedlock, and clients that hold something and come to a bad end.
+package ShedlockNode;
+
+use strict;
+use warnings FATAL => 'all';
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+our @EXPORT = qw(start_node session ask pid_of kill_client reap
+  error_of answers await seconds terminate);
+
+# Starts a server with the extension in its database postgres.  Options are
+# those of init(), and conf.
+sub start_node
+{
+	my ($name, %options) = @_;
+	my $conf = delete $options{conf};
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(%options);
+	$node->append_conf('postgresql.conf', "max_connections = 40\n");
+	$node->append_conf('postgresql.conf', $conf) if defined $conf;
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION shedlock');
+	return $node;
+}
+
+# Connects a client that stays.  It goes on after errors, as applications do.
+sub session
+{
+	my ($node, %options) = @_;
+	my $dbname = delete $options{dbname} || 'postgres';
+
+	return $node->background_psql($dbname, on_error_stop => 0, %options);
+}
+
+# The answer of a session to a query; what it got on stderr is in
+# $session->{heard}.
+sub ask
+{
+	my ($session, $sql) = @_;
+
+	$session->{stderr} = '';
+	my $answer = $session->query($sql);
+	$session->{heard} = $session->{stderr};
+	$session->{stderr} = '';
+	return $answer;
+}
+
+sub pid_of
+{
+	my ($session) = @_;
+
+	return ask($session, 'SELECT pg_backend_pid()');
+}
+
+# As the kernel does it to a client that ran out of memory.
+sub kill_client
+{
+	my ($session) = @_;
+
+	$session->{run}->signal('KILL');
+	reap($session);
+	return;
+}
+
+# Collects a client whose server or connection is gone, or that is to go.
+sub reap
+{
+	my ($session) = @_;
+
+	eval { $session->{run}->kill_kill(grace => 0); };
+	return;
+}
+
+# The error that a query gives in a session of its own, with its SQLSTATE in
+# front; "no error" if it gives none.
+sub error_of
+{
+	my ($node, $sql, %options) = @_;
+	my $dbname = delete $options{dbname} || 'postgres';
+	my ($status, $out, $err) = $node->psql($dbname, "\\set VERBOSITY verbose\n$sql", %options);
+
+	return $err =~ /(?:ERROR|FATAL): +(\w{5}: .*)/ ? $1 : 'no error';
+}
+
+# Whether a query gives this answer now.
+sub answers
+{
+	my ($node, $sql, $expected) = @_;
+
+	return $node->safe_psql('postgres', $sql) eq $expected;
+}
+
+# Waits until a query gives the expected answer.  Returns the seconds that it
+# took, or undef when it never did.
+sub await
+{
+	my ($node, $sql, $expected, $limit) = @_;
+	my $start = time;
+
+	$expected = 't' unless defined $expected;
+	$limit = $PostgreSQL::Test::Utils::timeout_default unless defined $limit;
+	until (answers($node, $sql, $expected))
+	{
+		return if time - $start > $limit;
+		sleep(0.02);
+	}
+	return time - $start;
+}
+
+# How long that takes.
+sub seconds(&)
+{
+	my ($code) = @_;
+	my $start = time;
+
+	$code->();
+	return time - $start;
+}
+
+sub terminate
+{
+	my ($node, $pid) = @_;
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid, 5000)");
+	return;
+}
+
+1;

@@ -1,0 +1,155 @@
+# A crash of the server shortens no lease, and ends session locks and runs.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_node('main', conf => "max_prepared_transactions = 5\nrestart_after_crash = on\n");
+my $dbname = 'postgres';
+
+# Somebody holds one of each, and is in the middle of everything.
+sub take_all
+{
+	my ($round) = @_;
+	my %held;
+
+	$held{lease} = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('lease $round', '1 hour')");
+	$held{short} = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('short $round', '1 ms')");
+	$held{kept} = $node->safe_psql($dbname,
+		"SELECT shedlock_acquire_token('kept $round', '1 hour', '1 hour');"
+		  . "SELECT shedlock_release('kept $round')");
+	$held{tick} = $node->safe_psql($dbname, "SELECT shedlock_once('tick $round', '2026-01-01')");
+
+	$held{session} = session($node);
+	ask($held{session}, "SELECT shedlock_acquire_session('session $round')");
+	ask($held{session}, "SELECT shedlock_acquire_session('session kept $round', NULL, '1 hour')");
+
+	$held{open} = session($node);
+	ask($held{open}, "BEGIN; SELECT shedlock_acquire('open $round', '1 hour')");
+	$held{open_token} = ask($held{open}, "SELECT shedlock_token('open $round')");
+	ask($held{open}, "SELECT shedlock_once('open tick $round', '2026-01-01')");
+
+	$held{run} = session($node);
+	$held{run}->query_until(
+		qr/started/, "\\echo started\nCALL shedlock_run('run $round', 'SELECT pg_sleep(600)', "
+		  . "once_every => '1 day');\n");
+	ok(defined await($node, "SELECT state = 'held' FROM shedlock_locks WHERE name = 'run $round'"),
+		"$round: a run is going on");
+	return \%held;
+}
+
+sub check_all
+{
+	my ($round, $held) = @_;
+	my $history = "SELECT outcome, ended_at IS NULL FROM shedlock_history WHERE name = 'run $round'";
+
+	is($node->safe_psql($dbname, "SELECT state, kind, remaining > '59 min' FROM shedlock_locks WHERE name = 'lease $round'"),
+		'held|lease|t', "$round: a lease is held for its whole time");
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('lease $round', '1 hour')"),
+		'f', "$round: and nobody gets it");
+	is($node->safe_psql($dbname, "SELECT shedlock_release('lease $round', $held->{lease})"),
+		't', "$round: and its token releases it");
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('short $round', '1 hour')"),
+		't', "$round: a lease that was over is free");
+	is($node->safe_psql($dbname,
+			"SELECT state FROM shedlock_locks WHERE name = 'kept $round';"
+			  . "SELECT shedlock_acquire('kept $round')"),
+		"kept\nf", "$round: a released lock is kept for its at-least time");
+
+	is($node->safe_psql($dbname, "SELECT count(*) FROM shedlock_locks WHERE name = 'session $round'"),
+		'0', "$round: a session lock is not shown any more");
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('session $round', '1 hour')"),
+		't', "$round: and is free at once");
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('session kept $round', '1 hour')"),
+		'f', "$round: but for its at-least time");
+
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('open $round', '1 hour')"),
+		't', "$round: an acquire that was not committed has left nothing");
+	is($node->safe_psql($dbname, "SELECT shedlock_once('open tick $round', '2026-01-01')"),
+		't', "$round: nor has a claim");
+	is($node->safe_psql($dbname, "SELECT shedlock_once('tick $round', '2026-01-01')"),
+		'f', "$round: a claimed tick stays claimed");
+
+	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run is lost before anybody comes");
+	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
+		'running', "$round: although nobody has written that");
+	is($node->safe_psql($dbname, "SELECT shedlock_acquire('run $round', '1 hour')"),
+		't', "$round: its lock is free at once");
+	is($node->safe_psql($dbname, $history), 'lost|t', "$round: it is lost afterwards");
+	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
+		'lost', "$round: the next one has written it");
+	$node->safe_psql($dbname, "SELECT shedlock_force_release('run $round')");
+	my ($status, $out, $err) = $node->psql($dbname,
+		"CALL shedlock_run('run $round', 'CREATE TABLE twice()', once_every => '1 day')");
+	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: its tick is used: at most once");
+
+	my $token = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('new $round')");
+	cmp_ok($token, '>', $held->{open_token},
+		"$round: tokens go on growing, even past one that was not committed");
+	foreach my $session (qw(session open run))
+	{
+		reap($held->{$session});
+	}
+	return;
+}
+
+my $held = take_all('immediate');
+$node->stop('immediate');
+$node->start;
+check_all('immediate', $held);
+
+# The postmaster restarts the server when a backend dies like this.
+$held = take_all('kill');
+my $victim = session($node);
+my $pid = pid_of($victim);
+my $log = -s $node->logfile;
+kill 'KILL', $pid;
+$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
+ok($node->poll_query_until($dbname, 'SELECT 1', '1'), 'kill: the server is back');
+reap($victim);
+check_all('kill', $held);
+
+# A prepared transaction survives what its session does not.
+my $session = session($node);
+my $token = ask($session, "BEGIN; SELECT shedlock_acquire_token('prepared', '1 hour')");
+ask($session, "PREPARE TRANSACTION 'a lease'");
+is($session->{heard}, '', 'prepared: a lease can be prepared');
+is(ask($session, "SELECT shedlock_token('prepared') IS NULL"), 't', 'prepared: it is not its session\'s any more');
+$node->stop('immediate');
+reap($session);
+$node->start;
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f',
+	'prepared: held after a restart');
+is($node->safe_psql($dbname, "SELECT state, pid IS NULL FROM shedlock_locks WHERE name = 'prepared'"),
+	'uncommitted|t', 'prepared: shown without a process');
+my ($status, $out, $err) = $node->psql($dbname,
+	"\\set VERBOSITY verbose\nSELECT shedlock_force_release('prepared')");
+like($err, qr/55006: .*"prepared" is in use by a prepared transaction.*"a lease"/s,
+	'prepared: cannot be ended by force, but the error names the transaction');
+$node->safe_psql($dbname, "COMMIT PREPARED 'a lease'");
+is($node->safe_psql($dbname, "SELECT state, token FROM shedlock_locks WHERE name = 'prepared'"),
+	"held|$token", 'prepared: a lease as any other once it is committed');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f', 'prepared: it is held');
+is($node->safe_psql($dbname, "SELECT shedlock_release('prepared', $token)"), 't',
+	'prepared: its token releases it');
+
+$session = session($node);
+ask($session, "BEGIN; SELECT shedlock_acquire('given up', '1 hour'); PREPARE TRANSACTION 'b'");
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('given up', '1 hour')"), 'f',
+	'prepared: held before a rollback');
+$node->safe_psql($dbname, "ROLLBACK PREPARED 'b'");
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('given up', '1 hour')"), 't',
+	'prepared: free after it');
+ask($session, "BEGIN; SELECT shedlock_acquire_session('not this'); PREPARE TRANSACTION 'c'");
+like($session->{heard}, qr/cannot PREPARE a transaction that has taken.* a session lock/,
+	'prepared: a session lock cannot be prepared');
+is(ask($session, "SELECT shedlock_acquire('not this', '1 hour')"), 't', 'prepared: and nothing is held after the error');
+$session->quit;
+
+$node->stop;
+done_testing();
