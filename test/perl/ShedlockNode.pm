@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-our @EXPORT = qw(start_node session ask pid_of kill_client reap
+our @EXPORT = qw(start_node session ask pid_of kill_client reap last_words
   error_of answers await seconds terminate);
 
 # Starts a server with the extension in its database postgres.  Options are
@@ -67,13 +67,23 @@ sub kill_client
 	return;
 }
 
-# Collects a client whose server or connection is gone, or that is to go.
+# Ends a client, whatever became of its connection.
 sub reap
 {
 	my ($session) = @_;
 
 	eval { $session->{run}->kill_kill(grace => 0); };
 	return;
+}
+
+# What a client hears whose server process is gone, when it next asks.
+sub last_words
+{
+	my ($session) = @_;
+
+	$session->{stdin} .= "SELECT 1;\n";
+	eval { $session->{run}->finish; };
+	return $session->{stderr};
 }
 
 # The error that a query gives in a session of its own, with its SQLSTATE in

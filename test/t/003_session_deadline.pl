@@ -1,0 +1,169 @@
+# The server itself ends a session that keeps a session lock beyond its
+# lock_at_most_for, whatever the session is doing or has done meanwhile.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+my $node = start_node('main', conf => "max_prepared_transactions = 2\n");
+my %sessions;
+my %taken;
+my %pids;
+
+# Takes a session lock for 3 seconds, then does something.
+sub take
+{
+	my ($claim, @statements) = @_;
+	my $session = session($node);
+
+	$pids{$claim} = pid_of($session);
+	is(ask($session, "SELECT shedlock_acquire_session('$claim', '3 s')"), 't', "$claim: it takes the lock");
+	$taken{$claim} = time;
+	foreach my $statement (@statements)
+	{
+		ask($session, $statement);
+	}
+	$sessions{$claim} = $session;
+	return;
+}
+
+# All of them at the same time, since all of them wait.
+my @ended = (
+	'idle',
+	'idle in a transaction',
+	'idle in a failed transaction',
+	'after a syntax error',
+	'after a division by zero',
+	'after an error at commit',
+	'after a cancelled statement',
+	'after a statement that timed out',
+	'after a rolled-back extend',
+	'after an extend in a rolled-back savepoint',
+	'after a rolled-back release',
+	'after the release of another lock',
+	'busy');
+
+take('idle');
+take('idle in a transaction', 'BEGIN; SELECT 1');
+take('idle in a failed transaction', 'BEGIN; SELECT 1/0');
+take('after a syntax error', 'SELEKT');
+take('after a division by zero', 'SELECT 1/0', 'SELECT 1/0');
+take('after an error at commit',
+	'CREATE TEMP TABLE t (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)',
+	'BEGIN; INSERT INTO t VALUES (1), (1); COMMIT');
+take('after a cancelled statement', 'SELECT pg_cancel_backend(pg_backend_pid())');
+take('after a statement that timed out', "SET statement_timeout = '50ms'; SELECT pg_sleep(10)");
+take('after a rolled-back extend',
+	"BEGIN; SELECT shedlock_extend('after a rolled-back extend', '1 hour'); ROLLBACK");
+take('after an extend in a rolled-back savepoint',
+	'BEGIN; SAVEPOINT s',
+	"SELECT shedlock_extend('after an extend in a rolled-back savepoint', '1 hour')",
+	'ROLLBACK TO s; COMMIT');
+take('after a rolled-back release', "BEGIN; SELECT shedlock_release('after a rolled-back release'); ROLLBACK");
+take('after the release of another lock',
+	"SELECT shedlock_acquire_session('another', '1 hour'); SELECT shedlock_release('another')");
+take('busy');
+$sessions{busy}->query_until(qr/busy/, "\\echo busy\nSELECT pg_sleep(600);\n");
+
+my @living = (
+	'extended', 'extended within a transaction', 'extended to more than once',
+	'released', 'acquired in a rolled-back transaction', 'without a limit');
+
+take('extended', "SELECT shedlock_extend('extended', '1 hour')");
+take('extended within a transaction',
+	"BEGIN; SELECT shedlock_extend('extended within a transaction', '1 hour')");
+take('extended to more than once',
+	"SELECT shedlock_extend('extended to more than once', '4 s')",
+	"BEGIN; SELECT shedlock_extend('extended to more than once', '1 s'), shedlock_extend('extended to more than once', '1 hour'); COMMIT");
+take('released', "SELECT shedlock_release('released')");
+
+foreach my $claim ('acquired in a rolled-back transaction', 'without a limit')
+{
+	$sessions{$claim} = session($node);
+	$pids{$claim} = pid_of($sessions{$claim});
+}
+ask($sessions{'acquired in a rolled-back transaction'},
+	"BEGIN; SELECT shedlock_acquire_session('acquired in a rolled-back transaction', '1 s'); ROLLBACK");
+ask($sessions{'without a limit'},
+	"SET shedlock.default_lock_at_most_for = '1s'; SELECT shedlock_acquire_session('without a limit')");
+
+my %alive;
+my %ended_after;
+my $start = time;
+while (keys %ended_after < @ended && time - $start < 30)
+{
+	%alive = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
+	foreach my $claim (@ended)
+	{
+		$ended_after{$claim} = time - $taken{$claim}
+		  unless $alive{ $pids{$claim} } || $ended_after{$claim};
+	}
+	sleep(0.05);
+}
+
+foreach my $claim (@ended)
+{
+	my $after = $ended_after{$claim} || 0;
+
+	ok($after, "$claim: the server ends the session");
+	cmp_ok($after, '>', 2.8, "$claim: not before its time");
+	cmp_ok($after, '<', 8, "$claim: but then");
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and the lock is free");
+}
+
+# Beyond what they had first asked for
+sleep(0.1) while time - $start < 5;
+%alive = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
+foreach my $claim (@living)
+{
+	ok($alive{ $pids{$claim} }, "$claim: the session lives on");
+}
+foreach my $claim ('extended', 'extended to more than once', 'without a limit')
+{
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: and holds the lock");
+	is(ask($sessions{$claim}, "SELECT shedlock_release('$claim')"), 't', "$claim: until its release");
+}
+
+# An extend that is not committed counts as long as it is open.
+my $claim = 'extended within a transaction';
+is(ask($sessions{$claim}, 'SELECT 1'), '1', "$claim: it lives until the end of that");
+$start = time;
+eval { ask($sessions{$claim}, 'ROLLBACK') };
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pids{$claim}", 't', 30),
+	"$claim: and is ended at once when that is rolled back");
+cmp_ok(time - $start, '<', 4, "$claim: at once");
+
+# Shortened
+my $session = session($node);
+my $pid = pid_of($session);
+ask($session, "SELECT shedlock_acquire_session('shortened', '1 hour')");
+$start = time;
+is(ask($session, "SELECT shedlock_extend('shortened', '1 s')"), 't', 'shortened: an extend can shorten, too');
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't', 30),
+	'shortened: the server ends the session');
+cmp_ok(time - $start, '>', 0.9, 'shortened: not before its time');
+reap($session);
+
+# The lock of two that is over first
+$session = session($node);
+$pid = pid_of($session);
+ask($session, "SELECT shedlock_acquire_session('long', '1 hour')");
+ask($session, "SELECT shedlock_acquire_session('short', '1 s')");
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't', 30),
+	'two locks: the one that is over first decides');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('long')"), 't', 'two locks: both are free');
+reap($session);
+
+like(PostgreSQL::Test::Utils::slurp_file($node->logfile),
+	qr/FATAL:  terminating connection due to administrator command/,
+	'the log says that the session was terminated');
+
+reap($_) foreach values %sessions;
+$node->stop;
+done_testing();
