@@ -69,21 +69,22 @@ shedlock_extend(PG_FUNCTION_ARGS)
 		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	do
+	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
 	{
-		mine = ShedlockSecure(&store, &name, token, &row, &now);
-		if (!mine)
-		{
-			ShedlockWarnLoss(&row, &name, token, now);
-			break;
-		}
 		ShedlockRequireToken(&row, &name, token);
 		ShedlockCheckSession(&row, &name, "extended");
 		set_end(&row, name.str, now, at_most, at_least);
-	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+		if (ShedlockUpdateRow(&store, &row, true) == TM_Ok)
+			break;
+
+		/* Somebody was faster, and the lock need not be mine any more. */
+		ShedlockUnlock(&name.tag, ShareLock);
+	}
 	ShedlockClose(&store);
 
-	if (mine)
+	if (!mine)
+		ShedlockWarnLoss(&row, &name, token, now);
+	else
 	{
 		holding = row.kind == SHEDLOCK_LEASE ? NULL :
 			ShedlockFindHolding(name.str, row.token);

@@ -60,14 +60,8 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockBeginRelease();
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	do
+	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
 	{
-		mine = ShedlockSecure(&store, &name, token, &row, &now);
-		if (!mine)
-		{
-			ShedlockWarnLoss(&row, &name, token, now);
-			break;
-		}
 		ShedlockRequireToken(&row, &name, token);
 		ShedlockCheckSession(&row, &name, "released");
 		holding = row.kind == SHEDLOCK_LEASE ? NULL :
@@ -78,10 +72,17 @@ shedlock_release(PG_FUNCTION_ARGS)
 					 errmsg("lock \"%s\" is released by shedlock_run when its command ends",
 							name.str)));
 		ShedlockSetReleased(&row, now, true);
-	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+		if (ShedlockUpdateRow(&store, &row, true) == TM_Ok)
+			break;
+
+		/* Somebody was faster, and the lock need not be mine any more. */
+		ShedlockUnlock(&name.tag, ShareLock);
+	}
 	ShedlockClose(&store);
 
-	if (mine)
+	if (!mine)
+		ShedlockWarnLoss(&row, &name, token, now);
+	else
 	{
 		if (holding)
 			ShedlockReleaseHolding(holding);
