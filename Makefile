@@ -36,7 +36,15 @@ REGRESS = \
 	cron_call \
 	cron_due
 
-ISOLATION =
+ISOLATION = \
+	one_holder \
+	savepoint_frees \
+	release_in_open_transaction \
+	late_holder \
+	waiter_wakes \
+	waiter_gives_up \
+	session_lock_fences \
+	fence_against_takeover
 
 REGRESS_OPTS   = --inputdir=$(srcdir)/test --load-extension=$(EXTENSION)
 ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTENSION)
