@@ -11,9 +11,10 @@
  *
  * A release may be lost: the lock is kept longer, that is all.  A transaction
  * that wrote nothing else commits asynchronously.  It wrote nothing else if it
- * had neither an xid nor WAL before its first release, if each further release
- * began where the last one ended in the WAL, and if no WAL followed.  Deferred
- * triggers have run by then.  (What another library writes in its own
+ * had no xid before its first release, if each further release began where the
+ * last one ended in the WAL, and if no WAL followed.  (WAL without an xid is
+ * the clean-up that any SELECT may do, which the server's own commits do not
+ * wait for either.)  Deferred triggers have run by then.  (What another library writes in its own
  * PRE_COMMIT after ours would share the asynchronous commit.)  Lowering needs
  * no hook: a commit that is asynchronous never asks for the standby.
  *
@@ -56,8 +57,7 @@ ShedlockBeginRelease(void)
 	if (!released)
 	{
 		released = true;
-		only_releases = XactLastRecEnd == InvalidXLogRecPtr &&
-			!TransactionIdIsValid(GetTopTransactionIdIfAny());
+		only_releases = !TransactionIdIsValid(GetTopTransactionIdIfAny());
 	}
 	else if (XactLastRecEnd != release_end)
 		only_releases = false;

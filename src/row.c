@@ -152,13 +152,16 @@ ShedlockFetch(ShedlockStore *store, Datum key)
 
 /*
  * open_indexes - what ExecInsertIndexTuples() wants to know
+ *
+ * Range table index 0: there is no range table that could tell it which
+ * columns an update changes.  None of ours changes an indexed column.
  */
 static ResultRelInfo *
 open_indexes(ShedlockStore *store, bool speculative)
 {
 	ResultRelInfo *relinfo = makeNode(ResultRelInfo);
 
-	InitResultRelInfo(relinfo, store->rel, 1, NULL, 0);
+	InitResultRelInfo(relinfo, store->rel, 0, NULL, 0);
 	ExecOpenIndices(relinfo, speculative);
 	return relinfo;
 }

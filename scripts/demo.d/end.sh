@@ -4,9 +4,9 @@
 end_table() {
     local broken
     cluster_psql a -v "at_most=$AT_MOST" -f "$PARTS/summary.sql" -f "$PARTS/promises.sql"
-    say "                                        with shedlock                   without"
-    say "  job            how                    ticks tries runs skips duplic.  runs duplic."
-    cluster_psql a -At -c "SELECT format('  %-14s %-22s %5s %5s %4s %5s %7s  %4s %7s', job, what, ticks, tries, runs,
+    say "                                      with shedlock                      without"
+    say "  job            how                  ticks tries runs skips duplicates  runs duplicates"
+    cluster_psql a -At -c "SELECT format('  %-14s %-20s %5s %5s %4s %5s %10s  %4s %10s', job, what, ticks, tries, runs,
         skips, duplicates, coalesce(runs_without::text, '-'), coalesce(duplicates_without::text, '-')) FROM demo.summary"
     say
     say "  kill -9 while a replica holds           another has it after"
@@ -17,7 +17,7 @@ end_table() {
         ORDER BY n"
     say
     say "  promise, and what the data say"
-    cluster_psql a -At -c "SELECT format('  %-6s  %-55s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
+    cluster_psql a -At -c "SELECT format('  %-6s  %-50s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
         FROM demo.promise ORDER BY n"
     say
     broken=$(cluster_psql a -Atc "SELECT claim FROM demo.promise WHERE kept IS NOT TRUE ORDER BY n")

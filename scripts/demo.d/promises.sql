@@ -40,14 +40,14 @@ SELECT 'killed: its session lock is free at once',
 FROM demo.takeover
 WHERE scene = 'idle'
 UNION ALL
-SELECT 'killed in a statement: free once the server has looked',
+SELECT 'killed in a statement: free when the server looks',
 	   taken_at BETWEEN killed_at AND killed_at + interval '2 s', format('%s s', round(extract(epoch FROM taken_at - killed_at), 3))
 FROM demo.takeover
 WHERE scene = 'busy'
 UNION ALL
-SELECT 'killed: its lease is taken when it is over, not before',
+SELECT 'killed: its lease is over before it is taken',
 	   refused > 0 AND taken_at BETWEEN lock_until AND lock_until + interval '1 s',
-	   format('refused %s times, then %s s after its end', refused, round(extract(epoch FROM taken_at - lock_until), 3))
+	   format('%s refusals, then %s s after its end', refused, round(extract(epoch FROM taken_at - lock_until), 3))
 FROM demo.takeover
 WHERE scene = 'lease';
 
@@ -73,14 +73,14 @@ SELECT 'pg_cron: a failure is seen, and frees the lock',
 FROM shedlock_history
 WHERE name = 'divide'
 UNION ALL
-SELECT 'pg_cron: lock_at_most_for ends a job that outlives it',
+SELECT 'pg_cron: lock_at_most_for ends a job',
 	   bool_and(outcome = 'timed out' AND sqlstate = '57014' AND
 				duration BETWEEN :'at_most'::interval AND :'at_most'::interval + interval '1.5 s'),
 	   format('%s runs, the longest %s s', count(*), round(extract(epoch FROM max(duration)), 2))
 FROM shedlock_history
 WHERE name = 'endless'
 UNION ALL
-SELECT 'pg_cron: no guarded job twice per tick or beside itself', count(*) = 6 AND bool_and(duplicates = 0),
+SELECT 'pg_cron: no job twice per tick or beside itself', count(*) = 6 AND bool_and(duplicates = 0),
 	   format('%s jobs, %s runs, %s duplicates', count(*), sum(runs), sum(duplicates))
 FROM demo.cron_count
 WHERE variant = 'with'
@@ -103,5 +103,5 @@ WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo itself: nothing was left out', count(*) = 16, format('%s promises looked at', count(*))
+SELECT 'the demo: every promise was looked at', count(*) = 16, format('%s of 16', count(*))
 FROM demo.promise;

@@ -47,14 +47,14 @@ CREATE VIEW demo.summary AS
 SELECT j.job, what, w.ticks, w.tries, w.runs, w.tries - w.runs AS skips, w.duplicates,
 	   o.runs AS runs_without, o.duplicates AS duplicates_without
 FROM (VALUES (1, 'send-mail', '8 replicas, lease'),
-			 (2, 'refresh-prices', '8 replicas, once_every'),
-			 (3, 'write-invoices', '8 replicas, once'),
+			 (2, 'refresh-prices', '8 replicas, period'),
+			 (3, 'write-invoices', '8 replicas, tick'),
 			 (4, 'vacuum-orders', 'pg_cron'),
 			 (5, 'add-order', 'pg_cron'),
 			 (6, 'divide', 'pg_cron, fails'),
 			 (7, 'endless', 'pg_cron, too long'),
 			 (8, 'report', 'pg_cron, 2 servers'),
-			 (9, 'rebuild', 'pg_cron, rescheduled')) AS j (n, job, what)
+			 (9, 'rebuild', 'pg_cron, made anew')) AS j (n, job, what)
 	 JOIN demo.count w USING (job)
 	 LEFT JOIN demo.count o ON o.job = j.job AND o.variant = 'without'
 WHERE w.variant = 'with'
