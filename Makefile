@@ -32,6 +32,18 @@ DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
 # are spelled out, since their order matters and a stray file must not become a
 # test; "make lint" compares them with the folders.
 REGRESS = \
+	acquire \
+	release \
+	extend \
+	at_least \
+	assert_fence \
+	session_lock \
+	token \
+	once \
+	once_every \
+	wait \
+	names \
+	durations \
 	cron_missing \
 	cron_call \
 	cron_due

@@ -1,0 +1,75 @@
+-- A free lock is taken, and a held one is refused, also to its own session.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SELECT shedlock_acquire('acquire');
+SELECT shedlock_acquire('acquire');
+SELECT shedlock_acquire_token('acquire');
+SELECT shedlock_acquire_session('acquire');
+
+-- The row: ShedLock's four columns in UTC, whatever the session's time zone,
+-- and who has it.
+SET timezone = 'Asia/Tokyo';
+SELECT lock_until - locked_at AS lasts,
+	   clock_timestamp() AT TIME ZONE 'UTC' - locked_at BETWEEN '0' AND '1 min' AS in_utc,
+	   locked_by = current_setting('application_name') || '@' ||
+				   coalesce(host(inet_client_addr()), '[local]') || ' #' || token AS locked_by,
+	   token = shedlock_token('acquire') AS token,
+	   kind,
+	   locked_role = current_user::regrole AS locked_role,
+	   keep_until,
+	   lock_at_most_for,
+	   pid = pg_backend_pid() AS pid,
+	   backend_start = (SELECT a.backend_start FROM pg_stat_activity a
+						WHERE a.pid = pg_backend_pid()) AS backend_start,
+	   timeline = (SELECT timeline_id FROM pg_control_checkpoint()) AS timeline,
+	   paused_until, paused_by, pause_reason
+FROM shedlock WHERE name = 'acquire' \gx
+RESET timezone;
+
+-- A committed lease has no advisory half, one that is being taken has.
+SELECT * FROM pg_temp.my_locks();
+BEGIN;
+SELECT shedlock_acquire('acquire open');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+-- All arguments, by name, and without a type.
+SELECT shedlock_acquire(locked_by => 'worker 7', name => 'acquire named',
+						lock_at_least_for => '1 min', lock_at_most_for => '90 min', wait => '0');
+SELECT lock_until - locked_at AS lasts, keep_until - locked_at AS at_least,
+	   lock_at_most_for, locked_by = 'worker 7 #' || token AS locked_by
+FROM shedlock WHERE name = 'acquire named';
+PREPARE acquire AS SELECT shedlock_acquire($1, $2, $3, $4, $5);
+EXECUTE acquire('acquire prepared', '5 min', NULL, NULL, NULL);
+EXECUTE acquire('acquire prepared', '5 min', NULL, NULL, NULL);
+PREPARE acquire_token AS SELECT shedlock_acquire_token($1, $2) IS NULL AS refused;
+EXECUTE acquire_token('acquire token', '5 min');
+EXECUTE acquire_token('acquire token', '5 min');
+DEALLOCATE ALL;
+
+-- Within one statement, too.
+SELECT n, shedlock_acquire('acquire ' || (n % 3)) FROM generate_series(1, 6) n;
+SELECT shedlock_acquire('acquire if') AS got \gset
+\if :got
+\echo taken
+\endif
+SELECT count(*) FROM generate_series(1, 3) WHERE shedlock_acquire('acquire where');
+
+-- A lease outlives its session; others see it held until its time is over.
+SELECT shedlock_acquire('acquire short', '500 ms');
+SELECT shedlock_acquire('acquire short');
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+SELECT shedlock_acquire('acquire');
+SELECT pg_sleep(0.6);
+SELECT shedlock_acquire('acquire short', '1 min');
+SELECT shedlock_acquire('acquire short');
+SELECT pid = pg_backend_pid() AS mine, lock_until - locked_at AS lasts
+FROM shedlock WHERE name = 'acquire short';
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

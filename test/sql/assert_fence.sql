@@ -1,0 +1,87 @@
+-- An assert holds a lock of mine firm to the end of the transaction.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SELECT shedlock_acquire_token('assert') AS token \gset
+SELECT shedlock_assert('assert');
+SELECT shedlock_assert('assert', :token);
+SELECT * FROM pg_temp.my_locks();
+
+BEGIN;
+SELECT shedlock_assert('assert');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_assert('assert', :token);
+SELECT shedlock_acquire('assert');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+-- It ends with its savepoint.
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_assert('assert');
+SELECT * FROM pg_temp.my_locks();
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_assert('assert');
+RELEASE s;
+SELECT * FROM pg_temp.my_locks();
+ROLLBACK;
+SELECT * FROM pg_temp.my_locks();
+
+-- An assert writes nothing.
+BEGIN;
+SELECT shedlock_assert('assert');
+SELECT pg_current_xact_id_if_assigned();
+COMMIT;
+
+-- A fence is an error, not an answer: the transaction does not go on.
+CREATE TABLE assert_work (n int);
+BEGIN;
+INSERT INTO assert_work VALUES (1);
+\set VERBOSITY sqlstate
+SELECT shedlock_assert('assert', :token + 1000000);
+COMMIT;
+\set VERBOSITY default
+SELECT * FROM assert_work;
+SELECT * FROM pg_temp.my_locks();
+DROP TABLE assert_work;
+
+-- A refused assert keeps nothing.
+BEGIN;
+SELECT pg_temp.error_of('SELECT shedlock_assert(''assert never'')');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+
+-- Inside the transaction that took the lock.
+BEGIN;
+SELECT shedlock_acquire('assert new');
+SELECT shedlock_assert('assert new');
+SELECT shedlock_release('assert new');
+SELECT pg_temp.error_of('SELECT shedlock_assert(''assert new'')');
+COMMIT;
+
+-- A session lock stands beside its fence.
+SELECT shedlock_acquire_session('assert session');
+BEGIN;
+SELECT shedlock_assert('assert session');
+SELECT shedlock_assert('assert session', shedlock_token('assert session'));
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_release('assert session');
+SELECT * FROM pg_temp.my_locks();
+
+-- Another connection fences with the token, and only with the token.
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+BEGIN;
+SELECT shedlock_assert('assert', :token);
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT pg_temp.error_of('SELECT shedlock_assert(''assert'')');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

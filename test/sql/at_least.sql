@@ -1,0 +1,60 @@
+-- A lock is kept for its at-least time, also after its release.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+SELECT shedlock_acquire('at_least', '1 h', '30 min');
+SELECT shedlock_release('at_least');
+SELECT kind, lock_until - locked_at AS lasts, keep_until - locked_at AS kept
+FROM shedlock WHERE name = 'at_least';
+SELECT state, kind, pid FROM shedlock_locks WHERE name = 'at_least';
+
+-- Nobody gets it, and nobody has it.
+SELECT shedlock_acquire('at_least');
+SELECT shedlock_acquire_session('at_least');
+SELECT shedlock_release('at_least');
+SELECT shedlock_extend('at_least', '1 h');
+SELECT shedlock_token('at_least');
+
+-- Over, it is free.
+SELECT shedlock_acquire('at_least short', '1 h', '500 ms');
+SELECT shedlock_release('at_least short');
+SELECT shedlock_acquire('at_least short');
+SELECT pg_sleep(0.6);
+SELECT count(*) FROM shedlock_locks WHERE name = 'at_least short';
+SELECT shedlock_acquire('at_least short', '1 h', '0');
+SELECT shedlock_release('at_least short');
+SELECT shedlock_acquire('at_least short');
+
+-- A release after that time frees it at once.
+SELECT shedlock_acquire('at_least past', '1 h', '10 ms');
+SELECT pg_sleep(0.05);
+SELECT shedlock_release('at_least past');
+SELECT shedlock_acquire('at_least past');
+
+-- The default, and an argument that overrules it.
+SET shedlock.default_lock_at_least_for = '10 min';
+SELECT shedlock_acquire('at_least default');
+SELECT shedlock_release('at_least default');
+SELECT shedlock_acquire('at_least default');
+SELECT shedlock_acquire('at_least none', '1 h', '0');
+SELECT shedlock_release('at_least none');
+SELECT shedlock_acquire('at_least none');
+SELECT name, lock_until - locked_at AS lasts, keep_until - locked_at AS kept
+FROM shedlock WHERE name IN ('at_least default', 'at_least none') ORDER BY name;
+RESET shedlock.default_lock_at_least_for;
+
+-- A session lock is kept when it is released, and when its session dies.
+SELECT shedlock_acquire_session('at_least session', lock_at_least_for => '1 h');
+SELECT shedlock_release('at_least session');
+SELECT shedlock_acquire('at_least session');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire_session('at_least dead', lock_at_least_for => '1 h');
+SELECT shedlock_acquire_session('at_least dead short', lock_at_least_for => '1 ms');
+\c -
+SELECT shedlock_acquire('at_least dead short', wait => '10 s');
+SELECT shedlock_acquire('at_least dead');
+SELECT state, kind, pid FROM shedlock_locks WHERE name = 'at_least dead';
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,90 @@
+-- Extending sets the end of a held lock anew, counted from now.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+-- What is left of a lock, in full minutes.
+CREATE FUNCTION pg_temp.left_of(name text)
+RETURNS TABLE (at_most interval, at_least interval, lock_at_most_for interval)
+LANGUAGE sql AS $$
+	SELECT date_trunc('minute', lock_until - clock_timestamp() AT TIME ZONE 'UTC' + '30 s'),
+		   date_trunc('minute', keep_until - clock_timestamp() AT TIME ZONE 'UTC' + '30 s'),
+		   s.lock_at_most_for
+	FROM shedlock s WHERE s.name = $1
+$$;
+
+SELECT shedlock_acquire_token('extend', '10 min') AS token \gset
+SELECT * FROM pg_temp.left_of('extend');
+SELECT shedlock_extend('extend', '20 min');
+SELECT * FROM pg_temp.left_of('extend');
+
+-- Also a shorter one; without a duration, the last one.
+SELECT shedlock_extend('extend', '5 min');
+SELECT * FROM pg_temp.left_of('extend');
+UPDATE shedlock SET lock_until = lock_until - interval '2 min' WHERE name = 'extend';
+SELECT * FROM pg_temp.left_of('extend');
+SELECT shedlock_extend('extend');
+SELECT * FROM pg_temp.left_of('extend');
+
+-- At-least: unchanged unless given; the lock never ends before it.
+SELECT shedlock_extend('extend', '30 min', '15 min');
+SELECT * FROM pg_temp.left_of('extend');
+SELECT shedlock_extend('extend', '40 min');
+SELECT * FROM pg_temp.left_of('extend');
+SELECT shedlock_extend('extend', '1 min');
+SELECT * FROM pg_temp.left_of('extend');
+SELECT shedlock_extend(lock_at_least_for => '0', name => 'extend', token => :token);
+SELECT * FROM pg_temp.left_of('extend');
+
+-- The token stays, and so does when and by whom it was taken.
+SELECT token = :token AS token, pid = pg_backend_pid() AS pid,
+	   lock_until - locked_at > '1 min' AS locked_at, kind
+FROM shedlock WHERE name = 'extend';
+
+-- The default at acquire counts, not that of today.
+SET shedlock.default_lock_at_most_for = '2 h';
+SELECT shedlock_acquire('extend default');
+SET shedlock.default_lock_at_most_for = '3 h';
+SELECT shedlock_extend('extend default');
+SELECT * FROM pg_temp.left_of('extend default');
+RESET shedlock.default_lock_at_most_for;
+
+-- Never a lock that is not held.
+SELECT shedlock_extend('extend never', '1 h');
+SELECT shedlock_acquire('extend expired', '10 ms');
+SELECT pg_sleep(0.05);
+SELECT shedlock_extend('extend expired', '1 h');
+SELECT shedlock_acquire('extend expired');
+SELECT shedlock_acquire('extend released');
+SELECT shedlock_release('extend released');
+SELECT shedlock_extend('extend released', '1 h');
+SELECT shedlock_acquire('extend released');
+SELECT shedlock_extend('extend', '1 h', token => :token + 1000000);
+
+-- Another session needs the token.
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+SELECT shedlock_extend('extend', '1 h');
+SELECT lock_until - clock_timestamp() AT TIME ZONE 'UTC' > '30 min' AS extended
+FROM shedlock WHERE name = 'extend';
+SELECT shedlock_extend('extend', '1 h', NULL, :token);
+SELECT lock_until - clock_timestamp() AT TIME ZONE 'UTC' > '30 min' AS extended
+FROM shedlock WHERE name = 'extend';
+SELECT shedlock_release('extend', :token);
+
+-- Bad durations change nothing.
+SELECT shedlock_acquire('extend bad', '10 min', '5 min');
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '0')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '-1 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '1 h', '-1 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '1 h', '2 h')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', NULL, '11 min')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '101 years')$$);
+SELECT lock_until - locked_at AS lasts, keep_until - locked_at AS at_least
+FROM shedlock WHERE name = 'extend bad';
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,62 @@
+-- A tick is claimed once, and ticks only move forward.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SELECT shedlock_once('once', '2026-01-01 00:00+00');
+SELECT shedlock_once('once', '2026-01-01 00:00+00');
+SELECT shedlock_once('once', '2026-01-01 01:00+01');
+SELECT shedlock_once('once', '2025-12-31 23:59+00');
+SELECT shedlock_once('once', '2026-01-01 00:01+00');
+SELECT shedlock_once(tick => '2026-01-01 00:01+00', name => 'once');
+SELECT shedlock_once('once other', '2026-01-01 00:01+00');
+SELECT tick, clock_timestamp() - claimed_at BETWEEN '0' AND '1 min' AS claimed_at,
+	   claimed_by = current_setting('application_name') || '@' ||
+					coalesce(host(inet_client_addr()), '[local]') AS claimed_by,
+	   token
+FROM shedlock_tick WHERE name = 'once';
+
+-- Up to a minute ahead of the clock, but no more.
+SELECT shedlock_once('once ahead', clock_timestamp() + '50 s');
+SELECT pg_temp.error_of($$SELECT shedlock_once('once far', clock_timestamp() + '70 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once('once far', 'infinity')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once('once far', '-infinity')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once('once far', NULL)$$);
+SELECT shedlock_once('once far', '2026-01-01');
+
+-- A claim that is rolled back is free again.
+BEGIN;
+SELECT shedlock_once('once undone', '2026-01-01');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_once('once undone', '2026-01-01');
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_once('once undone', '2026-01-01');
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_once('once undone', '2026-01-01');
+COMMIT;
+SELECT shedlock_once('once undone', '2026-01-01');
+BEGIN;
+SELECT shedlock_once('once undone', '2026-01-02');
+ROLLBACK;
+SELECT tick FROM shedlock_tick WHERE name = 'once undone';
+SELECT * FROM pg_temp.my_locks();
+
+-- A claim is no lock, and disturbs none.
+SELECT shedlock_acquire('once');
+SELECT shedlock_once('once', '2026-01-02');
+SELECT shedlock_release('once');
+SELECT count(*) FROM shedlock WHERE name = 'once other';
+SELECT shedlock_acquire('once other');
+
+-- The next claim of any session sees it.
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+SELECT shedlock_once('once', '2026-01-02');
+SELECT shedlock_once('once', '2026-01-03');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,57 @@
+-- A period of a schedule is claimed once, counted in UTC from the epoch.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- The tick is that of the clock and a quarter of the period, but at most 30 s.
+CREATE FUNCTION pg_temp.tick(at timestamptz, every interval) RETURNS timestamptz
+LANGUAGE sql AS $$
+	SELECT to_timestamp(floor(extract(epoch FROM at + least(every / 4, '30 s')) /
+							  extract(epoch FROM every)) * extract(epoch FROM every))
+$$;
+-- Claims, and tells whether the tick is that of an instant during the claim.
+CREATE FUNCTION pg_temp.claim(every interval, OUT claimed boolean, OUT right_tick boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+	before timestamptz := clock_timestamp();
+BEGIN
+	claimed := shedlock_once_every('once_every ' || every, every);
+	SELECT tick BETWEEN pg_temp.tick(before, every) AND pg_temp.tick(clock_timestamp(), every)
+	INTO right_tick
+	FROM shedlock_tick WHERE name = 'once_every ' || every;
+END
+$$;
+
+-- In time zones that share neither day nor hour with UTC.
+SET timezone = 'Asia/Kathmandu';
+SELECT every, c.*
+FROM unnest('{1 day, 7 days, 90 days, 1 h, 90 min, 40 s, 3 s, 0.5 s, 1 day 12 h}'::interval[]) every,
+	 LATERAL pg_temp.claim(every) c;
+SET timezone = 'America/St_Johns';
+SELECT every, c.claimed
+FROM unnest('{7 days, 90 days}'::interval[]) every,
+	 LATERAL pg_temp.claim(every) c;
+RESET timezone;
+
+-- Since 1970 there has been one period of 100 years.
+SELECT shedlock_once_every('once_every', '36500 days');
+SELECT shedlock_once_every('once_every', '36500 days');
+SELECT shedlock_once_every(every => '36500 days', name => 'once_every');
+SELECT tick AT TIME ZONE 'UTC' AS tick FROM shedlock_tick WHERE name = 'once_every';
+
+-- The next period is another tick.
+SELECT shedlock_once_every('once_every short', '200 ms');
+SELECT pg_sleep(0.25);
+SELECT shedlock_once_every('once_every short', '200 ms');
+
+-- A claim of shedlock_once counts, too.
+SELECT shedlock_once('once_every mixed', clock_timestamp() + '50 s');
+SELECT shedlock_once_every('once_every mixed', '1 s');
+
+SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 month')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 year')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '0')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '-1 day')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', NULL)$$);
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,74 @@
+-- Only the owner releases a lock, and only while it is held.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+-- The session that took it needs no token.
+SELECT shedlock_acquire('release');
+SELECT shedlock_release('release');
+SELECT shedlock_release('release');
+
+-- The row stays: ShedLock's Java clients remember that it exists.
+SELECT kind, lock_until <= clock_timestamp() AT TIME ZONE 'UTC' AS over,
+	   lock_until >= locked_at AS since, token IS NOT NULL AS token, pid, backend_start
+FROM shedlock WHERE name = 'release';
+SELECT shedlock_acquire('release');
+
+-- Not held, expired, taken over.
+SELECT shedlock_release('release never');
+SELECT shedlock_acquire('release expired', '10 ms');
+SELECT pg_sleep(0.05);
+SELECT shedlock_release('release expired');
+SELECT shedlock_acquire_token('release over', '10 ms') AS old \gset
+SELECT pg_sleep(0.05);
+SELECT shedlock_acquire_token('release over') AS new \gset
+SELECT :new > :old AS grows;
+SELECT shedlock_release('release over', :old);
+SELECT shedlock_acquire('release over');
+
+-- Another session needs the token, and the right one.
+SELECT shedlock_acquire_token('release token') AS token \gset
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+SELECT shedlock_release('release token');
+SELECT shedlock_release('release token', NULL);
+SELECT shedlock_release('release token', :token - 1);
+SELECT shedlock_release('release token', :token + 1000000);
+SELECT shedlock_release('release token', 0);
+SELECT shedlock_release('release token', -1);
+SELECT shedlock_acquire('release token');
+SELECT shedlock_release('release token', :token);
+SELECT shedlock_release('release token', :token);
+SELECT shedlock_acquire('release token');
+
+-- Taken, given back and taken again in one transaction.
+BEGIN;
+SELECT shedlock_acquire('release twice');
+SELECT shedlock_release('release twice');
+SELECT shedlock_release('release twice');
+SELECT shedlock_acquire('release twice');
+COMMIT;
+SELECT shedlock_acquire('release twice');
+SELECT shedlock_release('release twice');
+
+-- A session that was reset has forgotten its leases: behind a pool, that is
+-- where the next client begins.  The token still owns them.
+SELECT shedlock_acquire_token('release reset') AS token \gset
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_release('release reset');
+SELECT shedlock_acquire('release reset');
+SELECT shedlock_release('release reset', :token);
+SELECT shedlock_acquire_token('release reset') AS token \gset
+SELECT shedlock_acquire('release after');
+DISCARD ALL;
+SELECT shedlock_release('release reset');
+SELECT shedlock_acquire('release fresh');
+SELECT shedlock_release('release fresh');
+SELECT shedlock_release('release after');
+SELECT shedlock_release('release reset', :token);
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,109 @@
+-- A session lock lasts as long as its session, unless that gives it back.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+SELECT shedlock_acquire_session('session_lock');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire_session('session_lock');
+SELECT shedlock_acquire('session_lock');
+SELECT kind, lock_until - locked_at AS lasts, lock_at_most_for, pid = pg_backend_pid() AS pid
+FROM shedlock WHERE name = 'session_lock';
+SELECT state, kind, pid = pg_backend_pid() AS pid
+FROM shedlock_locks WHERE name = 'session_lock';
+
+-- It is not over with the time in its row, which is for those who know of no
+-- sessions.
+UPDATE shedlock SET lock_until = locked_at - interval '1 day' WHERE name = 'session_lock';
+SELECT shedlock_acquire('session_lock');
+SELECT shedlock_assert('session_lock');
+SELECT state FROM shedlock_locks WHERE name = 'session_lock';
+SELECT shedlock_extend('session_lock');
+SELECT lock_until - locked_at >= '1 h' AS extended FROM shedlock WHERE name = 'session_lock';
+SELECT shedlock_release('session_lock');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_release('session_lock');
+
+-- Before its commit it is the transaction's, and share mode is added there.
+BEGIN;
+SELECT shedlock_acquire_session('session_lock');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+-- The other way round, it is held until the commit.
+BEGIN;
+SELECT shedlock_release('session_lock');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+-- Taken and given back in one transaction, and taken again.
+BEGIN;
+SELECT shedlock_acquire_session('session_lock');
+SELECT shedlock_release('session_lock');
+SELECT shedlock_acquire_session('session_lock');
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire_session('session_lock');
+BEGIN;
+SELECT shedlock_release('session_lock');
+SELECT shedlock_acquire_session('session_lock');
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+-- By its token, from its own session.
+SELECT shedlock_release('session_lock', shedlock_token('session_lock'));
+SELECT * FROM pg_temp.my_locks();
+
+-- An extended one is not ended at its first time, nor is one that was released
+-- or rolled back.
+SELECT shedlock_acquire_session('session_lock', '500 ms');
+SELECT shedlock_extend('session_lock', '1 h');
+SELECT shedlock_acquire_session('session_lock released', '500 ms');
+SELECT shedlock_release('session_lock released');
+BEGIN;
+SELECT shedlock_acquire_session('session_lock undone', '500 ms');
+ROLLBACK;
+SELECT pg_sleep(0.7);
+SELECT shedlock_assert('session_lock');
+
+-- What ends a session for the next client of a pool ends it here.
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_release('session_lock');
+SELECT shedlock_acquire_session('session_lock');
+DISCARD ALL;
+SELECT count(*) FROM shedlock_locks WHERE name = 'session_lock';
+SELECT shedlock_token('session_lock');
+SELECT shedlock_acquire_session('session_lock');
+
+-- It cannot outlive its session in a prepared transaction.
+BEGIN;
+SELECT shedlock_acquire_session('session_lock prepared');
+PREPARE TRANSACTION 'session_lock';
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+SELECT shedlock_assert('session_lock');
+PREPARE TRANSACTION 'session_lock';
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+SELECT shedlock_extend('session_lock');
+PREPARE TRANSACTION 'session_lock';
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+SELECT shedlock_release('session_lock');
+PREPARE TRANSACTION 'session_lock';
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK PREPARED 'session_lock';
+SELECT shedlock_assert('session_lock');
+SELECT shedlock_acquire('session_lock prepared');
+
+-- Gone with its session, long before its time.
+SELECT shedlock_token('session_lock') AS token \gset
+\c -
+\set VERBOSITY terse
+SELECT shedlock_acquire('session_lock', wait => '10 s');
+SELECT shedlock_release('session_lock', :token);
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,68 @@
+-- Waiting ends when the lock is free, and else when the caller said.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- Acquires and tells how long that took, in tenths of a second.
+CREATE FUNCTION pg_temp.timed(name text, wait interval, OUT taken boolean, OUT tenths int)
+LANGUAGE plpgsql AS $$
+DECLARE
+	start timestamptz := clock_timestamp();
+BEGIN
+	taken := shedlock_acquire(name, '1 h', wait => wait);
+	tenths := floor(extract(epoch FROM clock_timestamp() - start) * 10);
+END
+$$;
+
+-- A free lock is not waited for, and a held one no longer than asked for.
+SELECT taken, tenths < 5 AS at_once FROM pg_temp.timed('wait', '10 s');
+SELECT taken, tenths < 5 AS at_once FROM pg_temp.timed('wait', '0');
+SELECT taken, tenths BETWEEN 3 AND 8 AS in_time FROM pg_temp.timed('wait', '300 ms');
+SELECT taken, tenths < 5 AS at_once FROM pg_temp.timed('wait', NULL);
+SELECT * FROM pg_temp.my_locks();
+
+-- The end of a lease, of an at-least time, of a pause: nobody wakes us.
+SELECT shedlock_acquire('wait lease', '400 ms');
+SELECT taken, tenths BETWEEN 2 AND 9 AS in_time FROM pg_temp.timed('wait lease', '10 s');
+SELECT shedlock_acquire('wait kept', '1 h', '400 ms');
+SELECT shedlock_release('wait kept');
+SELECT taken, tenths BETWEEN 2 AND 9 AS in_time FROM pg_temp.timed('wait kept', '10 s');
+SELECT shedlock_pause('wait paused', clock_timestamp() + '400 ms');
+SELECT taken, tenths BETWEEN 2 AND 9 AS in_time FROM pg_temp.timed('wait paused', '10 s');
+
+-- The lease is counted from when it was got, not from when it was asked for.
+SELECT clock_timestamp() AS start \gset
+SELECT shedlock_acquire('wait start', '400 ms');
+SELECT shedlock_acquire('wait start', '200 ms', wait => '10 s');
+SELECT locked_at - :'start'::timestamptz AT TIME ZONE 'UTC' >= '400 ms' AS later, lock_until - locked_at AS lasts
+FROM shedlock WHERE name = 'wait start';
+
+-- The other forms wait, too.
+SELECT shedlock_acquire('wait token', '300 ms');
+SELECT shedlock_acquire_token('wait token', '1 ms', wait => '10 s') > 0 AS taken;
+SELECT shedlock_acquire_session('wait token', wait => '10 s');
+SELECT shedlock_acquire_session('wait token', wait => '100 ms');
+SELECT shedlock_release('wait token');
+
+-- The server's timeouts hold.
+SET lock_timeout = '200 ms';
+SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '10 s')$$);
+SELECT shedlock_acquire('wait', wait => '50 ms');
+RESET lock_timeout;
+SET statement_timeout = '200 ms';
+SELECT shedlock_acquire('wait', wait => '10 s');
+\echo :LAST_ERROR_SQLSTATE
+RESET statement_timeout;
+SELECT * FROM pg_temp.my_locks();
+
+-- A wait that is given up keeps nothing, also inside a transaction.
+BEGIN;
+SELECT shedlock_acquire('wait', wait => '50 ms');
+SELECT * FROM pg_temp.my_locks();
+SELECT pg_current_xact_id_if_assigned();
+COMMIT;
+
+SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '-1 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '1000 years')$$);
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
