@@ -96,12 +96,14 @@ ShedlockIntervalSetting(int seconds)
 }
 
 /*
- * interval_days - length of an interval in days, a month taken for 30
+ * interval_days - length of an interval in days, as its epoch counts them
  */
 static double
 interval_days(const Interval *span)
 {
-	return span->month * 30.0 + span->day + (double) span->time / USECS_PER_DAY;
+	return span->month / MONTHS_PER_YEAR * DAYS_PER_YEAR +
+		span->month % MONTHS_PER_YEAR * (double) DAYS_PER_MONTH +
+		span->day + (double) span->time / USECS_PER_DAY;
 }
 
 /*
@@ -115,6 +117,12 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 {
 	double		days = interval_days(span);
 
+	/*
+	 * The calendar's months are shorter or longer than that: less a few days
+	 * they could be over before they begin.
+	 */
+	if (span->month != 0 && (span->month < 0 || span->day < 0 || span->time < 0))
+		days = -1;
 	if (days < 0 || (days == 0 && !zero_ok))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
