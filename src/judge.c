@@ -52,9 +52,17 @@ static bool
 holder_is_here(const ShedlockRow *row, const ShedlockName *name)
 {
 	if (row->kind == SHEDLOCK_SESSION)
-		return is_of_this_backend(row) &&
-			ShedlockFindHolding(name->str, row->token) != NULL &&
-			ShedlockTagHeldByMe(&name->tag);
+	{
+		ShedlockHolding *holding;
+
+		if (!is_of_this_backend(row))
+			return false;
+		holding = ShedlockFindHolding(name->str, row->token);
+
+		/* An acquirer has the exclusive mode, which proves nothing. */
+		return holding &&
+			(!holding->upgraded || lock_held_by_me(&name->tag, ShareLock));
+	}
 
 	/*
 	 * A guarded command may itself drop all advisory locks, so that a run is

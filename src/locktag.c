@@ -108,16 +108,6 @@ ShedlockTryShare(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockTagHeldByMe - does this backend hold the advisory half in any mode?
- */
-bool
-ShedlockTagHeldByMe(const LOCKTAG *tag)
-{
-	return lock_held_by_me(tag, ShareLock) ||
-		lock_held_by_me(tag, ExclusiveLock);
-}
-
-/*
  * prepared_xid - xid of the prepared transaction that holds a lock
  *
  * It keeps the virtual transaction of its session, until a restart of the

@@ -191,7 +191,6 @@ extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockcla
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
 extern bool ShedlockTryShare(const LOCKTAG *tag);
-extern bool ShedlockTagHeldByMe(const LOCKTAG *tag);
 extern List *ShedlockHolders(const LOCKTAG *tag);
 extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
