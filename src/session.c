@@ -291,6 +291,19 @@ unlock_session(ShedlockHolding *holding)
 }
 
 /*
+ * was_reset - has DISCARD ALL or its like ended this session lock?
+ *
+ * Then its deadline must not end whoever has the session now.  A run is not
+ * over with its advisory half.
+ */
+static bool
+was_reset(const ShedlockHolding *holding)
+{
+	return holding->upgraded && !holding->is_run &&
+		!lock_held_by_me(&holding->tag, ShareLock);
+}
+
+/*
  * ShedlockDropHolding - let go of a run whose end could not be recorded
  */
 void
@@ -373,7 +386,7 @@ ShedlockSessionCommit(void)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
-		if (holding->released_in != InvalidSubTransactionId)
+		if (holding->released_in != InvalidSubTransactionId || was_reset(holding))
 		{
 			unlock_session(holding);
 			drop_holding(holding);
@@ -402,7 +415,8 @@ undo(SubTransactionId subid)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
-		if (DONE_IN(holding->acquired_in))
+		if (DONE_IN(holding->acquired_in) ||
+			(subid == InvalidSubTransactionId && was_reset(holding)))
 		{
 			unlock_session(holding);
 			drop_holding(holding);
