@@ -14,9 +14,10 @@
  * had no xid before its first release, if each further release began where the
  * last one ended in the WAL, and if no WAL followed.  (WAL without an xid is
  * the clean-up that any SELECT may do, which the server's own commits do not
- * wait for either.)  Deferred triggers have run by then.  (What another library writes in its own
- * PRE_COMMIT after ours would share the asynchronous commit.)  Lowering needs
- * no hook: a commit that is asynchronous never asks for the standby.
+ * wait for either.)  Deferred triggers have run by then.  (What another
+ * library writes in its own PRE_COMMIT after ours would share the asynchronous
+ * commit.)  Lowering needs no hook: a commit that is asynchronous never asks
+ * for the standby.
  *
  * Copyright (c) 2026, the shedlock developers
  *
