@@ -73,7 +73,8 @@ $sessions{busy}->query_until(qr/busy/, "\\echo busy\nSELECT pg_sleep(600);\n");
 
 my @living = (
 	'extended', 'extended within a transaction', 'extended to more than once',
-	'released', 'acquired in a rolled-back transaction', 'without a limit');
+	'released', 'reset by DISCARD ALL', 'reset by pg_advisory_unlock_all', 'reset in a failed transaction',
+	'acquired in a rolled-back transaction', 'without a limit');
 
 take('extended', "SELECT shedlock_extend('extended', '1 hour')");
 take('extended within a transaction',
@@ -82,6 +83,11 @@ take('extended to more than once',
 	"SELECT shedlock_extend('extended to more than once', '4 s')",
 	"BEGIN; SELECT shedlock_extend('extended to more than once', '1 s'), shedlock_extend('extended to more than once', '1 hour'); COMMIT");
 take('released', "SELECT shedlock_release('released')");
+
+# A pool ends one client's session that way and gives it to the next.
+take('reset by DISCARD ALL', 'DISCARD ALL');
+take('reset by pg_advisory_unlock_all', 'SELECT pg_advisory_unlock_all()');
+take('reset in a failed transaction', 'BEGIN; SELECT pg_advisory_unlock_all(); SELECT 1/0; ROLLBACK');
 
 foreach my $claim ('acquired in a rolled-back transaction', 'without a limit')
 {
@@ -124,6 +130,10 @@ foreach my $claim (@living)
 {
 	ok($alive{ $pids{$claim} }, "$claim: the session lives on");
 }
+foreach my $claim (grep { /^reset/ } @living)
+{
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and its lock is free");
+}
 foreach my $claim ('extended', 'extended to more than once', 'without a limit')
 {
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: and holds the lock");
@@ -161,8 +171,8 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('long')"), 't', 'two lo
 reap($session);
 
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile),
-	qr/FATAL:  terminating connection due to administrator command/,
-	'the log says that the session was terminated');
+	qr/FATAL:  terminating connection due to administrator command.*LOG:  session ended by lock_at_most_for of lock "short"/s,
+	'the log says which lock ended a session');
 
 reap($_) foreach values %sessions;
 $node->stop;

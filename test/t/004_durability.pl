@@ -1,0 +1,216 @@
+# What was answered with true is on disk and on the synchronous standby,
+# whatever synchronous_commit says; a release alone does not wait for a disk.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+# Nothing else is to write or flush WAL.
+my $node = start_node('main',
+	allows_streaming => 1,
+	conf => "autovacuum = off\nwal_writer_delay = 10s\nwal_writer_flush_after = 1GB\ncheckpoint_timeout = 1h\n");
+my $dbname = 'postgres';
+
+$node->safe_psql(
+	$dbname, q{
+CREATE TABLE work (i int);
+INSERT INTO work VALUES (0);
+CREATE TABLE checked (i int);
+CREATE FUNCTION write_work() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO work VALUES (1);
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON checked
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION write_work();
+
+});
+
+# Bytes of WAL that are not on disk after some statements.  The end of a page
+# can leave a page header between the two positions.
+sub unflushed
+{
+	my ($setting, $prepare, $sql) = @_;
+	my $out = $node->safe_psql($dbname,
+		"SET synchronous_commit = on; $prepare; INSERT INTO work VALUES (0); SET synchronous_commit = $setting;\n"
+		  . "\\o /dev/null\n$sql;\n\\o\n"
+		  . "SELECT 'unflushed ' || (pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn());\n"
+		  . 'SHOW synchronous_commit');
+
+	is((split /\n/, $out)[-1], $setting, "  synchronous_commit is $setting afterwards");
+	$out =~ /unflushed (\d+)/ or die $out;
+	return $1;
+}
+
+sub is_durable
+{
+	my ($claim, @args) = @_;
+
+	cmp_ok(unflushed(@args), '<=', 40, $claim);
+	return;
+}
+
+sub is_asynchronous
+{
+	my ($claim, @args) = @_;
+
+	cmp_ok(unflushed(@args), '>', 80, $claim);
+	return;
+}
+
+is_asynchronous('control: an INSERT with synchronous_commit = off is not on disk',
+	'off', '', 'INSERT INTO work VALUES (1)');
+
+# Promises
+is_durable('an acquire is on disk', 'off', '', "SELECT shedlock_acquire('a')");
+is_durable('an acquire with its token is on disk', 'off', '', "SELECT shedlock_acquire_token('b')");
+is_durable('an acquire of a session lock is on disk', 'off', '', "SELECT shedlock_acquire_session('c')");
+is_durable('an acquire over a released row is on disk', 'off',
+	"SELECT shedlock_acquire('d'); SELECT shedlock_release('d')", "SELECT shedlock_acquire('d')");
+is_durable('an extend is on disk', 'off', "SELECT shedlock_acquire('e')", "SELECT shedlock_extend('e', '2 h')");
+is_durable('a claim is on disk', 'off', '', "SELECT shedlock_once('f', now())");
+is_durable('a claim of a period is on disk', 'off', '', "SELECT shedlock_once_every('g', '1 day')");
+is_durable('an acquire in a transaction with other work is on disk', 'off', '',
+	"BEGIN; INSERT INTO work VALUES (1); SELECT shedlock_acquire('h'); INSERT INTO work VALUES (1); COMMIT");
+is_durable('an acquire is on disk although synchronous_commit was set after it', 'on', '',
+	"BEGIN; SELECT shedlock_acquire('i'); SET LOCAL synchronous_commit = off; COMMIT");
+is_durable('an acquire in a savepoint is on disk', 'off', '',
+	"BEGIN; SAVEPOINT s; SELECT shedlock_acquire('j'); RELEASE s; COMMIT");
+is_durable('an acquire and its release in one transaction are on disk', 'on', '',
+	"BEGIN; SELECT shedlock_acquire('k'); SELECT shedlock_release('k'); COMMIT");
+is_asynchronous('the next transaction is as asynchronous as it asks to be', 'off', '',
+	"SELECT shedlock_acquire('l'); INSERT INTO work VALUES (1)");
+
+# Releases
+sub held
+{
+	my ($name) = @_;
+
+	return "SELECT shedlock_acquire('$name')";
+}
+
+is_asynchronous('a release alone does not wait for the disk', 'on', held('r1'), "SELECT shedlock_release('r1')");
+is_asynchronous('nor does one of a session lock', 'on', "SELECT shedlock_acquire_session('r2')", "SELECT shedlock_release('r2')");
+is_asynchronous('nor do several in one transaction', 'on', held('r3') . ';' . held('r4'),
+	"BEGIN; SELECT shedlock_release('r3'); SELECT shedlock_release('r4'); COMMIT");
+is_durable('with shedlock.synchronous_release it waits', 'on',
+	held('r5') . '; SET shedlock.synchronous_release = on', "SELECT shedlock_release('r5')");
+is_durable('work before the release is on disk', 'on', held('r6'),
+	"BEGIN; INSERT INTO work VALUES (1); SELECT shedlock_release('r6'); COMMIT");
+is_durable('work after the release is on disk', 'on', held('r7'),
+	"BEGIN; SELECT shedlock_release('r7'); INSERT INTO work VALUES (1); COMMIT");
+is_durable('work between two releases is on disk', 'on', held('r8') . ';' . held('r9'),
+	"BEGIN; SELECT shedlock_release('r8'); INSERT INTO work VALUES (1); SELECT shedlock_release('r9'); COMMIT");
+is_durable('work of a deferred trigger is on disk', 'on', held('r10'),
+	"BEGIN; INSERT INTO checked VALUES (1); SELECT shedlock_release('r10'); COMMIT");
+is_durable('work in a savepoint before the release is on disk', 'on', held('r11'),
+	"BEGIN; SAVEPOINT s; INSERT INTO work VALUES (1); RELEASE s; SELECT shedlock_release('r11'); COMMIT");
+is_durable('work in a savepoint after the release is on disk', 'on', held('r12'),
+	"BEGIN; SELECT shedlock_release('r12'); SAVEPOINT s; INSERT INTO work VALUES (1); RELEASE s; COMMIT");
+is_durable('work before a savepoint with the release is on disk', 'on', held('r13'),
+	"BEGIN; INSERT INTO work VALUES (1); SAVEPOINT s; SELECT shedlock_release('r13'); RELEASE s; COMMIT");
+is_durable('work after a rolled-back release is on disk', 'on', held('r14'),
+	"BEGIN; SAVEPOINT s; SELECT shedlock_release('r14'); ROLLBACK TO s; INSERT INTO work VALUES (1); COMMIT");
+is_durable('work beside a release that answers false is on disk', 'on', 'SET client_min_messages = error',
+	"BEGIN; SELECT shedlock_release('r15'); INSERT INTO work VALUES (1); COMMIT");
+is_durable('a row lock beside the release is on disk', 'on', held('r16'),
+	"BEGIN; SELECT shedlock_release('r16'); SELECT * FROM work WHERE i = 0 LIMIT 1 FOR UPDATE; COMMIT");
+is_durable('a claim beside the release is on disk', 'on', held('r17'),
+	"BEGIN; SELECT shedlock_release('r17'); SELECT shedlock_once('r17', now()); COMMIT");
+is_durable('an extend beside the release is on disk', 'on', held('r18') . ';' . held('r19'),
+	"BEGIN; SELECT shedlock_extend('r18'); SELECT shedlock_release('r19'); COMMIT");
+is_durable('the next transaction after a release is on disk', 'on', held('r20'),
+	"SELECT shedlock_release('r20'); INSERT INTO work VALUES (1)");
+is_durable('work of a guarded command is on disk', 'on', 'SELECT 1',
+	"CALL shedlock_run('r21', 'INSERT INTO work VALUES (1)')");
+
+# The proof: all of it in sessions that do not want to wait, then the server dies.
+my $session = session($node);
+ask($session, 'SET synchronous_commit = off');
+my $token = ask($session, "SELECT shedlock_acquire_token('crash', '1 hour')");
+$node->stop('immediate');
+reap($session);
+$node->start;
+is($node->safe_psql($dbname, "SELECT token FROM shedlock_locks WHERE name = 'crash'"), $token,
+	'an acquire that was answered survives a crash');
+
+$session = session($node);
+ask($session, 'SET synchronous_commit = off');
+ask($session, "SELECT shedlock_extend('crash', '3 hours', token => $token)");
+$node->stop('immediate');
+reap($session);
+$node->start;
+is($node->safe_psql($dbname, "SELECT remaining > '2 hours' FROM shedlock_locks WHERE name = 'crash'"), 't',
+	'an extend that was answered survives a crash');
+
+$session = session($node);
+ask($session, 'SET synchronous_commit = off');
+is(ask($session, "SELECT shedlock_once('crash', '2026-01-01')"), 't', 'a claim is answered');
+$node->stop('immediate');
+reap($session);
+$node->start;
+is($node->safe_psql($dbname, "SELECT shedlock_once('crash', '2026-01-01')"), 'f', 'and survives a crash');
+
+# A token that was seen inside an open transaction is not handed out again.
+$session = session($node);
+ask($session, "BEGIN; SELECT shedlock_acquire('open')");
+$token = ask($session, "SELECT shedlock_token('open')");
+$node->stop('immediate');
+reap($session);
+$node->start;
+cmp_ok($node->safe_psql($dbname, "SELECT shedlock_acquire_token('open')"), '>', $token,
+	'a token that an open transaction was told is not handed out again after a crash');
+
+# A synchronous standby that is not there
+foreach my $name ('local', 'off', 'remote_write')
+{
+	$node->safe_psql($dbname, "SELECT shedlock_acquire('to extend $name'), shedlock_acquire_token('to release $name')");
+}
+$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
+$node->reload;
+ok(defined await($node, "SELECT current_setting('synchronous_standby_names') = 'nobody'"),
+	'a standby is to be waited for');
+
+sub waits_for_standby
+{
+	my ($claim, $sql, $setting) = @_;
+	my $client = session($node);
+	my $pid = pid_of($client);
+
+	ask($client, "SET synchronous_commit = $setting");
+	$client->query_until(qr/asked/, "\\echo asked\n$sql;\n");
+	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"),
+		"$claim with synchronous_commit = $setting waits for the standby");
+	$node->safe_psql($dbname, "SELECT pg_cancel_backend($pid)");
+	is(ask($client, 'SHOW synchronous_commit'), "t\n$setting", '  and the setting is as it was');
+	like($client->{heard}, qr/WARNING:  canceling wait for synchronous replication/,
+		'  and who cancels the wait is warned');
+	$client->quit;
+	return;
+}
+
+foreach my $setting ('local', 'off', 'remote_write')
+{
+	my $row_token = $node->safe_psql($dbname, "SELECT token FROM shedlock WHERE name = 'to extend $setting'");
+
+	waits_for_standby('an acquire', "SELECT shedlock_acquire('sync $setting')", $setting);
+	waits_for_standby('an extend', "SELECT shedlock_extend('to extend $setting', token => $row_token)", $setting);
+	waits_for_standby('a claim', "SELECT shedlock_once('sync $setting', now())", $setting);
+}
+
+my $took = seconds
+{
+	my $row_token = $node->safe_psql($dbname, "SELECT token FROM shedlock WHERE name = 'to release local'");
+
+	is($node->safe_psql($dbname, "SELECT shedlock_release('to release local', $row_token)"), 't', 'a release is answered');
+};
+cmp_ok($took, '<', 5, 'and does not wait for the standby');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('crash')"), 'f', 'nor does an acquire that is refused');
+
+$node->stop('immediate');
+done_testing();
