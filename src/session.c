@@ -47,6 +47,9 @@ static dlist_head holdings = DLIST_STATIC_INIT(holdings);
 /* Leases with tokens from here on are ours; 0: none since the last reset. */
 static int64 first_token = 0;
 
+/* The token of the last of them. */
+static int64 last_token = 0;
+
 /* Tokens of leases that this transaction took; 0: none. */
 static int64 xact_first_token = 0;
 static int64 xact_last_token = 0;
@@ -85,7 +88,8 @@ sentinel_is_held(void)
 void
 ShedlockRememberLease(int64 token)
 {
-	if (first_token == 0 || !sentinel_is_held())
+	/* The extension may have been made anew, with a new sequence. */
+	if (first_token == 0 || token <= last_token || !sentinel_is_held())
 	{
 		LOCKTAG		tag;
 
@@ -97,6 +101,7 @@ ShedlockRememberLease(int64 token)
 	if (xact_first_token == 0)
 		xact_first_token = token;
 	xact_last_token = token;
+	last_token = token;
 }
 
 /*
@@ -181,7 +186,6 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	holding->is_run = is_run;
 	holding->acquired_in = GetCurrentSubTransactionId();
 	holding->deadline = deadline;
-	holding->old_deadline = DT_NOEND;
 	memcpy(holding->name, name->str, (Size) name->len + 1);
 	dlist_push_tail(&holdings, &holding->node);
 	ShedlockArmDeadlines();
@@ -201,19 +205,38 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
 /*
  * ShedlockExtendHolding - give it another deadline when this transaction commits
  *
- * Until then the later of both rules.
+ * Until then the latest of all rules.  Each subtransaction remembers what it
+ * changed.
  */
 void
 ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz deadline)
 {
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	ShedlockExtension *extension = holding->extension;
+
 	ShedlockTouchSession();
-	if (holding->extended_in == InvalidSubTransactionId)
+	if (extension == NULL || extension->subid != subid)
 	{
-		holding->extended_in = GetCurrentSubTransactionId();
-		holding->old_deadline = holding->deadline;
+		extension = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockExtension));
+		extension->subid = subid;
+		extension->old_deadline = holding->deadline;
+		extension->outer = holding->extension;
+		holding->extension = extension;
 	}
 	holding->deadline = deadline;
 	ShedlockArmDeadlines();
+}
+
+/*
+ * forget_extension - the last change of the deadline needs no undo any more
+ */
+static void
+forget_extension(ShedlockHolding *holding)
+{
+	ShedlockExtension *extension = holding->extension;
+
+	holding->extension = extension->outer;
+	pfree(extension);
 }
 
 /*
@@ -261,8 +284,9 @@ ShedlockNextDeadline(bool of_runs)
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 		TimestampTz deadline = holding->deadline;
 
-		if (holding->extended_in != InvalidSubTransactionId)
-			deadline = Max(deadline, holding->old_deadline);
+		for (ShedlockExtension *extension = holding->extension; extension;
+			 extension = extension->outer)
+			deadline = Max(deadline, extension->old_deadline);
 		if (holding->is_run == of_runs)
 			next = Min(next, deadline);
 	}
@@ -275,6 +299,8 @@ ShedlockNextDeadline(bool of_runs)
 static void
 drop_holding(ShedlockHolding *holding)
 {
+	while (holding->extension)
+		forget_extension(holding);
 	dlist_delete(&holding->node);
 	pfree(holding);
 }
@@ -393,7 +419,8 @@ ShedlockSessionCommit(void)
 			continue;
 		}
 		holding->acquired_in = InvalidSubTransactionId;
-		holding->extended_in = InvalidSubTransactionId;
+		while (holding->extension)
+			forget_extension(holding);
 	}
 	end_of_transaction();
 	ShedlockArmDeadlines();
@@ -424,10 +451,10 @@ undo(SubTransactionId subid)
 		}
 		if (DONE_IN(holding->released_in))
 			holding->released_in = InvalidSubTransactionId;
-		if (DONE_IN(holding->extended_in))
+		while (holding->extension && DONE_IN(holding->extension->subid))
 		{
-			holding->deadline = holding->old_deadline;
-			holding->extended_in = InvalidSubTransactionId;
+			holding->deadline = holding->extension->old_deadline;
+			forget_extension(holding);
 		}
 	}
 
@@ -462,8 +489,13 @@ ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent)
 			holding->acquired_in = parent;
 		if (holding->released_in == subid)
 			holding->released_in = parent;
-		if (holding->extended_in == subid)
-			holding->extended_in = parent;
+		if (holding->extension && holding->extension->subid == subid)
+		{
+			holding->extension->subid = parent;
+			if (holding->extension->outer &&
+				holding->extension->outer->subid == parent)
+				forget_extension(holding);
+		}
 	}
 }
 

@@ -127,6 +127,14 @@ typedef struct ShedlockResult
 	ShedlockRow row;			/* as it is now, or as it stood in the way */
 } ShedlockResult;
 
+/* What a subtransaction that is open did to the deadline of a session lock. */
+typedef struct ShedlockExtension
+{
+	SubTransactionId subid;
+	TimestampTz old_deadline;
+	struct ShedlockExtension *outer;	/* of the subtransaction around it */
+} ShedlockExtension;
+
 /*
  * A session lock or a run of this backend.  The fields of type
  * SubTransactionId are invalid once the change is committed.
@@ -140,9 +148,8 @@ typedef struct ShedlockHolding
 	bool		upgraded;		/* has its session-level lock */
 	SubTransactionId acquired_in;
 	SubTransactionId released_in;
-	SubTransactionId extended_in;
 	TimestampTz deadline;		/* DT_NOEND: no limit */
-	TimestampTz old_deadline;	/* until extended_in is committed */
+	ShedlockExtension *extension;	/* innermost that is not committed, or NULL */
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
