@@ -946,7 +946,7 @@ CREATE FUNCTION shedlock_cron_jobs(
 	OUT lock_at_least_for interval,
 	OUT once_every interval)
 RETURNS SETOF record
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 40
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
@@ -966,7 +966,8 @@ COMMENT ON FUNCTION shedlock_cron_jobs() IS
 
 -- A job is overdue when no run has started since it was last due, 90 seconds
 -- ago or more, and when nothing explains that: a run that still goes on, a
--- pause, the at-least time, or a tick that is used.
+-- pause, the at-least time, or a tick that is used.  Runs that the reader may
+-- not see in shedlock_history count for that all the same.
 CREATE VIEW shedlock_jobs AS
 SELECT j.jobid,
 	   j.job_name,
@@ -987,23 +988,30 @@ SELECT j.jobid,
 	   t.next_tick,
 	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
 	   CASE WHEN NOT j.active THEN false
-			WHEN NOT d.here THEN NULL
-			WHEN h.outcome OPERATOR(pg_catalog.=) 'running' THEN false
+			WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
 			WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
 			WHEN d.due OPERATOR(pg_catalog.+)
 				 LEAST(j.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
 				 OPERATOR(pg_catalog.<) t.next_tick THEN false
-			ELSE h.started_at OPERATOR(pg_catalog.<) d.due END AS overdue
+			ELSE l.started_at OPERATOR(pg_catalog.<) d.due END AS overdue
 FROM shedlock_cron_jobs() j
 	 CROSS JOIN LATERAL (
 		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
 			   shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
 													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
 	 LEFT JOIN LATERAL (
+		-- With = the planner may walk all tokens backward for the latest one,
+		-- to the very end for a job that never ran.
+		SELECT r.token, r.started_at
+		FROM shedlock_run_log r
+		WHERE r.name OPERATOR(pg_catalog.>=) j.lock_name AND
+			  r.name OPERATOR(pg_catalog.<=) j.lock_name AND d.here
+		ORDER BY r.name DESC, r.token DESC
+		LIMIT 1) l ON true
+	 LEFT JOIN LATERAL (
 		SELECT r.started_at, r.ended_at, r.outcome, r.message
 		FROM shedlock_history r
-		WHERE r.name OPERATOR(pg_catalog.=) j.lock_name AND d.here
-		ORDER BY r.token DESC
+		WHERE r.token OPERATOR(pg_catalog.=) l.token
 		LIMIT 1) h ON true
 	 LEFT JOIN LATERAL (
 		SELECT c.tick,
@@ -1028,7 +1036,8 @@ COMMENT ON COLUMN shedlock_jobs.command IS 'The guarded command, without the CAL
 COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL: no limit';
 COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held that long at least';
 COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
-COMMENT ON COLUMN shedlock_jobs.last_started IS 'When the latest run under this lock began, whoever started it';
+COMMENT ON COLUMN shedlock_jobs.last_started IS
+'When the latest run under this lock began, whoever started it; NULL when the reader may not see it in shedlock_history';
 COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When it ended';
 COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'How it ended, as in shedlock_history';
 COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of its error';
