@@ -81,7 +81,17 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockClose(&store);
 
 	if (!mine)
+	{
 		ShedlockWarnLoss(&row, &name, token, now);
+
+		/* Its row was deleted: do not keep everybody off for nothing. */
+		holding = ShedlockFindHolding(name.str, token);
+		if (holding && !holding->is_run)
+		{
+			ShedlockWakeLater(&name.tag);
+			ShedlockReleaseHolding(holding);
+		}
+	}
 	else
 	{
 		if (holding)
