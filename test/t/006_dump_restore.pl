@@ -1,0 +1,73 @@
+# pg_dump takes locks, ticks, history and the state of the tokens along.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init;
+$node->start;
+$node->safe_psql('postgres', $_) foreach ('CREATE DATABASE source', 'CREATE DATABASE plain', 'CREATE DATABASE custom', 'CREATE ROLE app');
+
+# A schema whose name needs quotes, and the role that took the locks
+my $in = 'SET search_path = "My Locks"; ';
+$node->safe_psql('source', 'CREATE SCHEMA "My Locks"; CREATE EXTENSION shedlock SCHEMA "My Locks"; '
+	  . 'GRANT USAGE ON SCHEMA "My Locks" TO app');
+$node->safe_psql('source', $in . "SELECT shedlock_acquire('over ' || i, '1 ms') FROM generate_series(1, 50) i");
+my $token = $node->safe_psql('source', $in
+	  . "SELECT shedlock_acquire_token('a \"quoted\" ''name''', '1 hour', '1 min', locked_by => E'by\\tme \\\\ and you')");
+my $app_token = $node->safe_psql('source', $in . "SET ROLE app; SELECT shedlock_acquire_token('of app', '1 hour')");
+$node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 hour'); SELECT shedlock_release('kept');"
+	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');");
+$node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '1 day')");
+my ($status, $out, $err) = $node->psql('source', $in . "CALL shedlock_run('fails', 'SELECT 1/0')");
+my $session = session($node, dbname => 'source');
+ask($session, $in . "SELECT shedlock_acquire_session('session')");
+
+my %queries = (
+	locks => 'SELECT l FROM "My Locks".shedlock l ORDER BY name',
+	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
+	history => 'SELECT h FROM "My Locks".shedlock_run_log h ORDER BY token',
+	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',
+	comments => 'SELECT count(*) FROM pg_description d JOIN pg_class c ON d.objoid = c.oid WHERE relname LIKE \'shedlock%\'',
+	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
+my %before = map { $_ => $node->safe_psql('source', $queries{$_}) } keys %queries;
+is(scalar(split /\n/, $before{locks}), 57, 'there is something to dump');
+
+my $dump = PostgreSQL::Test::Utils::tempdir;
+$node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
+$node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-Fc', '-f', "$dump/custom" ], 'pg_dump writes an archive');
+$node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', "$dump/plain.sql" ],
+	'psql restores the SQL');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('custom'), "$dump/custom" ], 'pg_restore restores the archive');
+
+foreach my $db ('plain', 'custom')
+{
+	is($node->safe_psql($db, $queries{$_}), $before{$_}, "$db: $_ are the same") foreach sort keys %queries;
+
+	is($node->safe_psql($db, $in . "SELECT name, state FROM shedlock_locks ORDER BY name"),
+		"a \"quoted\" 'name'|held\nkept|kept\nof app|held\npaused|paused",
+		"$db: what was held is held; a session lock is not of this database");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('a \"quoted\" ''name''')"), 'f', "$db: nobody gets a lease");
+	is($node->safe_psql($db, $in . "SELECT shedlock_extend('a \"quoted\" ''name''', token => $token)"), 't', "$db: its token extends it");
+	is($node->safe_psql($db, $in . "SELECT shedlock_release('of app', $app_token)"), 't', "$db: another token releases its lease");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('paused')"), 'f', "$db: a pause goes on");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('kept')"), 'f', "$db: so does the at-least time");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('session')"), 't', "$db: the session lock is free");
+	is($node->safe_psql($db, $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', "$db: ticks stay claimed");
+	($status, $out, $err) = $node->psql($db, $in . "CALL shedlock_run('run', 'CREATE TABLE twice()', once_every => '1 day')");
+	like($err, qr/NOTICE:  skipping run.*\n.*outcome: succeeded/, "$db: a run is not repeated");
+	is($node->safe_psql($db, $in . 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "fails|failed\nrun|succeeded",
+		"$db: the history is told");
+	cmp_ok($node->safe_psql($db, $in . "SELECT shedlock_acquire_token('over 1')"), '>', $app_token, "$db: tokens go on growing");
+}
+is(ask($session, $in . "SELECT shedlock_release('session')"), 't', 'the session lock was held in its own database all the time');
+$session->quit;
+
+$node->stop;
+done_testing();
