@@ -149,7 +149,8 @@ typedef struct ShedlockHolding
 	SubTransactionId acquired_in;
 	SubTransactionId released_in;
 	TimestampTz deadline;		/* DT_NOEND: no limit */
-	ShedlockExtension *extension;	/* innermost that is not committed, or NULL */
+	ShedlockExtension *extension;	/* innermost that is not committed, or
+									 * NULL */
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
@@ -224,6 +225,8 @@ extern int64 ShedlockNextToken(Oid nsp);
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
+extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
+								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
 extern bool ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
@@ -239,6 +242,7 @@ extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 								const Interval *wait, ShedlockResult *result);
 extern void ShedlockNap(long ms);
+extern bool ShedlockAwaitForeignLock(int *tries);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
 extern void ShedlockWakeSubAbort(SubTransactionId subid);
 extern void ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent);
