@@ -44,6 +44,7 @@ CREATE TABLE shedlock (
 	paused_by text,
 	pause_reason text,
 	CONSTRAINT shedlock_pkey PRIMARY KEY (name),
+	CONSTRAINT shedlock_name_check CHECK (name OPERATOR(pg_catalog.<>) ''),
 	CONSTRAINT shedlock_kind_check
 		CHECK (kind OPERATOR(pg_catalog.=) 'lease' OR kind OPERATOR(pg_catalog.=) 'session' OR
 			   kind OPERATOR(pg_catalog.=) 'run' OR kind OPERATOR(pg_catalog.=) 'released')
@@ -360,15 +361,21 @@ COMMENT ON COLUMN shedlock_locks.paused_until IS 'Nobody gets the lock before th
 COMMENT ON COLUMN shedlock_locks.paused_by IS 'Who paused the lock';
 COMMENT ON COLUMN shedlock_locks.pause_reason IS 'Why the lock was paused';
 
+CREATE FUNCTION shedlock_run_outcome(token bigint, name text, logged text)
+RETURNS text
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_run_outcome';
+
+COMMENT ON FUNCTION shedlock_run_outcome(bigint, text, text) IS
+'Outcome of a run at this moment; read it through the view shedlock_history';
+
 -- A run is lost in the moment that nothing holds its lock any more; the log
--- says so only after the next acquire.
-CREATE VIEW shedlock_history AS
+-- says so only after the next acquire.  The barrier keeps functions in the
+-- reader's WHERE from seeing rows that the view hides.
+CREATE VIEW shedlock_history WITH (security_barrier) AS
 SELECT r.name,
 	   r.token,
-	   CASE WHEN r.outcome OPERATOR(pg_catalog.<>) 'running' THEN r.outcome
-			WHEN pg_catalog.pg_is_in_recovery() THEN 'unknown'
-			WHEN s.pid IS NULL THEN 'lost'
-			ELSE 'running' END AS outcome,
+	   shedlock_run_outcome(r.token, r.name, r.outcome) AS outcome,
 	   r.started_at,
 	   r.ended_at,
 	   r.ended_at OPERATOR(pg_catalog.-) r.started_at AS duration,
@@ -380,8 +387,6 @@ SELECT r.name,
 	   r.locked_by,
 	   r.pid
 FROM shedlock_run_log r
-	 LEFT JOIN shedlock_status() s
-	 ON r.outcome OPERATOR(pg_catalog.=) 'running' AND s.token OPERATOR(pg_catalog.=) r.token
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
 

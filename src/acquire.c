@@ -14,8 +14,8 @@
  *
  * Until this transaction ends the advisory half keeps everybody off, then the
  * row does.  A rollback undoes both.  A writer that does not take the advisory
- * half can have the row locked in step 4; it gets FOREIGN_LOCK_WAIT_MS to go
- * away, during which the advisory half stays ours.
+ * half can have the row locked in step 4; it gets 100 ms to go away, during
+ * which the advisory half stays ours.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -28,10 +28,6 @@
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
-
-/* How long a row that a foreign transaction has locked is waited for. */
-#define FOREIGN_LOCK_WAIT_MS	100
-#define FOREIGN_LOCK_NAP_MS		5
 
 /*
  * fill_row - what the row says once the lock is taken
@@ -77,7 +73,8 @@ static bool
 write_row(ShedlockStore *store, const ShedlockRequest *request,
 		  ShedlockResult *result)
 {
-	TimestampTz give_up = 0;
+	int			tries = 0;
+	int64		token = 0;
 
 	for (;;)
 	{
@@ -92,29 +89,25 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		if (result->verdict != SHEDLOCK_FREE)
 			return false;
 
+		if (token == 0)
+			token = ShedlockNextToken(request->name.nsp);
 		old = *row;
-		fill_row(request, now, ShedlockNextToken(request->name.nsp), row);
+		fill_row(request, now, token, row);
 		written = old.found ?
 			ShedlockUpdateRow(store, row, false) == TM_Ok :
 			ShedlockInsertRow(store, row);
 		if (written)
 		{
-			if (old.kind == SHEDLOCK_RUN && old.found)
+			if (old.found && old.kind == SHEDLOCK_RUN)
 				ShedlockHistoryEnd(request->name.nsp, old.token, "lost", NULL);
 			return true;
 		}
-
-		/* A foreign writer has the row, or has just moved or deleted it. */
-		now = GetCurrentTimestamp();
-		if (give_up == 0)
-			give_up = TimestampTzPlusMilliseconds(now, FOREIGN_LOCK_WAIT_MS);
-		else if (now >= give_up)
+		if (!ShedlockAwaitForeignLock(&tries))
 		{
-			result->row = old;
+			*row = old;
 			result->verdict = SHEDLOCK_BUSY;
 			return false;
 		}
-		ShedlockNap(FOREIGN_LOCK_NAP_MS);
 	}
 }
 

@@ -32,17 +32,6 @@
 #define PURGE_MAX			1000
 
 /*
- * holder_is_alive - does a session lock or run have its process?
- */
-static bool
-holder_is_alive(const ShedlockRow *row, const ShedlockName *name)
-{
-	return ShedlockHeldByPid(&name->tag, row->pid) ||
-		(row->kind == SHEDLOCK_RUN &&
-		 ShedlockBackendAlive(row->pid, row->backend_start));
-}
-
-/*
  * prepared_gid - identifier of the prepared transaction with that xid
  */
 static char *
@@ -101,9 +90,9 @@ report_in_use(const ShedlockName *name)
 /*
  * end_session - terminate the process that holds a session lock or run
  *
- * Returns false, with a WARNING, if it did not go in time.  Errors: 42501.
+ * Errors: 42501; 55006 if it is this one, or did not go in time.
  */
-static bool
+static void
 end_session(const ShedlockRow *row, const ShedlockName *name)
 {
 	if (row->pid == MyProcPid)
@@ -116,11 +105,14 @@ end_session(const ShedlockRow *row, const ShedlockName *name)
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
 										  Int32GetDatum(row->pid),
 										  Int64GetDatum(TERMINATE_WAIT_MS))))
-		return false;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
+				 errdetail("Its process ID is %d, and it was told to end.", row->pid),
+				 errhint("Try again.")));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
 			 errdetail("Its process ID was %d.", row->pid)));
-	return true;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_force_release);
@@ -128,8 +120,8 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
  * shedlock_force_release(name) - end a lock whoever has it, at-least included
  *
  * Returns false if it was free.  Errors: 22004, 22023, 25006; 42501 if the
- * caller may not end the holder's session; 55006 if a transaction that is open
- * has taken or fences it.  Locks: the advisory half, exclusive, to the end of
+ * caller may not end the holder's session; 55006 if that does not end, or if a
+ * transaction that is open has taken or fences it.  Locks: the advisory half, exclusive, to the end of
  * the transaction.
  */
 Datum
@@ -147,9 +139,9 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockOpen(&store, name.nsp, "shedlock");
 
 	ShedlockReadRow(&store, name.str, &row);
-	if (row.found && !ShedlockCountsAsLease(&row) && holder_is_alive(&row, &name) &&
-		!end_session(&row, &name))
-		PG_RETURN_BOOL(false);
+	if (row.found && !ShedlockCountsAsLease(&row) &&
+		ShedlockHolderLives(&row, &name, false))
+		end_session(&row, &name);
 
 	if (!ShedlockTryLock(&name.tag, ExclusiveLock))
 		report_in_use(&name);

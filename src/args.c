@@ -165,12 +165,12 @@ ShedlockAddInterval(Timestamp when, const Interval *span)
 }
 
 /*
- * ShedlockIntervalMicroseconds - length of a checked interval
+ * ShedlockIntervalMicroseconds - length of a checked interval, exactly
  */
 int64
 ShedlockIntervalMicroseconds(const Interval *span)
 {
-	return (int64) (interval_days(span) * USECS_PER_DAY);
+	return ((int64) span->month * 30 + span->day) * USECS_PER_DAY + span->time;
 }
 
 /*

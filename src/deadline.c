@@ -10,7 +10,9 @@
  *
  * The handler interrupts anything, so it looks at nothing but the variables of
  * this file.  An error at top level switches all timers off before the
- * transaction is aborted; they are armed again by the ABORT callback.
+ * transaction is aborted; they are armed again by the ABORT callback.  After an
+ * error outside of any transaction, which only a faulty protocol message can
+ * raise, the next end of a transaction does it.
  *
  * Copyright (c) 2026, the shedlock developers
  *

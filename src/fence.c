@@ -24,25 +24,6 @@
 #include "utils/timestamp.h"
 
 /*
- * is_held_elsewhere - does a session lock of another session have its holder?
- *
- * To be asked with the advisory half held in share mode.
- */
-static bool
-is_held_elsewhere(const ShedlockRow *row, const ShedlockName *name)
-{
-	if (ShedlockTryLock(&name->tag, ExclusiveLock))
-	{
-		/* Nobody else has anything of it. */
-		ShedlockUnlock(&name->tag, ExclusiveLock);
-		return row->kind == SHEDLOCK_RUN &&
-			ShedlockBackendAlive(row->pid, row->backend_start);
-	}
-	/* Another of the owner's fences could be all that there is. */
-	return ShedlockHeldByPid(&name->tag, row->pid);
-}
-
-/*
  * ShedlockSecure - hold a lock of mine firm to the end of this transaction
  *
  * Returns true with the row and the clock if it is mine and alive; nobody
@@ -71,8 +52,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 		if (row->kind == SHEDLOCK_LEASE)
 			return true;
 		ShedlockTouchSession();
-		if (ShedlockFindHolding(name->str, row->token) ||
-			ShedlockCountsAsLease(row) || is_held_elsewhere(row, name))
+		if (ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false))
 			return true;
 	}
 	ShedlockUnlock(&name->tag, ShareLock);

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/builtins.h"
@@ -94,10 +95,11 @@ void
 ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *edata)
 {
 	ShedlockStore store;
+	int			tries = 0;
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	if (ShedlockFetch(&store, Int64GetDatum(token)) &&
-		strcmp(outcome_of(&store), "running") == 0)
+	while (ShedlockFetch(&store, Int64GetDatum(token)) &&
+		   strcmp(outcome_of(&store), "running") == 0)
 	{
 		ShedlockColumns columns;
 
@@ -111,7 +113,17 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *e
 			ShedlockSetText(&columns, Anum_sqlstate, unpack_sql_state(edata->sqlerrcode));
 			ShedlockSetText(&columns, Anum_message, edata->message);
 		}
-		(void) ShedlockUpdate(&store, &columns, false);
+		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
+			break;
+		if (!ShedlockAwaitForeignLock(&tries))
+		{
+			ereport(WARNING,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not log outcome \"%s\" of the run with token " INT64_FORMAT,
+							outcome, token),
+					 errdetail("Its row in shedlock_run_log is locked.")));
+			break;
+		}
 	}
 	ShedlockClose(&store);
 }
@@ -169,4 +181,42 @@ ShedlockHistoryPrune(Oid nsp)
 	while (n > 0)
 		(void) ShedlockDelete(&store, &old[--n]);
 	ShedlockClose(&store);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_run_outcome);
+/*
+ * shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
+ *
+ * logged: what the caller's snapshot says.  That may be older than the end of
+ * the run, so that a run without holder is lost only if the log, read after
+ * the lock, still says that it runs.
+ */
+Datum
+shedlock_run_outcome(PG_FUNCTION_ARGS)
+{
+	int64		token = PG_GETARG_INT64(0);
+	text	   *nametext = PG_GETARG_TEXT_PP(1);
+	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+
+	if (strcmp(outcome, "running") != 0)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
+	if (RecoveryInProgress())
+		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
+
+	ShedlockMakeName(ShedlockSchema(fcinfo), VARDATA_ANY(nametext),
+					 (int) VARSIZE_ANY_EXHDR(nametext), &name);
+	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockReadRow(&store, name.str, &row);
+	ShedlockClose(&store);
+	if (row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
+		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, &name, false))
+		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
+
+	outcome = ShedlockHistoryOutcome(name.nsp, token);
+	if (outcome == NULL || strcmp(outcome, "running") == 0)
+		outcome = "lost";
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }

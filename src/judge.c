@@ -43,35 +43,38 @@ is_of_this_backend(const ShedlockRow *row)
 }
 
 /*
- * holder_is_here - does a session lock or run still have its holder?
+ * ShedlockHolderLives - does a session lock or run still have its holder?
  *
- * To be asked with the advisory half in hand, or for a lock of this backend,
- * whose own locks never stand in its way.
+ * Not to be asked of what counts as a lease.  have_advisory: this call holds
+ * the advisory half exclusively, so that no other process has any of it.  Our
+ * own locks never stand in our way, so that for a lock of this process what it
+ * remembers decides.
  */
-static bool
-holder_is_here(const ShedlockRow *row, const ShedlockName *name)
+bool
+ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
+					bool have_advisory)
 {
-	if (row->kind == SHEDLOCK_SESSION)
+	if (row->kind == SHEDLOCK_SESSION && is_of_this_backend(row))
 	{
-		ShedlockHolding *holding;
+		ShedlockHolding *holding = ShedlockFindHolding(name->str, row->token);
 
-		if (!is_of_this_backend(row))
-			return false;
-		holding = ShedlockFindHolding(name->str, row->token);
-
-		/* An acquirer has the exclusive mode, which proves nothing. */
 		return holding &&
 			(!holding->upgraded || lock_held_by_me(&name->tag, ShareLock));
 	}
 
-	/*
-	 * A guarded command may itself drop all advisory locks, so that a run is
-	 * over only when its process is, too.  A run of this process that is not
-	 * on its stack ended without being able to say so.
-	 */
+	/* A run that is not on our stack ended without being able to say so. */
 	if (is_of_this_backend(row))
 		return ShedlockRunIsActive(name->str, row->token);
-	return ShedlockBackendAlive(row->pid, row->backend_start);
+
+	if (!have_advisory && ShedlockHeldByPid(&name->tag, row->pid))
+		return true;
+
+	/*
+	 * A guarded command may itself drop all advisory locks, so that a run is
+	 * over only when its process is, too.
+	 */
+	return row->kind == SHEDLOCK_RUN &&
+		ShedlockBackendAlive(row->pid, row->backend_start);
 }
 
 /*
@@ -94,7 +97,8 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 	}
 	else
 	{
-		if ((have_advisory || is_of_this_backend(row)) && holder_is_here(row, name))
+		if ((have_advisory || is_of_this_backend(row)) &&
+			ShedlockHolderLives(row, name, have_advisory))
 			return SHEDLOCK_HELD;
 		if (row->keep_until > now)
 			return have_advisory ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
@@ -137,9 +141,7 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;
-	if (is_of_this_backend(row))
-		return holder_is_here(row, name);
-	return true;
+	return !is_of_this_backend(row) || ShedlockHolderLives(row, name, false);
 }
 
 /*

@@ -31,10 +31,6 @@ enum
 	Anum_token
 };
 
-/* A row that somebody has locked by hand is tried again that often. */
-#define FOREIGN_LOCK_TRIES		20
-#define FOREIGN_LOCK_NAP_MS		5
-
 /* A timer may be that early, or a quarter of the period if that is less. */
 #define EARLY_MAX		(30 * USECS_PER_SEC)
 
@@ -153,13 +149,13 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, int64 token,
 	if (!tick_is_claimed(&store, name, tick, &found, last) &&
 		ShedlockTryLock(&tag, ExclusiveLock))
 	{
-		for (int i = 0; i < FOREIGN_LOCK_TRIES && !claimed; i++)
+		int			tries = 0;
+
+		while (!tick_is_claimed(&store, name, tick, &found, last))
 		{
-			if (i > 0)
-				ShedlockNap(FOREIGN_LOCK_NAP_MS);
-			if (tick_is_claimed(&store, name, tick, &found, last))
-				break;
 			claimed = write_claim(&store, name, tick, token, found);
+			if (claimed || !ShedlockAwaitForeignLock(&tries))
+				break;
 		}
 		if (!claimed)
 			ShedlockUnlock(&tag, ExclusiveLock);

@@ -37,6 +37,13 @@
 
 #define RECHECK_MS		1000
 
+/* A run that has lost its advisory half is over when its process is. */
+#define RECHECK_RUN_MS	50
+
+/* How long an acquire waits for a row that somebody else has locked. */
+#define FOREIGN_LOCK_TRIES		20
+#define FOREIGN_LOCK_NAP_MS		5
+
 /* A key that the end of this transaction may free. */
 typedef struct WakeEntry
 {
@@ -64,19 +71,35 @@ ShedlockNap(long ms)
 }
 
 /*
+ * ShedlockAwaitForeignLock - wait a little for a row that a writer has locked
+ * who knows nothing of the advisory half
+ *
+ * To be called after each failed write, with tries 0 at first.  Returns false
+ * after 100 ms.
+ */
+bool
+ShedlockAwaitForeignLock(int *tries)
+{
+	if (++*tries > FOREIGN_LOCK_TRIES)
+		return false;
+	ShedlockNap(FOREIGN_LOCK_NAP_MS);
+	return true;
+}
+
+/*
  * earliest - when the row may let us in, nobody waking us
  */
 static TimestampTz
-earliest(const ShedlockResult *result)
+earliest(const ShedlockResult *result, TimestampTz now)
 {
 	switch (result->verdict)
 	{
 		case SHEDLOCK_HELD:
 		case SHEDLOCK_KEPT:
+			if (result->row.kind == SHEDLOCK_RUN)
+				return TimestampTzPlusMilliseconds(now, RECHECK_RUN_MS);
 			/* A session lock is not over with its time: do not spin on it. */
-			if (result->row.lock_until > GetCurrentTimestamp())
-				return result->row.lock_until;
-			return DT_NOEND;
+			return result->row.lock_until > now ? result->row.lock_until : DT_NOEND;
 		case SHEDLOCK_PAUSED:
 			return result->row.paused_until;
 		default:
@@ -142,7 +165,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 
 		/* The latch is set if somebody let go after our try. */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 nap_ms(now, Min(Min(give_up, timeout), earliest(result))),
+						 nap_ms(now, Min(Min(give_up, timeout), earliest(result, now))),
 						 wait_event_named(&wait_event, "ShedlockWait"));
 		MemoryContextReset(context);
 	}
@@ -181,15 +204,21 @@ ShedlockWakeLater(const LOCKTAG *tag)
 
 /*
  * ShedlockWakeSubCommit - the parent frees the locks now
+ *
+ * What an open subtransaction has added is at the end.  A lock that the parent
+ * has added just before need not be there twice, so that a loop of
+ * subtransactions does not make the list grow.
  */
 void
 ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent)
 {
-	for (int i = wake_count - 1; i >= 0; i--)
-	{
-		if (wake_entries[i].subid == subid)
-			wake_entries[i].subid = parent;
-	}
+	int			first = wake_count;
+
+	while (first > 0 && wake_entries[first - 1].subid == subid)
+		wake_entries[--first].subid = parent;
+	if (first > 0 && first == wake_count - 1 &&
+		memcmp(&wake_entries[first - 1], &wake_entries[first], sizeof(WakeEntry)) == 0)
+		wake_count--;
 }
 
 /*
@@ -198,10 +227,8 @@ ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent)
 void
 ShedlockWakeSubAbort(SubTransactionId subid)
 {
-	for (int i = wake_count - 1; i >= 0; i--)
+	for (int i = wake_count - 1; i >= 0 && wake_entries[i].subid == subid; i--)
 	{
-		if (wake_entries[i].subid != subid)
-			continue;
 		wake_entries[i].subid = InvalidSubTransactionId;
 		wake_due = true;
 	}
