@@ -180,19 +180,14 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 }
 
 /*
- * is_uncommitted - was this version written by a transaction that is open?
- *
- * dirty: the snapshot that has just returned it.
+ * is_mine - was this version written by this transaction?
  */
 static bool
-is_uncommitted(const SnapshotData *dirty, TupleTableSlot *slot)
+is_mine(TupleTableSlot *slot)
 {
 	bool		isnull;
-	Datum		xmin;
+	Datum		xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
 
-	if (TransactionIdIsValid(dirty->xmin))
-		return true;
-	xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
 	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
 }
 
@@ -230,7 +225,8 @@ shedlock_status(PG_FUNCTION_ARGS)
 	scan = table_beginscan(rel, &dirty, 0, NULL);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
-		bool		open = is_uncommitted(&dirty, slot);
+		bool		of_others = TransactionIdIsValid(dirty.xmin);
+		bool		mine = !of_others && is_mine(slot);
 		ShedlockRow *row;
 		KeyStatus  *entry;
 		const char *state;
@@ -238,16 +234,21 @@ shedlock_status(PG_FUNCTION_ARGS)
 		int			pid;
 
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(open ? caller : context);
+		MemoryContextSwitchTo(of_others || mine ? caller : context);
 		row = palloc(sizeof(ShedlockRow));
 		ShedlockSlotToRow(slot, row);
-		if (open)
+		key = ShedlockKey(row->name, (int) strlen(row->name));
+		entry = hash_search(lock_table, &key, HASH_FIND, NULL);
+
+		/*
+		 * What this transaction extended or released it does not see in the
+		 * version before, so that its own counts.
+		 */
+		if (of_others || (mine && entry && entry->exclusive))
 		{
 			uncommitted = lappend(uncommitted, row);
 			continue;
 		}
-		key = ShedlockKey(row->name, (int) strlen(row->name));
-		entry = hash_search(lock_table, &key, HASH_FIND, NULL);
 		state = committed_state(row, entry, now, &pid);
 		if (state)
 		{
