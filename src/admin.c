@@ -155,6 +155,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		if (!row.found ||
 			(was_lease ? row.lock_until <= now : row.kind == SHEDLOCK_RELEASED))
 		{
+			ShedlockUnlock(&name.tag, ExclusiveLock);
 			ShedlockClose(&store);
 			PG_RETURN_BOOL(false);
 		}
@@ -293,7 +294,10 @@ shedlock_resume(PG_FUNCTION_ARGS)
 		share_and_read(&store, &name, &row);
 		paused = row.found && row.paused_until > GetCurrentTimestamp();
 		if (!paused)
+		{
+			ShedlockUnlock(&name.tag, ShareLock);
 			break;
+		}
 		row.paused_until = DT_NOBEGIN;
 		row.paused_by = NULL;
 		row.pause_reason = NULL;
