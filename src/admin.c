@@ -28,6 +28,10 @@
 /* How long a session that is terminated may take to go. */
 #define TERMINATE_WAIT_MS	5000
 
+/* How long whoever takes the lock after that session may take to commit. */
+#define SUCCESSOR_TRIES		100
+#define SUCCESSOR_NAP_MS	10
+
 /* At most that many rows are forgotten in one call. */
 #define PURGE_MAX			1000
 
@@ -131,6 +135,9 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockStore store;
 	ShedlockRow row;
 	TimestampTz now;
+	int64		token;
+	bool		ended = false;
+	int			tries = 0;
 	bool		was_lease;
 
 	PreventCommandIfReadOnly("shedlock_force_release()");
@@ -141,10 +148,19 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockReadRow(&store, name.str, &row);
 	if (row.found && !ShedlockCountsAsLease(&row) &&
 		ShedlockHolderLives(&row, &name, false))
+	{
 		end_session(&row, &name);
+		ended = true;
+	}
+	token = row.token;
 
-	if (!ShedlockTryLock(&name.tag, ExclusiveLock))
-		report_in_use(&name);
+	/* Whoever waited for the session that is gone may be taking it by now. */
+	while (!ShedlockTryLock(&name.tag, ExclusiveLock))
+	{
+		if (!ended || ++tries > SUCCESSOR_TRIES)
+			report_in_use(&name);
+		ShedlockNap(SUCCESSOR_NAP_MS);
+	}
 	ShedlockWakeLater(&name.tag);
 
 	do
@@ -152,12 +168,13 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		ShedlockReadRow(&store, name.str, &row);
 		now = GetCurrentTimestamp();
 		was_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found ||
+		if (!row.found || (ended && row.token != token) ||
 			(was_lease ? row.lock_until <= now : row.kind == SHEDLOCK_RELEASED))
 		{
+			/* It is free, or has been taken by somebody who may keep it. */
 			ShedlockUnlock(&name.tag, ExclusiveLock);
 			ShedlockClose(&store);
-			PG_RETURN_BOOL(false);
+			PG_RETURN_BOOL(ended);
 		}
 		if (row.kind == SHEDLOCK_RUN)
 			ShedlockHistoryEnd(name.nsp, row.token, "lost", NULL);
@@ -309,8 +326,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 /*
  * old_names - names in one of our tables that were not used since then
  *
- * table "shedlock": of locks that are free.  At most PURGE_MAX of them, by a
- * scan that holds no more than what it returns.
+ * At most PURGE_MAX of them, by a scan that holds no more than it returns.
  */
 static List *
 old_names(ShedlockStore *store, bool locks, TimestampTz limit)
@@ -334,8 +350,7 @@ old_names(ShedlockStore *store, bool locks, TimestampTz limit)
 			ShedlockRow row;
 
 			ShedlockSlotToRow(store->slot, &row);
-			old = (row.kind == SHEDLOCK_LEASE || row.kind == SHEDLOCK_RELEASED) &&
-				row.lock_until < limit && row.paused_until < limit;
+			old = row.lock_until < limit && row.paused_until < limit;
 		}
 		else
 			old = ShedlockTickIsOld(store->slot, limit);
@@ -386,7 +401,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit)
 
 			ShedlockSlotToRow(store.slot, &row);
 			old = row.lock_until < limit && row.paused_until < limit &&
-				ShedlockCountsAsLease(&row);
+				ShedlockJudge(&row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
 		}
 		else if (old)
 			old = ShedlockTickIsOld(store.slot, limit);

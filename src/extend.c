@@ -71,7 +71,6 @@ shedlock_extend(PG_FUNCTION_ARGS)
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
 	{
-		ShedlockRequireToken(&row, &name, token);
 		ShedlockCheckSession(&row, &name, "extended");
 		set_end(&row, name.str, now, at_most, at_least);
 		if (ShedlockUpdateRow(&store, &row, true) == TM_Ok)

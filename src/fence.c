@@ -24,11 +24,30 @@
 #include "utils/timestamp.h"
 
 /*
+ * require_token - complain about a call without token, if the role is set to
+ * be careful
+ *
+ * A session lock or run needs none: nobody shares its session.
+ */
+static void
+require_token(const ShedlockRow *row, const ShedlockName *name)
+{
+	if (!shedlock_require_token || row->kind == SHEDLOCK_SESSION ||
+		row->kind == SHEDLOCK_RUN)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("token of lock \"%s\" must not be null", name->str),
+			 errdetail("The setting shedlock.require_token is on."),
+			 errhint("Pass the token that shedlock_acquire_token returned.")));
+}
+
+/*
  * ShedlockSecure - hold a lock of mine firm to the end of this transaction
  *
  * Returns true with the row and the clock if it is mine and alive; nobody
  * takes it before this transaction ends.  Else false, with the row that shows
- * why.  Errors: 42501.  Locks: the advisory half in share mode.
+ * why.  Errors: 42501; 22004 without token if shedlock.require_token is on.  Locks: the advisory half in share mode.
  */
 bool
 ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
@@ -38,6 +57,8 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 	{
 		ShedlockReadRow(store, name->str, row);
 		*now = GetCurrentTimestamp();
+		if (token == 0)
+			require_token(row, name);
 		if (!ShedlockIsMine(row, name, token, *now))
 			return false;
 		if (ShedlockTryShare(&name->tag))
@@ -57,21 +78,6 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 	}
 	ShedlockUnlock(&name->tag, ShareLock);
 	return false;
-}
-
-/*
- * ShedlockRequireToken - complain about a call without token on a lease, if
- * the role is set to be careful
- */
-void
-ShedlockRequireToken(const ShedlockRow *row, const ShedlockName *name, int64 token)
-{
-	if (shedlock_require_token && token == 0 && row->kind == SHEDLOCK_LEASE)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("token of lock \"%s\" must not be null", name->str),
-				 errdetail("The setting shedlock.require_token is on."),
-				 errhint("Pass the token that shedlock_acquire_token returned.")));
 }
 
 /*
@@ -141,7 +147,6 @@ shedlock_assert(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lock \"%s\" is not held", name.str),
 				 errdetail_internal("%s", ShedlockLossDetail(&row, &name, token, now))));
-	ShedlockRequireToken(&row, &name, token);
 	ShedlockClose(&store);
 	PG_RETURN_VOID();
 }

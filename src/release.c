@@ -62,7 +62,6 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
 	{
-		ShedlockRequireToken(&row, &name, token);
 		ShedlockCheckSession(&row, &name, "released");
 		holding = row.kind == SHEDLOCK_LEASE ? NULL :
 			ShedlockFindHolding(name.str, row.token);

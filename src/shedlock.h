@@ -252,8 +252,6 @@ extern void ShedlockWake(const LOCKTAG *tag);
 /* fence.c */
 extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,
 						   int64 token, ShedlockRow *row, TimestampTz *now);
-extern void ShedlockRequireToken(const ShedlockRow *row, const ShedlockName *name,
-								 int64 token);
 extern void ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
 								 const char *what);
 extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
