@@ -363,7 +363,7 @@ cluster_stop() {
 cluster_psql() {
     local name=$1
     shift
-    as_user psql -X -q -v ON_ERROR_STOP=1 -h "$WORK/s" -p "${CLUSTER_PORT[$name]}" -U postgres -d postgres "$@"
+    as_user psql -X -q -P pager=off -v ON_ERROR_STOP=1 -h "$WORK/s" -p "${CLUSTER_PORT[$name]}" -U postgres -d postgres "$@"
 }
 
 cluster_url() {

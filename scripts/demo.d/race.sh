@@ -50,7 +50,7 @@ race_await() {
     done
     while [ "$(date +%s)" -lt "$deadline" ]; do
         rows=$(cluster_psql a -Atc "SELECT count(*) FROM demo.race WHERE tick = $1")
-        [ "$rows" -lt "$want" ] || return 0
+        [ "${rows:-0}" -lt "$want" ] || return 0
         pause 0.1
     done
 }
