@@ -160,6 +160,12 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		if (!ended || ++tries > SUCCESSOR_TRIES)
 			report_in_use(&name);
 		ShedlockNap(SUCCESSOR_NAP_MS);
+		ShedlockReadRow(&store, name.str, &row);
+		if (row.token != token)
+		{
+			ShedlockClose(&store);
+			PG_RETURN_BOOL(true);
+		}
 	}
 	ShedlockWakeLater(&name.tag);
 
