@@ -34,7 +34,11 @@ sub session
 	my ($node, %options) = @_;
 	my $dbname = delete $options{dbname} || 'postgres';
 
-	return $node->background_psql($dbname, on_error_stop => 0, %options);
+	my $session = $node->background_psql($dbname, on_error_stop => 0, %options);
+
+	# each statement has its own time, not all of them together
+	$session->set_query_timer_restart;
+	return $session;
 }
 
 # The answer of a session to a query; what it got on stderr is in
@@ -100,21 +104,22 @@ sub error_of
 # Whether a query gives this answer now.
 sub answers
 {
-	my ($node, $sql, $expected) = @_;
+	my ($where, $sql, $expected) = @_;
 
-	return $node->safe_psql('postgres', $sql) eq $expected;
+	return $expected eq
+	  ($where->isa('PostgreSQL::Test::Cluster') ? $where->safe_psql('postgres', $sql) : ask($where, $sql));
 }
 
 # Waits until a query gives the expected answer.  Returns the seconds that it
-# took, or undef when it never did.
+# took, or undef when it never did.  A session answers faster than a node.
 sub await
 {
-	my ($node, $sql, $expected, $limit) = @_;
+	my ($where, $sql, $expected, $limit) = @_;
 	my $start = time;
 
 	$expected = 't' unless defined $expected;
 	$limit = $PostgreSQL::Test::Utils::timeout_default unless defined $limit;
-	until (answers($node, $sql, $expected))
+	until (answers($where, $sql, $expected))
 	{
 		return if time - $start > $limit;
 		sleep(0.02);

@@ -1,0 +1,176 @@
+# Settings work without preloading, where they are placeholders until the first
+# call, and with it.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_node('main', conf => "shedlock.default_lock_at_most_for = '7min'\n");
+$node->safe_psql('postgres', 'CREATE ROLE app LOGIN');
+$node->safe_psql('postgres', 'CREATE ROLE careful LOGIN');
+
+# What a statement logs; the statement itself does not count.
+sub logged
+{
+	my ($sql, @options) = @_;
+	my $from = -s $node->logfile;
+
+	$node->psql('postgres', $sql, @options);
+	my @lines = grep { !/LOG:  statement: / }
+	  split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile, $from);
+	return join("\n", @lines);
+}
+
+sub remaining
+{
+	my ($name) = @_;
+
+	return "(SELECT round(extract(epoch FROM remaining) / 60) FROM shedlock_locks WHERE name = '$name')";
+}
+
+sub heard
+{
+	my ($sql, @options) = @_;
+	my ($status, $out, $err) = $node->psql('postgres', $sql, @options);
+
+	return $err;
+}
+
+sub test_settings
+{
+	my ($how) = @_;
+
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$how conf'); SELECT " . remaining("$how conf")),
+		"t\n7", "$how: postgresql.conf");
+	is($node->safe_psql('postgres', "SET shedlock.default_lock_at_most_for = '5min';"
+			  . "SELECT shedlock_acquire('$how set'); SELECT " . remaining("$how set")),
+		"t\n5", "$how: SET before the first call");
+	is($node->safe_psql('postgres', "SELECT shedlock_token('$how set'); SET shedlock.default_lock_at_most_for = '3min';"
+			  . "SELECT shedlock_acquire('$how later'); SELECT " . remaining("$how later")),
+		"\nt\n3", "$how: SET after it");
+	is($node->safe_psql('postgres', "SET shedlock.default_lock_at_least_for = '2min'; SELECT shedlock_acquire('$how least');"
+			  . "SELECT shedlock_release('$how least'); SELECT " . remaining("$how least")),
+		"t\nt\n2", "$how: lock_at_least_for");
+	like(heard("SET shedlock.default_lock_at_least_for = '2min'; SELECT shedlock_acquire('$how order', '1 min')"),
+		qr/ERROR:  lock_at_least_for is longer than lock_at_most_for for lock "$how order"/,
+		"$how: the defaults are checked like arguments");
+
+	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token'); SELECT shedlock_release('$how token')"),
+		qr/ERROR:  token of lock "$how token" must not be null/, "$how: require_token refuses a release without");
+	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token 2'); SELECT shedlock_extend('$how token 2')"),
+		qr/ERROR:  token of lock/, "$how: and an extend");
+	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token 3'); SELECT shedlock_assert('$how token 3')"),
+		qr/ERROR:  token of lock/, "$how: and an assert");
+	is($node->safe_psql('postgres', "SET shedlock.require_token = on;"
+			  . "SELECT shedlock_release('$how token 4', shedlock_acquire_token('$how token 4'));"
+			  . "SELECT shedlock_acquire_session('$how token 5'), shedlock_release('$how token 5')"),
+		"t\nt|t", "$how: with the token, and for session locks, all is well");
+
+	# Role settings made by an administrator, also of what the role may not set itself
+	$node->safe_psql('postgres', 'ALTER ROLE careful SET shedlock.require_token = on; ALTER ROLE careful SET shedlock.log_locks = on');
+	like(heard("SELECT shedlock_acquire('$how careful'); SELECT shedlock_release('$how careful')",
+			extra_params => [ '-U', 'careful' ]),
+		qr/token of lock/, "$how: ALTER ROLE SET");
+	like(logged("SELECT shedlock_acquire('$how careful 2')", extra_params => [ '-U', 'careful' ]),
+		qr/LOG:  lock "$how careful 2" acquired/, "$how: ALTER ROLE SET of a setting for superusers");
+	$node->safe_psql('postgres', 'ALTER ROLE careful RESET ALL');
+
+	# log_locks
+	is(logged("SELECT shedlock_acquire('$how quiet'); SELECT shedlock_release('$how quiet')"), '', "$how: locks are not logged");
+	my $log = logged("SET shedlock.log_locks = on; SELECT shedlock_acquire('$how log', '1 h', locked_by => 'the test');"
+		  . "SELECT shedlock_acquire('$how log'); SELECT shedlock_extend('$how log');"
+		  . "SELECT shedlock_release('$how log'); SELECT shedlock_release('$how log')");
+	like($log, qr/LOG:  lock "$how log" acquired by "the test #\d+" until /, "$how: log_locks logs an acquire");
+	is(scalar(() = $log =~ /acquired/g), 1, "$how: and none that was refused");
+	like($log, qr/LOG:  lock "$how log" extended until .*, token \d+/, "$how: and an extend");
+	like($log, qr/LOG:  lock "$how log" released, token \d+/, "$how: and a release");
+	like($log, qr/LOG: +lock "$how log" .*(lost|not held)/, "$how: and a loss");
+	is(scalar(() = $log =~ /LOG:/g), 4, "$how: one line for each");
+	like(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire_session('$how session')"),
+		qr/LOG:  lock "$how session" acquired by ".*" until its session ends/, "$how: and of a session lock");
+
+	# log_skipped_runs
+	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how run', '1 h', locked_by => 'the test')");
+	like(logged("CALL shedlock_run('$how run', 'SELECT 1')"),
+		qr/LOG:  skipping run of lock "$how run"\n.*DETAIL:  It is held by "the test #\d+" since /,
+		"$how: a skipped run is logged");
+	is(logged("SET shedlock.log_skipped_runs = off; CALL shedlock_run('$how run', 'SELECT 1')"), '',
+		"$how: log_skipped_runs = off keeps it from the log");
+	like(heard("SET shedlock.log_skipped_runs = off; CALL shedlock_run('$how run', 'SELECT 1')"),
+		qr/NOTICE:  skipping run/, "$how: but not from the client");
+
+	# history_keep: oldest first, which is the order of tokens
+	$node->safe_psql('postgres', 'TRUNCATE shedlock_run_log');
+	$node->safe_psql('postgres', "CALL shedlock_run('$how old', 'SELECT 1')");
+	$node->safe_psql('postgres', "UPDATE shedlock_run_log SET started_at = now() - interval '29 days' WHERE name = '$how old'");
+	$node->safe_psql('postgres', "CALL shedlock_run('$how new', 'SELECT 1')");
+	is($node->safe_psql('postgres', "SELECT name FROM shedlock_history WHERE name IN ('$how old', '$how new') ORDER BY name"),
+		"$how new\n$how old", "$how: history is kept for 30 days");
+	$node->safe_psql('postgres', "SET shedlock.history_keep = '28d'; CALL shedlock_run('$how new', 'SELECT 1')");
+	is($node->safe_psql('postgres', "SELECT DISTINCT name FROM shedlock_history WHERE name IN ('$how old', '$how new')"),
+		"$how new", "$how: or for as long as history_keep says");
+	return;
+}
+
+test_settings('without preload');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name LIKE 'shedlock.%'"), '0',
+	'without preload: nothing is loaded before the first call');
+like(heard("SET shedlock.default_lock_at_most_for = 'soon'; SELECT shedlock_acquire('soon'); SELECT " . remaining('soon')),
+	qr/WARNING:  invalid value for parameter "shedlock.default_lock_at_most_for": "soon"/,
+	'without preload: a placeholder that makes no sense is warned about at the first call');
+is($node->safe_psql('postgres', 'SELECT ' . remaining('soon')), '7', 'without preload: and ignored');
+like(heard('SET shedlock.nonsense = 1; SELECT shedlock_token(\'x\')'),
+	qr/WARNING:  invalid configuration parameter name "shedlock.nonsense", removing it/,
+	'without preload: so is one that does not exist');
+like(heard("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky')", extra_params => [ '-U', 'app' ]),
+	qr/WARNING:  permission denied to set parameter "shedlock.log_locks"/,
+	'without preload: and a plain role\'s for what it may not set');
+unlike(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky 2')", extra_params => [ '-U', 'app' ]),
+	qr/LOG:  lock/, 'without preload: it has no effect');
+
+sub test_privileges
+{
+	my ($how) = @_;
+
+	foreach my $name ('log_locks', 'log_skipped_runs', 'history_keep', 'foreign_clock_tolerance')
+	{
+		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]) =~ /^(\w+)/ && $1,
+			'42501', "$how: a plain role cannot set $name");
+	}
+	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for', 'require_token', 'synchronous_release')
+	{
+		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]),
+			'no error', "$how: a plain role can set $name");
+	}
+	return;
+}
+
+test_privileges('without preload');
+
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'shedlock'\n");
+$node->restart;
+is($node->safe_psql('postgres', 'SHOW shedlock.default_lock_at_most_for'), '7min', 'preloaded: settings are there before any call');
+test_settings('preloaded');
+test_privileges('preloaded');
+like(error_of($node, "SET shedlock.default_lock_at_most_for = 'soon'"), qr/^22023/, 'preloaded: a value that makes no sense is refused');
+like(error_of($node, 'SET shedlock.default_lock_at_most_for = 0'), qr/^22023/, 'preloaded: so is a lease without a length');
+like(error_of($node, 'SET shedlock.nonsense = 1'), qr/^42602/, 'preloaded: so is a setting that does not exist');
+
+$node->append_conf('postgresql.conf', "shedlock.default_lock_at_most_for = '9min'\n");
+$node->reload;
+ok(defined await($node, "SELECT current_setting('shedlock.default_lock_at_most_for') = '9min'"), 'preloaded: a reload changes them');
+
+# A preloaded library must not carry what the postmaster did into its children.
+my $session = session($node);
+ask($session, "SELECT shedlock_acquire_session('one')");
+is($node->safe_psql('postgres', "SELECT shedlock_token('one') IS NULL, shedlock_acquire('one'), shedlock_acquire('two')"),
+	't|f|t', 'preloaded: sessions own what they took themselves');
+$session->quit;
+
+$node->stop;
+done_testing();
