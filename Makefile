@@ -44,9 +44,25 @@ REGRESS = \
 	wait \
 	names \
 	durations \
+	lost \
+	rollback \
+	isolation_levels \
+	ambient \
+	refused_cost \
+	privileges \
+	read_only \
+	search_path \
+	by_hand \
+	admin \
+	pause \
+	purge \
+	views \
+	history \
+	many_locks \
 	cron_missing \
 	cron_call \
-	cron_due
+	cron_due \
+	existing_relation
 
 ISOLATION = \
 	one_holder \

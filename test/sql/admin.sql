@@ -1,0 +1,83 @@
+-- An administrator ends a lock whoever has it, and is told what that means.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- A lease: its worker goes on.
+SELECT shedlock_acquire_token('admin', '1 h', '30 min') AS token \gset
+UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
+SELECT shedlock_force_release('admin');
+SELECT shedlock_force_release('admin');
+SELECT kind, keep_until, pid FROM shedlock WHERE name = 'admin';
+\set VERBOSITY terse
+SELECT shedlock_release('admin', :token);
+\set VERBOSITY default
+SELECT shedlock_acquire('admin');
+SELECT shedlock_release('admin');
+
+-- The at-least time of a lock that was released.
+SELECT shedlock_acquire('admin', '1 h', '30 min');
+SELECT shedlock_release('admin');
+SELECT shedlock_acquire('admin');
+SELECT shedlock_force_release('admin');
+SELECT shedlock_acquire('admin');
+SELECT shedlock_release('admin');
+
+-- A free one, and one that never was.
+SELECT shedlock_force_release('admin');
+SELECT shedlock_force_release('admin never');
+SELECT count(*) FROM shedlock WHERE name = 'admin never';
+
+-- Rolled back, it changes nothing.
+SELECT shedlock_acquire('admin');
+UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
+BEGIN;
+SELECT shedlock_force_release('admin');
+SELECT shedlock_acquire('admin');
+ROLLBACK;
+SELECT shedlock_acquire('admin');
+SELECT shedlock_assert('admin');
+
+-- Ended and taken over in one transaction.
+BEGIN;
+SELECT shedlock_force_release('admin');
+SELECT shedlock_acquire('admin');
+COMMIT;
+SELECT shedlock_assert('admin');
+SELECT shedlock_release('admin');
+
+-- The administrator's own session lock and run: there is a simpler way.
+SELECT shedlock_acquire_session('admin session');
+SELECT pg_temp.error_of('SELECT shedlock_force_release(''admin session'')');
+SELECT shedlock_assert('admin session');
+SELECT shedlock_release('admin session');
+CALL shedlock_run('admin run', 'SELECT shedlock_force_release(''admin run'')');
+SELECT pg_temp.mask(message) AS message FROM shedlock_history WHERE name = 'admin run';
+SELECT pg_temp.error_of('SELECT shedlock_force_release(''admin run'')');
+
+-- A session lock whose session has died is free.
+SELECT shedlock_acquire_session('admin dead');
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_acquire_session('admin kept', lock_at_least_for => '1 h');
+SELECT pg_advisory_unlock_all();
+SELECT name, state FROM shedlock_locks WHERE name IN ('admin dead', 'admin kept');
+SELECT shedlock_force_release('admin kept');
+SELECT name, state FROM shedlock_locks WHERE name IN ('admin dead', 'admin kept');
+SELECT shedlock_acquire('admin kept');
+
+-- A cancel ends the command of a run, and nothing else.
+SELECT shedlock_cancel('admin never');
+SELECT shedlock_cancel('admin');
+SELECT shedlock_cancel('admin run');
+SELECT shedlock_acquire('admin lease');
+SELECT shedlock_cancel('admin lease');
+SELECT shedlock_acquire_session('admin session');
+SELECT shedlock_cancel('admin session');
+CALL shedlock_run('admin cancel', 'SELECT shedlock_cancel(''admin cancel''), pg_sleep(20)');
+\echo :LAST_ERROR_SQLSTATE
+SELECT outcome, sqlstate, message FROM shedlock_history WHERE name = 'admin cancel';
+SELECT shedlock_acquire('admin cancel');
+SELECT shedlock_release('admin session');
+SELECT * FROM pg_temp.my_locks();
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,41 @@
+-- Times are the clock's, never those of a transaction that is old already.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+BEGIN;
+SELECT now() AS start \gset
+SELECT pg_sleep(0.3);
+SELECT shedlock_acquire('ambient', '500 ms');
+SELECT shedlock_acquire('ambient');
+SELECT shedlock_acquire('ambient long', '1 h', '1 h');
+SELECT shedlock_acquire_session('ambient session', '1 h');
+SELECT shedlock_once('ambient', '2026-01-01');
+SELECT shedlock_once_every('ambient period', '100 ms');
+SELECT name, locked_at - :'start'::timestamptz AT TIME ZONE 'UTC' >= '0.3 s' AS locked_at, lock_until - locked_at AS lasts,
+	   keep_until - locked_at AS kept
+FROM shedlock WHERE name LIKE 'ambient%' ORDER BY name;
+SELECT name, claimed_at - :'start' >= '0.3 s' AS claimed_at
+FROM shedlock_tick WHERE name LIKE 'ambient%' ORDER BY name;
+SELECT tick - :'start' >= '0.2 s' AS tick FROM shedlock_tick WHERE name = 'ambient period';
+
+-- What ended since the transaction began has ended.
+SELECT pg_sleep(0.6);
+SELECT pg_temp.error_of('SELECT shedlock_assert(''ambient'')');
+SELECT shedlock_acquire('ambient');
+
+-- An extend and a release, too.
+SELECT shedlock_extend('ambient', '30 min');
+SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' >= '30 min 0.9 s' AS lock_until
+FROM shedlock WHERE name = 'ambient';
+SELECT shedlock_release('ambient');
+SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' BETWEEN '0.9 s' AND '1 min' AS lock_until
+FROM shedlock WHERE name = 'ambient';
+SELECT shedlock_release('ambient session');
+COMMIT;
+
+-- Within one statement as well: the second call sees what the first one did.
+SELECT shedlock_acquire('ambient row', '100 ms') AS first, pg_sleep(0.2) AS sleep,
+	   shedlock_acquire('ambient row', '1 h') AS second;
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

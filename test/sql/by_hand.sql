@@ -1,0 +1,108 @@
+-- A row that somebody edits or deletes by hand is taken for what it says.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+-- Deleted: the lock was never taken.
+SELECT shedlock_acquire('by_hand');
+DELETE FROM shedlock WHERE name = 'by_hand';
+SELECT shedlock_extend('by_hand');
+SELECT shedlock_release('by_hand');
+SELECT shedlock_acquire('by_hand');
+
+-- Its end: earlier, later, for ever.
+UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
+SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_acquire('by_hand');
+UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+SELECT name, state, remaining, lock_until FROM shedlock_locks WHERE name = 'by_hand';
+SELECT shedlock_extend('by_hand', '1 h');
+UPDATE shedlock SET lock_until = '-infinity', locked_at = '-infinity' WHERE name = 'by_hand';
+SELECT shedlock_release('by_hand');
+SELECT count(*) FROM shedlock_locks WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+
+-- Its token: set, and gone.
+UPDATE shedlock SET token = token + 1000000 WHERE name = 'by_hand' RETURNING token - 1000000 AS old, token AS new \gset
+SELECT shedlock_release('by_hand', :old);
+SELECT shedlock_extend('by_hand', token => :new);
+UPDATE shedlock SET token = NULL WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+SELECT shedlock_release('by_hand', :new);
+SELECT token, state FROM shedlock_locks WHERE name = 'by_hand';
+SELECT shedlock_force_release('by_hand') FROM (SELECT set_config('client_min_messages', 'warning', false)) q;
+RESET client_min_messages;
+
+-- Everything of ours gone: what a ShedLock client would have written.
+SELECT shedlock_acquire('by_hand');
+UPDATE shedlock SET token = NULL, kind = DEFAULT, locked_role = NULL, keep_until = NULL, lock_at_most_for = NULL,
+	pid = NULL, backend_start = NULL, timeline = NULL, locked_by = 'host' WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+SELECT shedlock_release('by_hand');
+SELECT shedlock_release('by_hand', 1);
+SELECT name, state, kind, locked_by, token, pid FROM shedlock_locks WHERE name = 'by_hand';
+UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+SELECT token > 0 AS token, kind, pid = pg_backend_pid() AS pid FROM shedlock WHERE name = 'by_hand';
+
+-- Kinds: there are four, and any other one is a lease.
+\set VERBOSITY sqlstate
+UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
+UPDATE shedlock SET kind = NULL WHERE name = 'by_hand';
+\set VERBOSITY terse
+BEGIN;
+ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check;
+UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
+SELECT shedlock_acquire('by_hand');
+SELECT state, kind FROM shedlock_locks WHERE name = 'by_hand';
+SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_release('by_hand');
+ROLLBACK;
+UPDATE shedlock SET kind = 'session' WHERE name = 'by_hand';
+SELECT shedlock_release('by_hand');
+SELECT shedlock_acquire('by_hand');
+UPDATE shedlock SET kind = 'run' WHERE name = 'by_hand';
+SELECT shedlock_release('by_hand');
+SELECT shedlock_acquire('by_hand');
+
+-- A session lock's row.
+SELECT shedlock_acquire_session('by_hand session');
+UPDATE shedlock SET kind = 'lease', lock_until = '2026-01-01' WHERE name = 'by_hand session';
+SELECT shedlock_release('by_hand session');
+SELECT shedlock_acquire('by_hand session');
+SELECT * FROM pg_temp.my_locks();
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_acquire_session('by_hand deleted');
+DELETE FROM shedlock WHERE name = 'by_hand deleted';
+SELECT shedlock_release('by_hand deleted');
+SELECT shedlock_token('by_hand deleted');
+SELECT pg_advisory_unlock_all();
+
+-- A run's row and its log, by its own command.
+CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
+CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = 1 WHERE name = ''by_hand run''');
+CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = ''released'', lock_until = locked_at WHERE name = ''by_hand run''');
+CALL shedlock_run('by_hand run', 'DELETE FROM shedlock_run_log WHERE name = ''by_hand run'' AND outcome = ''running''');
+SELECT outcome FROM shedlock_history WHERE name = 'by_hand run' ORDER BY token;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('by_hand run');
+
+-- A tick that is set back can be claimed again.
+SELECT shedlock_once('by_hand', '2026-01-02');
+UPDATE shedlock_tick SET tick = '2026-01-01' WHERE name = 'by_hand';
+SELECT shedlock_once('by_hand', '2026-01-02');
+DELETE FROM shedlock_tick WHERE name = 'by_hand';
+SELECT shedlock_once('by_hand', '2026-01-01');
+
+-- A column that somebody added keeps its value.
+ALTER TABLE shedlock ADD note text DEFAULT 'none';
+SELECT shedlock_acquire('by_hand column');
+UPDATE shedlock SET note = 'mine' WHERE name = 'by_hand column';
+SELECT shedlock_extend('by_hand column'), shedlock_release('by_hand column'), shedlock_acquire('by_hand column');
+SELECT note FROM shedlock WHERE name = 'by_hand column';
+ALTER TABLE shedlock DROP note;
+SELECT shedlock_release('by_hand column'), shedlock_acquire('by_hand column');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

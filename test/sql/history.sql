@@ -1,0 +1,68 @@
+-- The history has every run and how it ended, for as long as it is kept.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+\set VERBOSITY terse
+
+CALL shedlock_run('history', 'SELECT 1');
+CALL shedlock_run('history', 'SELECT 1 / 0');
+CALL shedlock_run('history', 'DO $$BEGIN RAISE EXCEPTION ''Ouch: %'', 1 USING ERRCODE = ''ZZ001''; END$$');
+CALL shedlock_run('history', 'SELECT pg_sleep(20)', '200 ms');
+CALL shedlock_run('history', 'SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(20)');
+CALL shedlock_run('history', 'SELECT 2', once_every => '36500 days');
+SELECT command, outcome, sqlstate, message, tick AT TIME ZONE 'UTC' AS tick
+FROM shedlock_history WHERE name = 'history' ORDER BY token;
+SELECT bool_and(started_at <= ended_at) AS ended_at, bool_and(duration = ended_at - started_at) AS duration,
+	   bool_and(run_role = current_user) AS run_role, bool_and(pid = pg_backend_pid()) AS pid,
+	   bool_and(locked_by LIKE '%#' || token) AS locked_by,
+	   max(duration) BETWEEN '200 ms' AND '10 s' AS slept
+FROM shedlock_history WHERE name = 'history';
+SELECT clock_timestamp() - min(started_at) < '1 min' AS started_at FROM shedlock_history WHERE name = 'history';
+
+-- While it runs.
+CREATE TABLE history_seen (outcome text, ended_at timestamptz, mine boolean);
+CALL shedlock_run('history now', 'INSERT INTO history_seen SELECT outcome, ended_at, pid = pg_backend_pid()
+	FROM shedlock_history WHERE name = ''history now''');
+SELECT * FROM history_seen;
+DROP TABLE history_seen;
+
+-- A run whose process died: the view says so at once, the next acquire
+-- writes it down.
+SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
+UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
+INSERT INTO shedlock_run_log (token, name, command, started_at, outcome, run_role, locked_by, pid)
+VALUES (:token, 'history dead', 'SELECT 1', clock_timestamp(), 'running', 'postgres'::regrole, 'somebody', 0);
+SELECT outcome FROM shedlock_history WHERE name = 'history dead';
+SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
+SELECT shedlock_acquire('history dead');
+SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
+
+-- What is older than shedlock.history_keep goes, a bounded number a run.
+INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
+	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
+FROM generate_series(1, 301) n;
+SHOW shedlock.history_keep;
+SET shedlock.history_keep = '50 d';
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT count(*) FROM shedlock_history WHERE name = 'history old';
+RESET shedlock.history_keep;
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
+CALL shedlock_run('history prune', 'SELECT 1 / 0');
+CALL shedlock_run('history prune', 'SELECT 1');
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
+SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
+
+-- A skipped run prunes nothing and logs nothing.
+SELECT count(*) AS runs FROM shedlock_run_log \gset
+SET shedlock.history_keep = 0;
+SET client_min_messages = warning;
+SELECT shedlock_acquire('history busy');
+CALL shedlock_run('history busy', 'SELECT 1');
+SELECT count(*) = :runs AS untouched FROM shedlock_run_log;
+RESET client_min_messages;
+RESET shedlock.history_keep;
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,43 @@
+-- A transaction that fills the server's lock table fails clearly, and leaves
+-- nothing half done.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- 20,000 locks are too many for the default settings; where they are not,
+-- the server's own limit is not far.
+SELECT current_setting('max_locks_per_transaction')::int *
+	   (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int) AS capacity \gset
+SELECT set_config('many.locks', greatest(20000, 4 * :capacity)::text, false) AS locks \gset
+DO $$
+DECLARE
+	taken int := 0;
+BEGIN
+	FOR i IN 1..current_setting('many.locks')::int LOOP
+		PERFORM shedlock_acquire('many ' || i);
+		taken := i;
+	END LOOP;
+EXCEPTION WHEN OTHERS THEN
+	RAISE NOTICE '% % after more than 1000: %', SQLSTATE, SQLERRM, taken > 1000;
+END
+$$;
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock WHERE name LIKE 'many%';
+
+-- At top level, with session locks.
+\set VERBOSITY sqlstate
+SELECT count(*) FROM generate_series(1, :locks) n WHERE shedlock_acquire_session('many ' || n);
+\set VERBOSITY default
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock WHERE name LIKE 'many%';
+SELECT count(*) FROM shedlock_locks WHERE name LIKE 'many%';
+
+-- A purge is bounded, and locks that were taken one by one are no problem.
+SELECT count(*) FROM generate_series(1, 1000) n WHERE shedlock_acquire('many ' || n);
+SELECT count(*) FROM generate_series(1001, 2000) n WHERE shedlock_acquire_session('many ' || n);
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock_locks WHERE name LIKE 'many%' AND state = 'held';
+SELECT count(*) FROM generate_series(1, 2000) n WHERE shedlock_release('many ' || n);
+SELECT * FROM pg_temp.my_locks();
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

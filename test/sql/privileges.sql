@@ -1,0 +1,130 @@
+-- Everybody may lock; only administrators may meddle, and nobody writes the tables.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+CREATE ROLE regress_shedlock_alice;
+CREATE ROLE regress_shedlock_bob;
+CREATE ROLE regress_shedlock_team;
+CREATE TABLE privileges_token (token bigint);
+GRANT SELECT, INSERT, DELETE ON privileges_token TO PUBLIC;
+
+-- What a plain role can do.
+SET ROLE regress_shedlock_alice;
+SELECT shedlock_acquire('privileges');
+SELECT shedlock_extend('privileges'), shedlock_token('privileges') > 0 AS token;
+SELECT shedlock_assert('privileges');
+SELECT shedlock_release('privileges');
+SELECT shedlock_acquire_session('privileges'), shedlock_release('privileges');
+SELECT shedlock_once('privileges', '2026-01-01'), shedlock_once_every('privileges period', '36500 days');
+CALL shedlock_run('privileges', 'SELECT current_user');
+SELECT name, outcome, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+SELECT shedlock_acquire('privileges');
+SELECT name, state, kind, locked_by ~ '#' AS locked_by FROM shedlock_locks WHERE name LIKE 'privileges%';
+
+-- What it cannot.
+SELECT pg_temp.error_of('SELECT shedlock_force_release(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_cancel(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_pause(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_resume(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'')');
+SELECT relation, command, pg_temp.error_of(format(command, relation))
+FROM unnest('{shedlock,shedlock_tick,shedlock_run_log}'::text[]) relation,
+	 unnest('{SELECT FROM %s,INSERT INTO %s DEFAULT VALUES,UPDATE %s SET name = name,DELETE FROM %s,TRUNCATE %s,LOCK %s}'::text[]) command;
+SELECT pg_temp.error_of('SELECT nextval(''shedlock_token_seq'')');
+SELECT pg_temp.error_of('SELECT setval(''shedlock_token_seq'', 1)');
+SELECT pg_temp.error_of('DELETE FROM shedlock_history');
+SET shedlock.log_locks = on;
+SET shedlock.history_keep = 0;
+
+-- Its token is of no use to a role that is no member of it.
+DELETE FROM privileges_token;
+SELECT shedlock_release('privileges');
+INSERT INTO privileges_token SELECT shedlock_acquire_token('privileges');
+RESET ROLE;
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+SET ROLE regress_shedlock_bob;
+SELECT token FROM privileges_token \gset
+SELECT pg_temp.error_of('SELECT shedlock_assert(''privileges'', ' || :token || ')');
+SELECT pg_temp.error_of('SELECT shedlock_extend(''privileges'', token => ' || :token || ')');
+SELECT pg_temp.error_of('SELECT shedlock_release(''privileges'', ' || :token || ')');
+SELECT shedlock_acquire('privileges');
+
+-- A member's privileges count, not whether it has set the role.
+RESET ROLE;
+GRANT regress_shedlock_alice TO regress_shedlock_team;
+GRANT regress_shedlock_team TO regress_shedlock_bob;
+SET ROLE regress_shedlock_bob;
+SELECT shedlock_assert('privileges', :token);
+SELECT shedlock_extend('privileges', token => :token);
+SELECT shedlock_release('privileges', :token);
+RESET ROLE;
+REVOKE regress_shedlock_team FROM regress_shedlock_bob;
+
+-- The role that counts is that of a SECURITY DEFINER function.
+CREATE FUNCTION privileges_acquire(name text) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER AS $$ SELECT shedlock_acquire_token(name) $$;
+ALTER FUNCTION privileges_acquire(text) OWNER TO regress_shedlock_alice;
+SET ROLE regress_shedlock_bob;
+SELECT privileges_acquire('privileges') AS token \gset
+RESET ROLE;
+SELECT locked_role::regrole FROM shedlock WHERE name = 'privileges';
+SET ROLE regress_shedlock_bob;
+SELECT pg_temp.error_of('SELECT shedlock_release(''privileges'', ' || :token || ')');
+
+-- Without the token it is the session that owns, whatever its role.
+SELECT shedlock_release('privileges');
+SELECT shedlock_acquire('privileges');
+RESET ROLE;
+SET ROLE regress_shedlock_alice;
+SELECT shedlock_extend('privileges');
+RESET ROLE;
+SELECT shedlock_release('privileges');
+
+-- A lock that the members of the role can see in the history.
+SET ROLE regress_shedlock_bob;
+CALL shedlock_run('privileges bob', 'SELECT 1');
+SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+SET ROLE regress_shedlock_alice;
+SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+RESET ROLE;
+GRANT pg_read_all_stats TO regress_shedlock_alice;
+SET ROLE regress_shedlock_alice;
+SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%' ORDER BY token;
+RESET ROLE;
+REVOKE pg_read_all_stats FROM regress_shedlock_alice;
+
+-- An administrator needs no more than EXECUTE.
+GRANT EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
+	shedlock_resume(text), shedlock_purge(interval), shedlock_cancel(text) TO regress_shedlock_bob;
+SELECT shedlock_acquire('privileges');
+UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'privileges';
+SET ROLE regress_shedlock_bob;
+SELECT shedlock_pause('privileges', reason => 'not tonight');
+SELECT shedlock_force_release('privileges');
+SELECT name, state, paused_by, pause_reason FROM shedlock_locks WHERE name = 'privileges';
+SELECT shedlock_resume('privileges');
+SELECT shedlock_cancel('privileges');
+SELECT shedlock_purge('0') > 0 AS purged;
+RESET ROLE;
+
+-- A role that is gone leaves a lock that others can still let go of.
+SET ROLE regress_shedlock_alice;
+SELECT shedlock_acquire_token('privileges orphan') AS token \gset
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
+	shedlock_resume(text), shedlock_purge(interval), shedlock_cancel(text) FROM regress_shedlock_bob;
+DROP FUNCTION privileges_acquire(text);
+DROP TABLE privileges_token;
+DROP ROLE regress_shedlock_alice, regress_shedlock_team;
+SET ROLE regress_shedlock_bob;
+SELECT pg_temp.error_of('SELECT shedlock_release(''privileges orphan'', ' || :token || ')');
+SELECT name, state FROM shedlock_locks WHERE name LIKE 'privileges%';
+RESET ROLE;
+SELECT shedlock_release('privileges orphan', :token);
+DROP ROLE regress_shedlock_bob;
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,63 @@
+-- Purging forgets what nobody uses, a bounded number of rows a call.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+SET client_min_messages = warning;
+
+-- Names and ticks that were last used a year ago.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind)
+SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody',
+	   CASE WHEN n % 2 = 0 THEN 'lease' ELSE 'released' END
+FROM generate_series(1, 1500) n;
+INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by)
+SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody'
+FROM generate_series(1, 700) n;
+SELECT shedlock_purge('2 years');
+SELECT shedlock_purge('1 day');
+SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
+SELECT shedlock_purge('1 day');
+SELECT shedlock_purge('1 day');
+SELECT shedlock_purge('1 day');
+SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
+SELECT count(*) FROM shedlock_tick WHERE name LIKE 'purge %';
+SELECT * FROM pg_temp.my_locks();
+
+-- Never what is in use, paused or kept, and nothing of a session.
+SELECT shedlock_acquire('purge held'), shedlock_acquire_session('purge session'),
+	   shedlock_acquire('purge kept', '1 h', '1 h'), shedlock_release('purge kept'),
+	   shedlock_acquire('purge free'), shedlock_release('purge free'),
+	   shedlock_acquire('purge paused', '1 ms');
+SELECT shedlock_pause('purge paused');
+SELECT shedlock_acquire('purge for ever'), shedlock_acquire('purge expired', '1 ms');
+UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'purge for ever';
+SELECT shedlock_once('purge', '2026-01-01');
+SELECT pg_sleep(0.01);
+SELECT shedlock_purge('1 min');
+SELECT shedlock_purge('0');
+SELECT name, kind FROM shedlock WHERE name LIKE 'purge%' ORDER BY name;
+SELECT count(*) FROM shedlock_tick WHERE name = 'purge';
+SELECT shedlock_release('purge held'), shedlock_assert('purge session'), shedlock_release('purge session');
+
+-- Until the purge is committed nobody takes the row for its own; rolled back,
+-- it is there as before.
+SELECT shedlock_acquire('purge open'), shedlock_release('purge open');
+BEGIN;
+SELECT shedlock_purge('0') > 0 AS purged;
+SELECT shedlock_acquire('purge open');
+SELECT count(*) FROM shedlock WHERE name = 'purge open';
+ROLLBACK;
+SELECT kind, count(*) FROM shedlock WHERE name = 'purge open' GROUP BY kind;
+SELECT * FROM pg_temp.my_locks();
+
+-- A name that was forgotten begins anew, but for its tokens.
+SELECT shedlock_acquire_token('purge again') AS token \gset
+SELECT shedlock_release('purge again');
+SELECT shedlock_purge('0') > 0 AS purged;
+SELECT count(*) FROM shedlock WHERE name = 'purge again';
+SELECT shedlock_acquire_token('purge again') > :token AS grows;
+
+SELECT pg_temp.error_of('SELECT shedlock_purge(NULL)');
+SELECT pg_temp.error_of('SELECT shedlock_purge(''-1 day'')');
+SELECT pg_temp.error_of('SELECT shedlock_purge(''1000 years'')');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

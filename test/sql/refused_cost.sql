@@ -1,0 +1,76 @@
+-- A refused acquire writes nothing of its own and keeps nothing.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'),
+	   shedlock_acquire('refused kept', '1 h', '1 h'),
+	   shedlock_once('refused', '2026-01-01'), shedlock_once_every('refused period', '36500 days');
+SELECT shedlock_release('refused session'), shedlock_release('refused kept');
+SELECT shedlock_acquire_session('refused session');
+SELECT shedlock_pause('refused paused');
+
+-- No transaction id, no row version, no advisory lock.
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS rows FROM shedlock WHERE name LIKE 'refused%' \gset
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS ticks FROM shedlock_tick WHERE name LIKE 'refused%' \gset
+BEGIN;
+SELECT name, shedlock_acquire(name), shedlock_acquire_token(name), shedlock_acquire_session(name),
+	   shedlock_acquire(name, wait => '20 ms')
+FROM unnest('{refused,refused session,refused kept,refused paused}'::text[]) name;
+SELECT shedlock_once('refused', '2026-01-01'), shedlock_once_every('refused period', '36500 days');
+SELECT pg_current_xact_id_if_assigned();
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'ticks' AS ticks FROM shedlock_tick WHERE name LIKE 'refused%';
+
+-- Nor is the sequence asked for a token.
+SELECT last_value AS token FROM shedlock_token_seq \gset
+SELECT count(*) FROM generate_series(1, 1000) WHERE shedlock_acquire('refused');
+SELECT last_value = :token AS unused FROM shedlock_token_seq;
+
+-- A skipped run does not write either.
+SELECT count(*) AS runs FROM shedlock_run_log \gset
+SET client_min_messages = warning;
+CALL shedlock_run('refused', 'SELECT 1');
+CALL shedlock_run('refused session', 'SELECT 1');
+CALL shedlock_run('refused kept', 'SELECT 1');
+CALL shedlock_run('refused paused', 'SELECT 1');
+CALL shedlock_run('refused period', 'SELECT 1', once_every => '36500 days');
+RESET client_min_messages;
+SELECT count(*) = :runs AS runs FROM shedlock_run_log;
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
+
+-- No byte of WAL in 1,000 calls.  The server writes some now and then on its
+-- own account, hence the tries.
+VACUUM shedlock, shedlock_tick;
+CHECKPOINT;
+SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'), shedlock_once('refused', '2026-01-01');
+CREATE FUNCTION pg_temp.wal_of_refused(name text) RETURNS pg_lsn
+LANGUAGE plpgsql AS $$
+DECLARE
+	before pg_lsn;
+	least numeric := 'infinity';
+BEGIN
+	FOR try IN 1..10 LOOP
+		before := pg_current_wal_insert_lsn();
+		FOR i IN 1..1000 LOOP
+			IF shedlock_acquire(name) OR shedlock_once(name, '2026-01-01') THEN
+				RAISE 'not refused';
+			END IF;
+		END LOOP;
+		least := least(least, pg_current_wal_insert_lsn() - before);
+		EXIT WHEN least = 0;
+	END LOOP;
+	RETURN '0/0'::pg_lsn + least;
+END
+$$;
+SELECT pg_temp.wal_of_refused('refused');
+SELECT shedlock_once('refused session', '2026-01-01');
+VACUUM shedlock, shedlock_tick;
+CHECKPOINT;
+SELECT shedlock_acquire('refused session'), shedlock_once('refused session', '2026-01-01');
+SELECT pg_temp.wal_of_refused('refused session');
+SELECT shedlock_release('refused session');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

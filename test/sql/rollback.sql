@@ -1,0 +1,141 @@
+-- Rolling back, also to a savepoint, leaves nothing held and nothing written,
+-- and a lock that was released or extended as it was.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- An acquire.
+BEGIN;
+SELECT shedlock_acquire('rollback');
+ROLLBACK;
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock WHERE name = 'rollback';
+BEGIN;
+SELECT shedlock_acquire('rollback');
+SELECT 1 / 0;
+COMMIT;
+SELECT count(*) FROM shedlock WHERE name = 'rollback';
+SELECT shedlock_acquire('rollback') AND 1 / (SELECT count(*) FROM shedlock_tick WHERE name = 'rollback') > 0;
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock WHERE name = 'rollback';
+
+-- To a savepoint, after which the same transaction can take it.
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_acquire('rollback');
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('rollback');
+SELECT shedlock_acquire('rollback');
+RELEASE s;
+COMMIT;
+SELECT shedlock_acquire('rollback');
+
+-- A savepoint that is released hands it on.
+BEGIN;
+SAVEPOINT s;
+SAVEPOINT t;
+SELECT shedlock_acquire('rollback nested');
+SELECT shedlock_acquire_session('rollback nested session');
+RELEASE t;
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+SAVEPOINT t;
+SELECT shedlock_acquire('rollback nested');
+SELECT shedlock_acquire_session('rollback nested session');
+RELEASE t;
+RELEASE s;
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_release('rollback nested'), shedlock_release('rollback nested session');
+
+-- A release.
+BEGIN;
+SELECT shedlock_release('rollback');
+ROLLBACK;
+SELECT shedlock_acquire('rollback');
+SELECT shedlock_assert('rollback');
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_release('rollback');
+ROLLBACK TO s;
+SELECT shedlock_acquire('rollback');
+COMMIT;
+SELECT shedlock_assert('rollback');
+
+-- An extend.
+SELECT lock_until AS before, token FROM shedlock WHERE name = 'rollback' \gset
+BEGIN;
+SELECT shedlock_extend('rollback', '10 h', '5 h');
+ROLLBACK;
+SELECT lock_until = :'before' AS lock_until, keep_until, lock_at_most_for, token = :token AS token
+FROM shedlock WHERE name = 'rollback';
+SELECT shedlock_release('rollback');
+SELECT shedlock_acquire('rollback');
+
+-- A session lock: both halves.
+BEGIN;
+SELECT shedlock_acquire_session('rollback session');
+ROLLBACK;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire_session('rollback session', '1 h');
+BEGIN;
+SELECT shedlock_release('rollback session');
+ROLLBACK;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_assert('rollback session');
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_release('rollback session');
+SELECT shedlock_acquire_session('rollback session');
+ROLLBACK TO s;
+SELECT shedlock_assert('rollback session');
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('rollback session');
+
+-- And its time: a short one that is rolled back ends nobody.
+BEGIN;
+SELECT shedlock_extend('rollback session', '300 ms');
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT shedlock_extend('rollback session', '300 ms');
+ROLLBACK TO s;
+COMMIT;
+SELECT pg_sleep(0.5);
+SELECT shedlock_release('rollback session');
+
+-- Its commit fails after the session has it.
+CREATE TABLE rollback_parent (n int PRIMARY KEY);
+CREATE TABLE rollback_child (n int REFERENCES rollback_parent DEFERRABLE INITIALLY DEFERRED);
+BEGIN;
+SELECT shedlock_acquire_session('rollback late');
+INSERT INTO rollback_child VALUES (1);
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('rollback late');
+DROP TABLE rollback_child, rollback_parent;
+
+-- Many subtransactions, half of them rolled back.
+DO $$
+BEGIN
+	FOR i IN 1..2000 LOOP
+		BEGIN
+			PERFORM shedlock_acquire('rollback many ' || i);
+			PERFORM shedlock_acquire_session('rollback many session ' || i % 10);
+			IF i % 2 = 0 THEN
+				RAISE division_by_zero;
+			END IF;
+			PERFORM shedlock_release('rollback many session ' || i % 10);
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+	END LOOP;
+END
+$$;
+SELECT * FROM pg_temp.my_locks();
+SELECT kind, count(*), min(right(name, 1)), max(right(name, 1)) FROM shedlock
+WHERE name LIKE 'rollback many%' GROUP BY kind ORDER BY kind;
+SELECT count(*) FROM generate_series(1, 2000) n WHERE shedlock_acquire('rollback many ' || n);
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

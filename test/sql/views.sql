@@ -1,0 +1,79 @@
+-- shedlock_locks shows the locks that are not free: which, how, and who.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+CREATE FUNCTION pg_temp.shown(pattern text)
+RETURNS TABLE (name text, state text, kind text, mine boolean, remaining interval, waiters int)
+LANGUAGE sql AS $$
+	SELECT name, state, kind, pid = pg_backend_pid(),
+		   date_trunc('minute', remaining + '30 s'), waiters
+	FROM shedlock_locks WHERE name LIKE pattern ORDER BY name
+$$;
+
+SELECT shedlock_acquire('views lease', '10 min'), shedlock_acquire_session('views session', '20 min'),
+	   shedlock_acquire('views kept', '1 h', '30 min'), shedlock_release('views kept'),
+	   shedlock_acquire_session('views dead', NULL, '40 min'),
+	   shedlock_acquire('views free'), shedlock_release('views free'),
+	   shedlock_acquire('views expired', '1 ms'), pg_sleep(0.01);
+SELECT shedlock_pause('views paused');
+SELECT shedlock_pause('views lease', '2100-01-01', 'holder goes on');
+SELECT * FROM pg_temp.shown('views%');
+
+-- The process is shown only while it has the advisory half: behind a pooler
+-- that of a lease is a stranger by now.
+SELECT name, pid = pg_backend_pid() AS mine, application_name = current_setting('application_name') AS application_name,
+	   query LIKE 'SELECT name, pid%' AS query
+FROM shedlock_locks WHERE name IN ('views lease', 'views session') ORDER BY name;
+
+-- All of a lock that is held.
+SELECT name, state, kind,
+	   held_for BETWEEN '0' AND '1 min' AS held_for,
+	   clock_timestamp() - locked_at BETWEEN '0' AND '1 min' AS locked_at,
+	   lock_until - locked_at AS lasts,
+	   locked_by = current_setting('application_name') || '@' ||
+				   coalesce(host(inet_client_addr()), '[local]') || ' #' || token AS locked_by,
+	   token = shedlock_token('views session') AS token,
+	   paused_until, paused_by, pause_reason
+FROM shedlock_locks WHERE name = 'views session' \gx
+
+-- Inside the transaction that takes, extends or gives back.
+BEGIN;
+SELECT shedlock_acquire('views open'), shedlock_acquire_session('views open session'),
+	   shedlock_acquire('views free'), shedlock_acquire('views undone');
+SELECT shedlock_release('views undone');
+SELECT shedlock_extend('views lease', '50 min');
+SELECT shedlock_release('views session');
+SELECT * FROM pg_temp.shown('views%');
+ROLLBACK;
+
+-- A fence is an advisory half, too.
+BEGIN;
+SELECT shedlock_assert('views lease');
+SELECT * FROM pg_temp.shown('views lease');
+COMMIT;
+
+-- A run.
+CREATE TABLE views_seen AS SELECT * FROM pg_temp.shown('nothing');
+CALL shedlock_run('views run', 'INSERT INTO views_seen SELECT * FROM pg_temp.shown(''views run'')', '10 min');
+SELECT * FROM views_seen;
+SELECT * FROM pg_temp.shown('views run');
+DROP TABLE views_seen;
+
+-- A session lock or run from before a promotion or a point-in-time recovery
+-- may have its holder on another server: lost, and held for its time.
+SELECT pg_advisory_unlock_all();
+UPDATE shedlock SET timeline = 1000000 WHERE name IN ('views session', 'views dead');
+SELECT * FROM pg_temp.shown('views session');
+SELECT shedlock_acquire('views session');
+UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'views session';
+SELECT shedlock_acquire('views session');
+
+-- What died is kept for its at-least time, or free at once.
+UPDATE shedlock SET timeline = (SELECT timeline_id FROM pg_control_checkpoint()) WHERE name = 'views dead';
+SELECT * FROM pg_temp.shown('views dead');
+SELECT shedlock_acquire_session('views gone');
+SELECT pg_advisory_unlock_all();
+SELECT * FROM pg_temp.shown('views gone');
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
