@@ -32,7 +32,7 @@
 #define SUCCESSOR_TRIES		100
 #define SUCCESSOR_NAP_MS	10
 
-/* At most that many rows are forgotten in one call. */
+/* At most that many rows of both tables are forgotten in one call. */
 #define PURGE_MAX			1000
 
 /*
@@ -332,10 +332,10 @@ shedlock_resume(PG_FUNCTION_ARGS)
 /*
  * old_names - names in one of our tables that were not used since then
  *
- * At most PURGE_MAX of them, by a scan that holds no more than it returns.
+ * At most max of them, by a scan that holds no more than it returns.
  */
 static List *
-old_names(ShedlockStore *store, bool locks, TimestampTz limit)
+old_names(ShedlockStore *store, bool locks, TimestampTz limit, int max)
 {
 	TableScanDesc scan = table_beginscan(store->rel, SnapshotSelf, 0, NULL);
 	MemoryContext caller = CurrentMemoryContext;
@@ -343,7 +343,7 @@ old_names(ShedlockStore *store, bool locks, TimestampTz limit)
 												  ALLOCSET_SMALL_SIZES);
 	List	   *names = NIL;
 
-	while (list_length(names) < PURGE_MAX &&
+	while (list_length(names) < max &&
 		   table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
 	{
 		bool		isnull;
@@ -378,17 +378,18 @@ old_names(ShedlockStore *store, bool locks, TimestampTz limit)
  * others is held to the end of the transaction: until then an acquirer sees
  * the row, and must not take it for its own.
  */
-static int64
-purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit)
+static int
+purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
+			int max)
 {
 	bool		locks = lockclass == SHEDLOCK_CLASS_LOCK;
 	ShedlockStore store;
-	int64		purged = 0;
+	int			purged = 0;
 	List	   *names;
 	ListCell   *lc;
 
 	ShedlockOpen(&store, nsp, table);
-	names = old_names(&store, locks, limit);
+	names = old_names(&store, locks, limit, max);
 	foreach(lc, names)
 	{
 		ShedlockName name;
@@ -433,7 +434,7 @@ shedlock_purge(PG_FUNCTION_ARGS)
 {
 	Oid			nsp = ShedlockSchema(fcinfo);
 	TimestampTz limit;
-	int64		purged;
+	int			purged;
 
 	PreventCommandIfReadOnly("shedlock_purge()");
 	PreventCommandIfParallelMode("shedlock_purge()");
@@ -445,7 +446,8 @@ shedlock_purge(PG_FUNCTION_ARGS)
 	limit = GetCurrentTimestamp() -
 		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));
 
-	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit);
-	purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit);
+	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit, PURGE_MAX);
+	purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
+						  PURGE_MAX - purged);
 	PG_RETURN_INT64(purged);
 }
