@@ -85,8 +85,13 @@ sub last_words
 {
 	my ($session) = @_;
 
-	$session->{stdin} .= "SELECT 1;\n";
-	eval { $session->{run}->finish; };
+	# psql may have heard it and be gone, too
+	eval { $session->{run}->pump_nb; };
+	if ($session->{stderr} !~ /FATAL/)
+	{
+		$session->{stdin} .= "SELECT 1;\n";
+		eval { $session->{run}->finish; };
+	}
 	return $session->{stderr};
 }
 

@@ -1,0 +1,129 @@
+# What a guarded command leaves open while it runs: nothing of ours but the
+# advisory half.  And runs of two clients never overlap.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+my $node = start_node('main', conf => "autovacuum = off\n");
+my $dbname = 'postgres';
+my $watcher = session($node);
+my $runner = session($node);
+my $pid = pid_of($runner);
+
+$node->safe_psql(
+	$dbname, q{
+CREATE TABLE work (i int);
+CREATE TABLE progress (step int);
+CREATE PROCEDURE steps(n int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..n LOOP
+		INSERT INTO progress VALUES (i);
+		COMMIT;
+		PERFORM pg_sleep(0.1);
+	END LOOP;
+END $$;
+-- fails when two are in it, and commits before the guard lets go
+CREATE FUNCTION alone() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT pg_try_advisory_xact_lock(42) THEN
+		RAISE 'two runs overlap';
+	END IF;
+	PERFORM pg_sleep(0.002);
+END $$;
+});
+
+# A procedure that commits and goes on: of one snapshot after the other none
+# is old.
+$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('steps', 'CALL steps(40)', '1 min');\n");
+ok(defined await($watcher, 'SELECT count(*) > 1 FROM progress'), 'a procedure that commits is running');
+
+my ($held_back, $with_xid, $samples) = (0, 0, 0);
+foreach my $i (1 .. 12)
+{
+	my $xid = ask($watcher, 'INSERT INTO work VALUES (1) RETURNING txid_current() % (2 ^ 32)::bigint');
+
+	ask($watcher, 'INSERT INTO work VALUES (1)') foreach 1 .. 3;
+	sleep(0.25);
+	my $row = ask($watcher, "SELECT coalesce(backend_xmin::text::bigint > $xid, true), backend_xid IS NULL FROM pg_stat_activity WHERE pid = $pid");
+	$samples++;
+	$held_back++ if $row =~ /^f/;
+	$with_xid++ if $row =~ /f$/;
+}
+is($held_back, 0, "its snapshot is never old ($samples samples), so that VACUUM gets on");
+cmp_ok($with_xid, '<', 3, 'it has no transaction open between its own');
+
+is(ask($watcher, "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.pid = $pid AND c.relname LIKE 'shedlock%'"),
+	'0', 'no table or index of ours is locked while the command runs');
+is( ask($watcher, "SELECT string_agg(mode || ' ' || objsubid, ', ') FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"),
+	'ShareLock 21324', 'nothing but the advisory half is held');
+is(ask($watcher, "SELECT pid, kind, state, query ~ 'CALL steps\\(40\\)' FROM shedlock_locks WHERE name = 'steps'"),
+	"$pid|run|held|t", 'the statement is shown with the lock');
+is(ask($watcher, "SELECT query ~ '^CALL shedlock_run' FROM pg_stat_activity WHERE pid = $pid"), 't', 'and in pg_stat_activity');
+
+# Rows of ours that the run wrote can be written by others, and the tables changed.
+ask($watcher, "SET lock_timeout = '2s'; BEGIN; SELECT * FROM shedlock WHERE name = 'steps' FOR UPDATE; "
+	  . 'LOCK shedlock, shedlock_run_log, shedlock_tick IN ACCESS EXCLUSIVE MODE; ROLLBACK; RESET lock_timeout');
+is($watcher->{heard}, '', 'no row or table of ours is locked against others');
+is(ask($runner, "SELECT 'idle'"), 'idle', 'it ends');
+is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'steps'"), 'succeeded', 'and has succeeded');
+is(ask($watcher, 'SELECT count(*) FROM progress'), '40', 'with all its work');
+
+# What VACUUM removes beside a run that is going on
+$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('vacuum beside', 'CALL steps(20)');\n");
+ok(defined await($watcher, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'vacuum beside'"), 'another one is running');
+ask($watcher, 'DELETE FROM work');
+sleep(0.5);
+ask($watcher, 'VACUUM (VERBOSE) work');
+like($watcher->{heard}, qr/(\d+) removed, 0 remain, 0 are dead but not yet removable/, 'VACUUM beside a run removes what died after its start');
+ask($runner, "SELECT 'idle'");
+
+# VACUUM as the guarded command itself
+ask($watcher, 'INSERT INTO work SELECT generate_series(1, 1000); DELETE FROM work');
+ask($runner, "CALL shedlock_run('vacuum', 'VACUUM (VERBOSE, ANALYZE) work')");
+like($runner->{heard}, qr/1000 removed, 0 remain, 0 are dead but not yet removable/, 'a guarded VACUUM removes the dead');
+
+# Two clients, again and again
+my $script = PostgreSQL::Test::Utils::tempdir . '/overlap.sql';
+PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('overlap', 'SELECT alone()');\n");
+$node->command_ok(
+	[ 'pgbench', '-n', '-c', '4', '-j', '2', '-T', '4', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
+	'four clients run the same as fast as they can');
+is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'overlap'"), 'succeeded', 'and never two at a time');
+cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'overlap'"), '>', 50, 'many runs');
+cmp_ok(ask($watcher, "SELECT count(DISTINCT pid) FROM shedlock_history WHERE name = 'overlap'"), '>', 1, 'by more than one of them');
+is(ask($watcher, q{SELECT count(*) FROM (SELECT started_at < lag(ended_at) OVER (ORDER BY token) AS early
+	FROM shedlock_history WHERE name = 'overlap') s WHERE early}), '0', 'each begins after the end of the one before');
+
+# And the same with a command that drops all advisory locks
+$node->safe_psql($dbname, 'CREATE TABLE alone (pid int); INSERT INTO alone VALUES (0)');
+$script = PostgreSQL::Test::Utils::tempdir . '/reset.sql';
+PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('reset', 'SELECT pg_advisory_unlock_all(); SELECT alone(); SELECT pg_sleep(0.01)');\n");
+$node->command_ok(
+	[ 'pgbench', '-n', '-c', '3', '-T', '3', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
+	'three clients run what drops the advisory half');
+is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'reset'"), 'succeeded', 'and never two at a time');
+cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'reset'"), '>', 10, 'many runs again');
+
+# A run is over with its process.
+$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('ended', 'SELECT pg_sleep(600)', '10 min');\n");
+ok(defined await($watcher, "SELECT outcome = 'running' FROM shedlock_history WHERE name = 'ended'"), 'a run is going on');
+is(ask($watcher, "SELECT shedlock_acquire('ended')"), 'f', 'and excludes others');
+my $took = seconds
+{
+	ask($watcher, "SELECT pg_terminate_backend($pid, 5000)");
+	ok(defined await($watcher, "SELECT shedlock_acquire('ended')"), 'its process is terminated: the lock is free');
+};
+cmp_ok($took, '<', 3, 'at once');
+is(ask($watcher, "SELECT outcome, ended_at IS NULL, pid FROM shedlock_history WHERE name = 'ended'"), "lost|t|$pid", 'and the run is lost');
+like(last_words($runner), qr/terminating connection/, 'its client knows');
+$watcher->quit;
+
+$node->stop;
+done_testing();
