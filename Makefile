@@ -69,10 +69,25 @@ ISOLATION = \
 	savepoint_frees \
 	release_in_open_transaction \
 	late_holder \
+	owner_only \
 	waiter_wakes \
 	waiter_gives_up \
 	session_lock_fences \
-	fence_against_takeover
+	fence_against_takeover \
+	old_snapshot \
+	old_transaction \
+	ticks_claimed_once \
+	run_excludes \
+	run_reset \
+	run_cancelled \
+	pause_refuses \
+	purge_spares \
+	force_release \
+	force_release_ends_session \
+	prepared_transaction \
+	foreign_row_lock \
+	locks_view \
+	race
 
 REGRESS_OPTS   = --inputdir=$(srcdir)/test --load-extension=$(EXTENSION)
 ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTENSION)
