@@ -8,8 +8,10 @@
  *	   would run: no transaction, snapshot or row lock of ours is open, so that
  *	   VACUUM, CREATE INDEX CONCURRENTLY and procedures that commit work.
  *	   Commit its work.
- *	3. Log the outcome, release the lock, commit.  An error of the command is
- *	   raised again after that.
+ *	3. Release the lock, log the outcome, commit.  With once_every, the ticks
+ *	   that came meanwhile are claimed, too: a scheduler that has queued them
+ *	   does not start the command for them, back to back.  An error of the
+ *	   command is raised again after that.
  *
  * SPI is used for nothing but its commits: they also let go of the snapshot
  * that the CALL's portal holds.  An error in step 2 is handled as SPI_commit()
@@ -49,7 +51,7 @@ typedef struct Run
 	ShedlockRequest request;
 	char	   *command;
 	List	   *parsetrees;		/* of the command */
-	bool		has_tick;
+	Interval   *every;			/* NULL: it has no tick */
 	TimestampTz tick;
 	bool		error_if_busy;
 	int64		token;			/* once it is taken */
@@ -123,7 +125,6 @@ make_run(FunctionCallInfo fcinfo)
 {
 	Run		   *run = palloc0(sizeof(Run));
 	ShedlockRequest *request = &run->request;
-	Interval   *every;
 	char	   *on_busy;
 
 	ShedlockGetName(fcinfo, 0, &request->name);
@@ -150,12 +151,9 @@ make_run(FunctionCallInfo fcinfo)
 	if (request->at_least && request->at_most)
 		ShedlockCheckAtLeast(request->at_least, request->at_most, request->name.str);
 
-	every = ShedlockGetInterval(fcinfo, 4);
-	if (every)
-	{
-		run->has_tick = true;
-		run->tick = ShedlockCurrentTick(every, request->name.str);
-	}
+	run->every = copy_interval(fcinfo, 4);
+	if (run->every)
+		run->tick = ShedlockCurrentTick(run->every, request->name.str);
 
 	on_busy = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	if (on_busy && strcmp(on_busy, "error") == 0)
@@ -267,7 +265,7 @@ begin_run(Run *run)
 	PreventCommandDuringRecovery("shedlock_run()");
 	XactReadOnly = false;
 
-	if (run->has_tick && ShedlockTickIsClaimed(name, run->tick, &last))
+	if (run->every && ShedlockTickIsClaimed(name, run->tick, &last))
 	{
 		skip(run, tick_detail(run, &last));
 		return false;
@@ -283,7 +281,7 @@ begin_run(Run *run)
 	}
 	run->token = result.row.token;
 
-	if (run->has_tick && !ShedlockClaimTick(name, run->tick, run->token, &last))
+	if (run->every && !ShedlockClaimTick(name, run->tick, run->token, &last))
 	{
 		/* Somebody was faster: let go of the lock again. */
 		char	   *detail = tick_detail(run, &last);
@@ -295,7 +293,7 @@ begin_run(Run *run)
 		return false;
 	}
 	ShedlockHistoryStart(name, &result.row, run->command,
-						 run->has_tick ? &run->tick : NULL);
+						 run->every ? &run->tick : NULL);
 	return true;
 }
 
@@ -481,7 +479,11 @@ try_end(Run *run, const char *outcome, const ErrorData *edata)
 		begin_bookkeeping();
 		release_run(run);
 		if (outcome)
+		{
+			if (run->every)
+				ShedlockClaimTicksOfRun(&run->request.name, run->every, run->token);
 			ShedlockHistoryEnd(run->request.name.nsp, run->token, outcome, edata);
+		}
 		end_bookkeeping();
 	}
 	PG_CATCH();

@@ -301,6 +301,8 @@ extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
 								  ShedlockTick *last);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 							  int64 token, ShedlockTick *last);
+extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
+									int64 token);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
 
 /* run.c */

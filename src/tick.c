@@ -38,6 +38,17 @@ enum
 #define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
 /*
+ * tick_at - the last tick at or before that time
+ */
+static TimestampTz
+tick_at(TimestampTz when, int64 period)
+{
+	int64		since_epoch = when + EPOCH_DISTANCE;
+
+	return since_epoch / period * period - EPOCH_DISTANCE;
+}
+
+/*
  * ShedlockCurrentTick - the tick that a timer means that fires now
  *
  * every: the period; months are refused, since they have no fixed length.
@@ -46,7 +57,6 @@ TimestampTz
 ShedlockCurrentTick(const Interval *every, const char *name)
 {
 	int64		period;
-	int64		now;
 
 	ShedlockCheckDuration(every, "period", name, false);
 	if (every->month != 0)
@@ -57,8 +67,22 @@ ShedlockCurrentTick(const Interval *every, const char *name)
 				 errhint("Compute the tick and pass it to shedlock_once.")));
 
 	period = ShedlockIntervalMicroseconds(every);
-	now = GetCurrentTimestamp() + EPOCH_DISTANCE + Min(period / 4, EARLY_MAX);
-	return now / period * period - EPOCH_DISTANCE;
+	return tick_at(GetCurrentTimestamp() + Min(period / 4, EARLY_MAX), period);
+}
+
+/*
+ * ShedlockClaimTicksOfRun - claim the ticks that came while a run was going on
+ *
+ * A scheduler that has queued them fires for them now, one after the other.
+ */
+void
+ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every, int64 token)
+{
+	ShedlockTick last;
+
+	(void) ShedlockClaimTick(name,
+							 tick_at(GetCurrentTimestamp(), ShedlockIntervalMicroseconds(every)),
+							 token, &last);
 }
 
 /*
