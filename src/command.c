@@ -84,12 +84,13 @@ ShedlockCheckCommand(List *parsetree_list)
 }
 
 /*
- * transpose_position - have a syntax error point into the command
+ * ShedlockPositionInCommand - have an error point into the command
  *
- * Without this it would point into the query that called us.
+ * An error context callback.  Without it the position would be taken for one
+ * in the query that called us.
  */
-static void
-transpose_position(void *arg)
+void
+ShedlockPositionInCommand(void *arg)
 {
 	int			pos = geterrposition();
 
@@ -122,7 +123,7 @@ shedlock_check_run(PG_FUNCTION_ARGS)
 				 errmsg("command must not be null")));
 	command = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-	errcallback.callback = transpose_position;
+	errcallback.callback = ShedlockPositionInCommand;
 	errcallback.arg = command;
 	errcallback.previous = error_context_stack;
 	error_context_stack = &errcallback;

@@ -118,6 +118,18 @@ copy_interval(FunctionCallInfo fcinfo, int argno)
 }
 
 /*
+ * push_command - from now on errors point into the command
+ */
+static void
+push_command(ErrorContextCallback *errcallback, char *command)
+{
+	errcallback->callback = ShedlockPositionInCommand;
+	errcallback->arg = command;
+	errcallback->previous = error_context_stack;
+	error_context_stack = errcallback;
+}
+
+/*
  * make_run - check the arguments
  */
 static Run *
@@ -125,6 +137,7 @@ make_run(FunctionCallInfo fcinfo)
 {
 	Run		   *run = palloc0(sizeof(Run));
 	ShedlockRequest *request = &run->request;
+	ErrorContextCallback errcallback;
 	char	   *on_busy;
 
 	ShedlockGetName(fcinfo, 0, &request->name);
@@ -135,7 +148,9 @@ make_run(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("command must not be null")));
 	run->command = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	push_command(&errcallback, run->command);
 	run->parsetrees = pg_parse_query(run->command);
+	error_context_stack = errcallback.previous;
 	ShedlockCheckCommand(run->parsetrees);
 
 	request->at_most = copy_interval(fcinfo, 2);
@@ -343,8 +358,10 @@ run_command(Run *run)
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock_run statement",
 												  ALLOCSET_DEFAULT_SIZES);
 	bool		is_top_level = list_length(run->parsetrees) == 1;
+	ErrorContextCallback errcallback;
 	ListCell   *lc;
 
+	push_command(&errcallback, run->command);
 	foreach(lc, run->parsetrees)
 	{
 		ShedlockHolding *holding;
@@ -360,10 +377,13 @@ run_command(Run *run)
 			ShedlockRetakeHolding(holding);
 
 		/* SET statement_timeout counts for the statements after it. */
-		if (StatementTimeout > 0 && !get_timeout_active(STATEMENT_TIMEOUT))
+		if (StatementTimeout == 0)
+			disable_timeout(STATEMENT_TIMEOUT, false);
+		else if (!get_timeout_active(STATEMENT_TIMEOUT))
 			enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 	}
 	commit_and_start();
+	error_context_stack = errcallback.previous;
 	MemoryContextDelete(context);
 }
 

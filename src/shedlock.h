@@ -310,6 +310,7 @@ extern bool ShedlockRunIsActive(const char *name, int64 token);
 
 /* command.c */
 extern void ShedlockCheckCommand(List *parsetree_list);
+extern void ShedlockPositionInCommand(void *arg);
 
 /* history.c */
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
