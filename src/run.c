@@ -220,9 +220,14 @@ skip(const Run *run, const char *detail)
  * busy_detail - who has the lock
  */
 static char *
-busy_detail(const ShedlockResult *result)
+busy_detail(const ShedlockName *name, const ShedlockResult *result)
 {
 	const ShedlockRow *row = &result->row;
+	bool		kept = result->verdict == SHEDLOCK_KEPT;
+
+	/* The at-least time of a dead holder looks like a lock that is held. */
+	if (result->verdict == SHEDLOCK_HELD && !ShedlockCountsAsLease(row))
+		kept = !ShedlockHolderLives(row, name, false);
 
 	if (result->verdict == SHEDLOCK_PAUSED)
 		return psprintf("It is paused until %s by \"%s\"%s%s.",
@@ -230,7 +235,7 @@ busy_detail(const ShedlockResult *result)
 						row->paused_by ? row->paused_by : "",
 						row->pause_reason ? ": " : "",
 						row->pause_reason ? row->pause_reason : "");
-	if (result->verdict == SHEDLOCK_KEPT)
+	if (kept)
 		return psprintf("It was last held by \"%s\" and is kept until %s by its lock_at_least_for.",
 						row->locked_by,
 						ShedlockTimeString(row->kind == SHEDLOCK_RELEASED ?
@@ -291,7 +296,7 @@ begin_run(Run *run)
 	ShedlockClose(&store);
 	if (!taken)
 	{
-		skip(run, busy_detail(&result));
+		skip(run, busy_detail(name, &result));
 		return false;
 	}
 	run->token = result.row.token;
