@@ -58,6 +58,15 @@ REGRESS = \
 	purge \
 	views \
 	history \
+	run_work \
+	run_maintenance \
+	run_fails \
+	run_session \
+	run_time \
+	run_nested \
+	run_skipped \
+	run_refused \
+	run_often \
 	many_locks \
 	cron_missing \
 	cron_call \

@@ -48,4 +48,10 @@ LANGUAGE sql AS $$
 	ORDER BY 1, 2
 $$;
 
+-- The runs of a lock, the oldest first.
+CREATE FUNCTION pg_temp.runs(name text) RETURNS TABLE (outcome text, sqlstate text, message text)
+LANGUAGE sql AS $$
+	SELECT h.outcome, h.sqlstate, h.message FROM shedlock_history h WHERE h.name = $1 ORDER BY h.token
+$$;
+
 \set ECHO all

@@ -1,0 +1,77 @@
+-- A guard inside a guard: the same lock just runs, another one is another run.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+CREATE TABLE run_nested (what text);
+
+-- The same lock: one run, also three deep.
+CALL shedlock_run('nested', 'CALL shedlock_run(''nested'', ''INSERT INTO run_nested VALUES (1)'')');
+CALL shedlock_run('nested', 'CALL shedlock_run(''nested'', ''CALL shedlock_run(''''nested'''', ''''INSERT INTO run_nested VALUES (2)'''')'')');
+SELECT * FROM run_nested;
+SELECT command, outcome FROM shedlock_history WHERE name = 'nested' ORDER BY token;
+SELECT * FROM pg_temp.my_locks();
+CALL shedlock_run('nested', 'CALL shedlock_run(''nested'', ''SELECT 1 / 0'')');
+SELECT outcome, message FROM pg_temp.runs('nested');
+
+-- Other locks: both held while the inner one runs, the inner one is given
+-- back first.
+TRUNCATE run_nested;
+CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''INSERT INTO run_nested SELECT name || '''' '''' || state FROM shedlock_locks WHERE name LIKE ''''nested%'''''')');
+SELECT * FROM run_nested ORDER BY what;
+SELECT name, outcome FROM shedlock_history WHERE name IN ('nested outer', 'nested inner') ORDER BY token;
+SELECT a.ended_at <= b.ended_at AS inner_first FROM shedlock_history a, shedlock_history b
+WHERE a.name = 'nested inner' AND b.name = 'nested outer';
+SELECT count(*) FROM shedlock_locks WHERE name LIKE 'nested%';
+SELECT * FROM pg_temp.my_locks();
+
+-- The inner one fails: so does the outer one.
+CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''SELECT 1 / 0'')');
+SELECT DISTINCT ON (name) name, outcome, message FROM shedlock_history WHERE name IN ('nested outer', 'nested inner') ORDER BY name, token DESC;
+
+-- The inner one is skipped: the outer one goes on.
+SELECT shedlock_acquire('nested inner', locked_by => 'somebody');
+UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05' WHERE name = 'nested inner';
+SET timezone = 'UTC';
+CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''SELECT 1 / 0'')');
+CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''SELECT 1'', on_busy => ''error'')');
+RESET timezone;
+SELECT outcome, message FROM pg_temp.runs('nested outer');
+SELECT shedlock_release('nested inner');
+
+-- The inner one is out of time, the outer one is not.
+CALL shedlock_run('nested outer 2', 'CALL shedlock_run(''nested inner 2'', ''SELECT pg_sleep(20)'', ''300 ms'')', '1 h');
+\echo :LAST_ERROR_SQLSTATE
+SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 2' ORDER BY token;
+
+-- The outer one is out of time while the inner one runs.
+CALL shedlock_run('nested outer 3', 'CALL shedlock_run(''nested inner 3'', ''SELECT pg_sleep(20)'', ''1 h'')', '300 ms');
+\echo :LAST_ERROR_SQLSTATE
+SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 3' ORDER BY token;
+SELECT pg_sleep(1.2) IS NOT NULL AS slept;
+
+-- The same lock under a shorter time: the outer one's counts.
+CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(0.3)'', ''100 ms'')', '1 h');
+CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(20)'', ''1 h'')', '300 ms');
+SELECT outcome FROM pg_temp.runs('nested time');
+
+-- The inner command resets the session.
+CALL shedlock_run('nested reset', 'CALL shedlock_run(''nested reset inner'', ''SELECT pg_advisory_unlock_all()'')');
+SELECT name, outcome FROM shedlock_history WHERE name LIKE 'nested reset%' ORDER BY token;
+SELECT count(*) FROM shedlock_locks WHERE name LIKE 'nested reset%';
+
+-- A session lock of this session is held, not run.
+SELECT shedlock_acquire_session('nested session');
+\set VERBOSITY terse
+CALL shedlock_run('nested session', 'SELECT 1 / 0');
+CALL shedlock_run('nested', 'CALL shedlock_run(''nested session'', ''SELECT 1 / 0'')');
+\set VERBOSITY default
+SELECT shedlock_release('nested session');
+
+-- Of what cannot stand in a string of several statements, a guard is one.
+CALL shedlock_run('nested', 'SELECT 1; CALL shedlock_run(''nested inner'', ''SELECT 1'')');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM pg_temp.my_locks();
+
+DROP TABLE run_nested;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -1,0 +1,100 @@
+-- Whatever a command does to its session, the run's end is recorded and the
+-- lock released.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+CREATE ROLE regress_shedlock_weak;
+CREATE SCHEMA run_elsewhere;
+CREATE TABLE run_elsewhere.shedlock (n int);
+CREATE TABLE run_held (state text);
+GRANT INSERT ON run_held TO PUBLIC;
+
+-- The role, search_path, read-only transactions, row security.
+CALL shedlock_run('run session', 'SET ROLE regress_shedlock_weak');
+SELECT current_user;
+RESET ROLE;
+CALL shedlock_run('run session', 'SET SESSION AUTHORIZATION regress_shedlock_weak');
+RESET SESSION AUTHORIZATION;
+CALL shedlock_run('run session', 'SET ROLE regress_shedlock_weak; SELECT 1 / 0');
+SELECT current_user <> 'regress_shedlock_weak' AS reverted;
+CALL shedlock_run('run session', 'SET search_path = run_elsewhere');
+SHOW search_path;
+RESET search_path;
+CALL shedlock_run('run session', 'SET search_path = ''''; SET row_security = off');
+RESET search_path;
+RESET row_security;
+CALL shedlock_run('run session', 'SET default_transaction_read_only = on');
+RESET default_transaction_read_only;
+CALL shedlock_run('run session', 'SET TRANSACTION READ ONLY');
+CALL shedlock_run('run session', 'SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; SELECT 1');
+CALL shedlock_run('run session', 'SET default_transaction_isolation = ''serializable''');
+RESET default_transaction_isolation;
+CALL shedlock_run('run session', 'SET default_table_access_method = heap; SET default_tablespace = pg_default; SET synchronous_commit = off');
+RESET ALL;
+SELECT * FROM pg_temp.runs('run session');
+SELECT * FROM pg_temp.my_locks();
+SELECT count(*) FROM shedlock_locks WHERE name = 'run session';
+
+-- A role that is gone when the run ends.
+CALL shedlock_run('run role', 'CREATE ROLE regress_shedlock_gone; SET ROLE regress_shedlock_gone');
+RESET ROLE;
+CALL shedlock_run('run role', 'DROP ROLE regress_shedlock_gone');
+SELECT outcome FROM pg_temp.runs('run role');
+
+-- SET statement_timeout holds for the statements after it.
+CALL shedlock_run('run timeout', 'SET statement_timeout = ''200 ms''; SELECT pg_sleep(20)');
+\echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('run timeout', 'SET LOCAL statement_timeout = ''200 ms''; SELECT pg_sleep(20)');
+\echo :LAST_ERROR_SQLSTATE
+SET statement_timeout = '200 ms';
+CALL shedlock_run('run timeout', 'SELECT pg_sleep(20)');
+\echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('run timeout', 'SET statement_timeout = 0; SELECT pg_sleep(0.3)');
+RESET statement_timeout;
+SELECT * FROM pg_temp.runs('run timeout');
+
+-- What drops all advisory locks: the run's is held on by its row, and taken
+-- again after that statement.
+SELECT shedlock_acquire('run lease'), shedlock_acquire_session('run other');
+CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all();
+	INSERT INTO run_held SELECT state || (SELECT '' with '' || mode FROM pg_locks WHERE locktype = ''advisory'' AND objsubid = 21324 AND pid = l.pid)
+	FROM shedlock_locks l WHERE name = ''run reset''');
+TABLE run_held;
+SELECT count(*) FROM shedlock_locks WHERE name = 'run other';
+CALL shedlock_run('run reset', 'INSERT INTO run_held SELECT state FROM shedlock_locks, pg_advisory_unlock_all() WHERE name = ''run reset''');
+CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all() WHERE shedlock_acquire(''run reset'')');
+CALL shedlock_run('run reset', 'DISCARD ALL');
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+SELECT * FROM pg_temp.runs('run reset');
+SELECT * FROM pg_temp.my_locks();
+CALL shedlock_run('run reset', 'DISCARD ALL', '1 h');
+CALL shedlock_run('run reset', 'DISCARD PLANS');
+CALL shedlock_run('run reset', 'DISCARD TEMP');
+CALL shedlock_run('run reset', 'CLOSE ALL');
+CALL shedlock_run('run reset', 'DEALLOCATE ALL');
+CALL shedlock_run('run reset', 'RESET ALL');
+SELECT outcome, count(*) FROM shedlock_history WHERE name = 'run reset' GROUP BY outcome;
+SELECT count(*) FROM shedlock_locks WHERE name = 'run reset';
+
+-- Locks that the command takes, and gives back or leaves.
+CALL shedlock_run('run locks', 'SELECT shedlock_acquire(''run inner''), shedlock_acquire_session(''run inner session'')');
+CALL shedlock_run('run locks', 'SELECT shedlock_release(''run inner''), shedlock_release(''run inner session'')');
+CALL shedlock_run('run locks', 'SELECT shedlock_acquire_session(''run inner session''), 1 / (SELECT 0)');
+SELECT name, state FROM shedlock_locks WHERE name LIKE 'run inner%';
+
+-- Its own lock it can fence and extend, not give away.
+CALL shedlock_run('run own', 'SELECT shedlock_assert(''run own''), shedlock_token(''run own'') > 0');
+CALL shedlock_run('run own', 'SELECT shedlock_extend(''run own'', ''1 h'')', '10 min');
+CALL shedlock_run('run own', 'SELECT shedlock_release(''run own'')');
+\echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('run own', 'INSERT INTO run_held SELECT coalesce(shedlock_acquire(''run own'')::text, '''')');
+SELECT state FROM run_held WHERE state IN ('true', 'false');
+SELECT outcome FROM shedlock_history WHERE name = 'run own' ORDER BY token;
+
+DROP SCHEMA run_elsewhere CASCADE;
+DROP TABLE run_held;
+DROP ROLE regress_shedlock_weak;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

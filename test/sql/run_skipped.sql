@@ -1,0 +1,82 @@
+-- A run that is not to be is skipped, or an error, and says why.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SET timezone = 'UTC';
+CREATE TABLE run_skipped (what text);
+
+-- The lock is held: by a lease, a session lock, an at-least time.
+SELECT shedlock_acquire('skipped'), shedlock_acquire_session('skipped session'),
+	   shedlock_acquire('skipped kept', '1 h', '1 h'), shedlock_release('skipped kept');
+UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05',
+	keep_until = '2100-01-02', lock_until = '2100-01-02' WHERE name LIKE 'skipped%';
+CALL shedlock_run('skipped', 'INSERT INTO run_skipped VALUES (1)');
+CALL shedlock_run('skipped session', 'INSERT INTO run_skipped VALUES (1)');
+CALL shedlock_run('skipped kept', 'INSERT INTO run_skipped VALUES (1)');
+CALL shedlock_run('skipped', 'INSERT INTO run_skipped VALUES (1)', on_busy => 'error');
+\echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('skipped session', 'INSERT INTO run_skipped VALUES (1)', on_busy => 'error');
+CALL shedlock_run('skipped kept', 'INSERT INTO run_skipped VALUES (1)', on_busy => 'error');
+CALL shedlock_run('skipped', 'INSERT INTO run_skipped VALUES (1)', on_busy => 'skip', once_every => '36500 days');
+SELECT shedlock_release('skipped session');
+
+-- The last holder is gone, but its at-least time runs.
+SELECT shedlock_acquire_session('skipped dead', lock_at_least_for => '1 h');
+SELECT pg_advisory_unlock_all();
+UPDATE shedlock SET locked_by = 'somebody', keep_until = '2100-01-02' WHERE name = 'skipped dead';
+CALL shedlock_run('skipped dead', 'INSERT INTO run_skipped VALUES (1)');
+
+-- Nothing was run, logged or claimed.
+SELECT count(*) FROM run_skipped;
+SELECT count(*) FROM shedlock_history WHERE name LIKE 'skipped%';
+SELECT count(*) FROM shedlock_tick WHERE name LIKE 'skipped%';
+
+-- Once a period: the next one is told when the tick was claimed, and how that
+-- run ended.
+CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''once'')', once_every => '36500 days');
+UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
+CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
+CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days', on_busy => 'error');
+\echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('once failed', 'SELECT 1 / 0', once_every => '36500 days');
+UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
+CALL shedlock_run('once failed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
+SELECT * FROM run_skipped;
+SELECT name, tick, token IS NOT NULL AS token FROM shedlock_tick WHERE name LIKE 'once%' ORDER BY name;
+SELECT name, outcome, tick FROM shedlock_history WHERE name LIKE 'once%' ORDER BY token;
+SELECT count(*) FROM shedlock_locks WHERE name LIKE 'once%';
+
+-- Without it, the same call runs again.
+CALL shedlock_run('once failed', 'INSERT INTO run_skipped VALUES (''by hand'')');
+SELECT * FROM run_skipped;
+
+-- A claim by shedlock_once is one for runs, too.
+SELECT shedlock_once('once mixed', '1970-01-01 00:00+00');
+UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name = 'once mixed';
+CALL shedlock_run('once mixed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
+
+-- Periods go by.
+CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
+SELECT pg_sleep(0.4);
+CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
+SELECT count(*) FROM run_skipped WHERE what = 'short';
+
+-- A tick is claimed with the lock, or not at all: paused, the job has it yet.
+SELECT shedlock_pause('once paused', '2100-01-01', 'not tonight');
+UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'once paused';
+CALL shedlock_run('once paused', 'INSERT INTO run_skipped VALUES (''paused'')', once_every => '36500 days');
+SELECT count(*) FROM shedlock_tick WHERE name = 'once paused';
+SELECT shedlock_resume('once paused');
+CALL shedlock_run('once paused', 'INSERT INTO run_skipped VALUES (''resumed'')', once_every => '36500 days');
+SELECT * FROM run_skipped;
+
+\set VERBOSITY sqlstate
+CALL shedlock_run('once', 'SELECT 1', once_every => '1 month');
+CALL shedlock_run('once', 'SELECT 1', once_every => '0');
+CALL shedlock_run('once', 'SELECT 1', once_every => '-1 day');
+\set VERBOSITY default
+SELECT * FROM pg_temp.my_locks();
+
+DROP TABLE run_skipped;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

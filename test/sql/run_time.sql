@@ -1,0 +1,115 @@
+-- A command that outlives its lock_at_most_for is cancelled; one without is not.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+CREATE FUNCTION pg_temp.timed_runs(name text) RETURNS TABLE (outcome text, message text, tenths int)
+LANGUAGE sql AS $$
+	SELECT h.outcome, h.message, floor(extract(epoch FROM h.duration) * 10)::int
+	FROM shedlock_history h WHERE h.name = $1 ORDER BY h.token
+$$;
+
+CALL shedlock_run('run time', 'SELECT pg_sleep(20)', '300 ms');
+\echo :LAST_ERROR_SQLSTATE
+SELECT outcome, message, tenths BETWEEN 3 AND 15 AS in_time FROM pg_temp.timed_runs('run time');
+SELECT count(*) FROM shedlock_locks WHERE name = 'run time';
+SELECT * FROM pg_temp.my_locks();
+CALL shedlock_run('run time', 'SELECT pg_sleep(0.01)', '1 h');
+CALL shedlock_run('run time', 'INSERT INTO nowhere VALUES (1)', '300 ms');
+\echo :LAST_ERROR_SQLSTATE
+
+-- The time is that of the whole command, and what it did is undone.
+CREATE TABLE run_time (n int);
+CALL shedlock_run('run time sum', 'INSERT INTO run_time VALUES (1); SELECT pg_sleep(0.3); SELECT pg_sleep(0.3); SELECT pg_sleep(0.3); SELECT pg_sleep(20)', '500 ms');
+SELECT outcome, tenths BETWEEN 5 AND 15 AS in_time FROM pg_temp.timed_runs('run time sum');
+SELECT count(*) FROM run_time;
+
+-- The timer is off once the command has ended: nothing of the session is
+-- cancelled afterwards.
+CALL shedlock_run('run time off', 'SELECT 1', '200 ms');
+SELECT pg_sleep(0.4) IS NOT NULL AS slept;
+CALL shedlock_run('run time off', 'SELECT 1 / 0', '200 ms');
+SELECT pg_sleep(0.4) IS NOT NULL AS slept;
+CALL shedlock_run('run time off', 'SELECT pg_sleep(20)', '200 ms');
+SELECT pg_sleep(1.2) IS NOT NULL AS slept;
+
+-- Without a limit there is none, however short the default is.
+SET shedlock.default_lock_at_most_for = '1 s';
+CALL shedlock_run('run time none', 'SELECT pg_sleep(1.3); INSERT INTO run_time
+	SELECT 1 FROM shedlock_locks WHERE name = ''run time none'' AND state = ''held'' AND remaining < ''0''');
+RESET shedlock.default_lock_at_most_for;
+SELECT count(*) FROM run_time;
+SELECT outcome, tenths >= 13 AS whole FROM pg_temp.timed_runs('run time none');
+
+-- One that swallows the cancel is cancelled again each second; until it gives
+-- up nobody else gets the lock.
+CREATE FUNCTION run_stubborn(times int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+	cancels int := 0;
+BEGIN
+	WHILE cancels < times LOOP
+		BEGIN
+			PERFORM pg_sleep(20);
+		EXCEPTION WHEN query_canceled THEN
+			cancels := cancels + 1;
+			INSERT INTO run_time SELECT 100 FROM shedlock_locks WHERE name LIKE 'run time stubborn%' AND state = 'held';
+		END;
+	END LOOP;
+	RETURN cancels;
+END
+$$;
+TRUNCATE run_time;
+CALL shedlock_run('run time stubborn', 'SELECT run_stubborn(2)', '300 ms');
+SELECT outcome, tenths BETWEEN 13 AND 30 AS each_second FROM pg_temp.timed_runs('run time stubborn');
+SELECT n, count(*) FROM run_time GROUP BY n;
+CALL shedlock_run('run time stubborn 2', 'SELECT run_stubborn(1); SELECT pg_sleep(20)', '300 ms');
+SELECT outcome, tenths BETWEEN 12 AND 30 AS each_second FROM pg_temp.timed_runs('run time stubborn 2');
+SELECT pg_sleep(1.2) IS NOT NULL AS slept;
+
+-- A cancel of somebody's before that time is just that.
+CALL shedlock_run('run time cancelled', 'SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(20)', '1 h');
+SELECT outcome, message FROM pg_temp.timed_runs('run time cancelled');
+
+-- An extend moves it, and a rolled-back one does not.
+CREATE PROCEDURE run_extend()
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM shedlock_extend('run time extended', '1 h');
+	COMMIT;
+	PERFORM pg_sleep(0.7);
+END
+$$;
+CALL shedlock_run('run time extended', 'CALL run_extend()', '400 ms');
+SELECT outcome, tenths >= 7 AS whole FROM pg_temp.timed_runs('run time extended');
+CREATE PROCEDURE run_extend_not()
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM shedlock_extend('run time extended', '1 h');
+	ROLLBACK;
+	PERFORM pg_sleep(20);
+END
+$$;
+CALL shedlock_run('run time extended', 'CALL run_extend_not()', '400 ms');
+\echo :LAST_ERROR_SQLSTATE
+
+-- In what commits by itself.
+CREATE PROCEDURE run_slow()
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..100 LOOP
+		INSERT INTO run_time VALUES (i);
+		COMMIT;
+		PERFORM pg_sleep(0.2);
+	END LOOP;
+END
+$$;
+TRUNCATE run_time;
+CALL shedlock_run('run time batches', 'CALL run_slow()', '500 ms');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) BETWEEN 2 AND 5 AS some FROM run_time;
+
+DROP PROCEDURE run_extend(), run_extend_not(), run_slow();
+DROP FUNCTION run_stubborn(int);
+DROP TABLE run_time;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
