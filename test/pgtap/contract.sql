@@ -83,7 +83,7 @@ INSERT INTO api VALUES
 -- Callable by everybody, but not part of what we promise.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('shedlock_status'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
+('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
 ('shedlock_cron_require'), ('shedlock_cron_job'), ('shedlock_cron_name_is_shared'), ('shedlock_cron_lock_name'),
 ('shedlock_cron_call'), ('shedlock_cron_advise'), ('shedlock_cron_rewrite'), ('shedlock_cron_field'),
 ('shedlock_cron_last_due'), ('shedlock_cron_jobs');
@@ -293,6 +293,9 @@ SELECT results_eq(
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
 	'23514', NULL, 'the kind of a lock is one of ours');
+
+SELECT is(c.reloptions, '{security_barrier=true}', 'the history shows no function of its reader what it hides')
+FROM member_relation c WHERE c.relname = 'shedlock_history';
 
 SELECT results_eq(
 	$$SELECT seqtypid::regtype::text COLLATE "default", seqstart, seqincrement, seqcache, seqcycle
