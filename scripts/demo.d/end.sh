@@ -17,7 +17,7 @@ end_table() {
         ORDER BY n"
     say
     say "  promise, and what the data say"
-    cluster_psql a -At -c "SELECT format('  %-6s  %-48s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
+    cluster_psql a -At -c "SELECT format('  %-6s  %-49s  %s', CASE WHEN kept THEN 'kept' ELSE 'BROKEN' END, claim, evidence)
         FROM demo.promise ORDER BY n"
     say
     broken=$(cluster_psql a -Atc "SELECT claim FROM demo.promise WHERE kept IS NOT TRUE ORDER BY n")

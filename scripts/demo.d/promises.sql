@@ -46,7 +46,7 @@ FROM demo.takeover
 WHERE scene = 'busy'
 UNION ALL
 SELECT 'killed: its lease is over before it is taken',
-	   refused > 0 AND taken_at BETWEEN lock_until AND lock_until + interval '1 s',
+	   refused > 0 AND killed_at < lock_until AND taken_at BETWEEN lock_until AND lock_until + interval '1 s',
 	   format('%s refusals, %s s after its end', refused, round(extract(epoch FROM taken_at - lock_until), 3))
 FROM demo.takeover
 WHERE scene = 'lease';
