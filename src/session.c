@@ -188,7 +188,10 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	holding->deadline = deadline;
 	memcpy(holding->name, name->str, (Size) name->len + 1);
 	dlist_push_tail(&holdings, &holding->node);
-	ShedlockArmDeadlines();
+
+	/* This looks at all of them: not for thousands that have no limit. */
+	if (deadline != DT_NOEND)
+		ShedlockArmDeadlines();
 	return holding;
 }
 
