@@ -184,7 +184,7 @@ sub waits_for_standby
 
 	ask($client, "SET synchronous_commit = $setting");
 	$client->query_until(qr/asked/, "\\echo asked\n$sql;\n");
-	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"),
+	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid", 't', 10),
 		"$claim with synchronous_commit = $setting waits for the standby");
 	$node->safe_psql($dbname, "SELECT pg_cancel_backend($pid)");
 	is(ask($client, 'SHOW synchronous_commit'), "t\n$setting", '  and the setting is as it was');
