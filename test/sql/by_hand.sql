@@ -35,6 +35,17 @@ SELECT token, state FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_force_release('by_hand') FROM (SELECT set_config('client_min_messages', 'warning', false)) q;
 RESET client_min_messages;
 
+-- Its process: that of another session, and one from before with the same ID.
+SELECT shedlock_acquire('by_hand process');
+UPDATE shedlock SET pid = 0 WHERE name = 'by_hand process';
+SELECT shedlock_release('by_hand process');
+SELECT shedlock_extend('by_hand process');
+SELECT shedlock_token('by_hand process');
+UPDATE shedlock SET pid = pg_backend_pid(), backend_start = backend_start - interval '1 day'
+WHERE name = 'by_hand process';
+SELECT shedlock_release('by_hand process');
+SELECT shedlock_acquire('by_hand process');
+
 -- Everything of ours gone: what a ShedLock client would have written.
 SELECT shedlock_acquire('by_hand');
 UPDATE shedlock SET token = NULL, kind = DEFAULT, locked_role = NULL, keep_until = NULL, lock_at_most_for = NULL,

@@ -33,6 +33,22 @@ FROM unnest('{7 days, 90 days}'::interval[]) every,
 	 LATERAL pg_temp.claim(every) c;
 RESET timezone;
 
+-- A timer that is a little early belongs to the coming tick: by a quarter of
+-- the period, but at most 30 s.
+CREATE FUNCTION pg_temp.period(around numeric, due_from numeric, due_to numeric) RETURNS interval
+LANGUAGE sql AS $$
+	SELECT p * interval '1 s'
+	FROM extract(epoch FROM clock_timestamp()) AS now,
+		 generate_series(around, around + 10, 0.0001) AS p
+	WHERE p - now % p BETWEEN due_from AND due_to
+	LIMIT 1
+$$;
+SELECT around, due_from, due_to, every IS NOT NULL AS found,
+	   shedlock_once_every('once_every early ' || n, every) AS claimed
+FROM (VALUES (1, 86400, 10, 20), (2, 86400, 40, 60), (3, 100, 10, 20), (4, 100, 30, 60)) v(n, around, due_from, due_to),
+	 LATERAL pg_temp.period(around, due_from, due_to) AS every;
+SELECT name, tick > clock_timestamp() AS coming FROM shedlock_tick WHERE name LIKE 'once_every early%' ORDER BY name;
+
 -- Since 1970 there has been one period of 100 years.
 SELECT shedlock_once_every('once_every', '36500 days');
 SELECT shedlock_once_every('once_every', '36500 days');
