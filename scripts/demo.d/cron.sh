@@ -1,4 +1,5 @@
 # scripts/demo.d/cron.sh - parts 3 to 5: pg_cron on two servers
+# shellcheck shell=bash
 
 AT_MOST='3 s'
 MINUTES=3

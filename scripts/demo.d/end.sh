@@ -1,4 +1,5 @@
 # scripts/demo.d/end.sh - the table at the end, and what was promised
+# shellcheck shell=bash
 
 # Prints the table and the promises; fails when one was broken.
 end_table() {

@@ -1,4 +1,5 @@
 # scripts/demo.d/kill.sh - part 2: replicas that are killed while they hold a lock
+# shellcheck shell=bash
 
 # Starts replica $1, a session whose statements come from us; its client's
 # process id is then in SPAWNED.  The pipe stays open in SESSION.

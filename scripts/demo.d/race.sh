@@ -1,4 +1,5 @@
 # scripts/demo.d/race.sh - part 1: eight replicas race for the same jobs
+# shellcheck shell=bash
 
 REPLICAS=8
 TICKS=20
