@@ -326,7 +326,8 @@ SELECT s.name,
 	   s.state,
 	   s.kind,
 	   pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for,
-	   CASE WHEN pg_catalog.isfinite(s.lock_until)
+	   CASE WHEN pg_catalog.isfinite(s.lock_until) AND
+				 s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 			THEN s.lock_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() END AS remaining,
 	   s.lock_until,
 	   s.locked_at,
@@ -348,7 +349,7 @@ COMMENT ON COLUMN shedlock_locks.state IS
 'held; uncommitted: taken by an open transaction; kept: released or dead, its at-least time runs; lost: its holder is on another timeline; paused';
 COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run, or released';
 COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was taken';
-COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until the lock is over, unless it is extended or released';
+COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL when that is infinite or has passed';
 COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock is over, unless it is extended or released';
 COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was taken';
 COMMENT ON COLUMN shedlock_locks.locked_by IS 'Who took the lock';

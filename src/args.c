@@ -75,6 +75,24 @@ ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 }
 
 /*
+ * ShedlockGetToken - a token argument; 0 if it is null
+ */
+int64
+ShedlockGetToken(FunctionCallInfo fcinfo, int argno)
+{
+	int64		token;
+
+	if (PG_ARGISNULL(argno))
+		return 0;
+	token = PG_GETARG_INT64(argno);
+	if (token <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("token must be positive")));
+	return token;
+}
+
+/*
  * ShedlockGetInterval - an interval argument; NULL if it is null
  */
 Interval *

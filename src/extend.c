@@ -57,7 +57,7 @@ shedlock_extend(PG_FUNCTION_ARGS)
 	TimestampTz now;
 	Interval   *at_most = ShedlockGetInterval(fcinfo, 1);
 	Interval   *at_least = ShedlockGetInterval(fcinfo, 2);
-	int64		token = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT64(3);
+	int64		token = ShedlockGetToken(fcinfo, 3);
 	bool		mine;
 
 	PreventCommandIfReadOnly("shedlock_extend()");

@@ -135,7 +135,7 @@ shedlock_assert(PG_FUNCTION_ARGS)
 	ShedlockStore store;
 	ShedlockRow row;
 	TimestampTz now;
-	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	int64		token = ShedlockGetToken(fcinfo, 1);
 
 	PreventCommandIfReadOnly("shedlock_assert()");
 	PreventCommandIfParallelMode("shedlock_assert()");

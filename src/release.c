@@ -51,7 +51,7 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockRow row;
 	ShedlockHolding *holding;
 	TimestampTz now;
-	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	int64		token = ShedlockGetToken(fcinfo, 1);
 	bool		mine;
 
 	PreventCommandIfReadOnly("shedlock_release()");

@@ -36,7 +36,7 @@ SELECT pg_sleep(1.2) IS NOT NULL AS slept;
 -- Without a limit there is none, however short the default is.
 SET shedlock.default_lock_at_most_for = '1 s';
 CALL shedlock_run('run time none', 'SELECT pg_sleep(1.3); INSERT INTO run_time
-	SELECT 1 FROM shedlock_locks WHERE name = ''run time none'' AND state = ''held'' AND remaining < ''0''');
+	SELECT 1 FROM shedlock_locks WHERE name = ''run time none'' AND state = ''held'' AND remaining IS NULL');
 RESET shedlock.default_lock_at_most_for;
 SELECT count(*) FROM run_time;
 SELECT outcome, tenths >= 13 AS whole FROM pg_temp.timed_runs('run time none');
