@@ -21,6 +21,8 @@ OBJS = \
 	src/deadline.o \
 	src/tick.o \
 	src/run.o \
+	src/execute.o \
+	src/finish.o \
 	src/command.o \
 	src/history.o \
 	src/status.o \

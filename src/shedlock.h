@@ -154,6 +154,19 @@ typedef struct ShedlockHolding
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
+/* A call of shedlock_run.  All of it outlives the transactions it makes. */
+typedef struct ShedlockRun
+{
+	ShedlockRequest request;
+	char	   *command;
+	List	   *parsetrees;		/* of the command */
+	Interval   *every;			/* NULL: it has no tick */
+	TimestampTz tick;
+	bool		error_if_busy;
+	int64		token;			/* once it is taken */
+	struct ShedlockRun *outer;	/* the run whose command this call is */
+} ShedlockRun;
+
 /* A process that has something under a lock's name in the lock table. */
 typedef struct ShedlockHolder
 {
@@ -308,6 +321,17 @@ extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
 
 /* run.c */
 extern bool ShedlockRunIsActive(const char *name, int64 token);
+
+/* execute.c */
+extern void ShedlockCommitAndStart(void);
+extern ErrorData *ShedlockTakeError(MemoryContext context);
+extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
+extern void ShedlockRunCommand(ShedlockRun *run);
+extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
+
+/* finish.c */
+extern void ShedlockEndRun(ShedlockRun *run, const char *outcome,
+						   const ErrorData *edata);
 
 /* command.c */
 extern void ShedlockCheckCommand(List *parsetree_list);
