@@ -25,6 +25,7 @@ OBJS = \
 	src/finish.o \
 	src/command.o \
 	src/history.o \
+	src/trigger.o \
 	src/status.o \
 	src/admin.o
 

@@ -122,6 +122,25 @@ SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
 
 --
+-- Writers who do not know of us
+--
+
+CREATE FUNCTION shedlock_row_trigger()
+RETURNS trigger
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_row_trigger';
+
+COMMENT ON FUNCTION shedlock_row_trigger() IS
+'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
+
+CREATE TRIGGER shedlock_row
+	BEFORE INSERT OR UPDATE OR DELETE ON shedlock
+	FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+
+COMMENT ON TRIGGER shedlock_row ON shedlock IS
+'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
+
+--
 -- Acquire
 --
 

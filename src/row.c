@@ -26,6 +26,7 @@
 #include "catalog/namespace.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "shedlock.h"
 #include "storage/lmgr.h"
@@ -116,6 +117,29 @@ ShedlockClose(ShedlockStore *store)
 }
 
 /*
+ * fetch - find the row with this primary key by that snapshot
+ */
+static bool
+fetch(ShedlockStore *store, Datum key, Snapshot snapshot)
+{
+	Relation	index = index_open(store->index, AccessShareLock);
+	Oid			type = TupleDescAttr(RelationGetDescr(index), 0)->atttypid;
+	IndexScanDesc scan;
+	ScanKeyData skey;
+	bool		found;
+
+	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0],
+						   type == INT8OID ? F_INT8EQ : F_TEXTEQ, key);
+	scan = begin_index_scan(store->rel, index, snapshot, 1);
+	index_rescan(scan, &skey, 1, NULL, 0);
+	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	return found;
+}
+
+/*
  * ShedlockFetch - put the row with this primary key into store->slot
  *
  * Returns false if there is none.  It looks a second time before it says so: a
@@ -126,28 +150,28 @@ ShedlockClose(ShedlockStore *store)
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
-	Relation	index = index_open(store->index, AccessShareLock);
-	Oid			type = TupleDescAttr(RelationGetDescr(index), 0)->atttypid;
-	IndexScanDesc scan;
-	ScanKeyData skey;
-	bool		found = false;
-
-	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[0],
-						   type == INT8OID ? F_INT8EQ : F_TEXTEQ, key);
-	scan = begin_index_scan(store->rel, index, SnapshotSelf, 1);
-	for (int i = 0; i < 2 && !found; i++)
+	if (fetch(store, key, SnapshotSelf) || fetch(store, key, SnapshotSelf))
 	{
-		index_rescan(scan, &skey, 1, NULL, 0);
-		found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
-	}
-	if (found)
 		ExecMaterializeSlot(store->slot);
-	else
-		ExecClearTuple(store->slot);
-	index_endscan(scan);
-	index_close(index, NoLock);
-	return found;
+		return true;
+	}
+	ExecClearTuple(store->slot);
+	return false;
+}
+
+/*
+ * ShedlockRowIsInProgress - has an open transaction inserted a row of that name?
+ */
+bool
+ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
+{
+	SnapshotData dirty;
+	bool		found;
+
+	InitDirtySnapshot(dirty);
+	found = fetch(store, CStringGetTextDatum(name), &dirty);
+	ExecClearTuple(store->slot);
+	return found && TransactionIdIsValid(dirty.xmin);
 }
 
 /*
@@ -480,6 +504,26 @@ ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
 	form_row(store, row, &columns);
 	columns.replace[Anum_name - 1] = false;
 	return ShedlockUpdate(store, &columns, wait);
+}
+
+/*
+ * ShedlockForeignTuple - what a foreign acquisition writes, with our columns
+ *
+ * It is a lease with a token, held by the role that writes it.
+ */
+HeapTuple
+ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
+{
+	ShedlockColumns columns;
+
+	ShedlockNewColumns(store, &columns);
+	for (int attnum = Anum_token; attnum <= Anum_pause_reason; attnum++)
+		ShedlockSetNull(&columns, attnum);
+	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
+	ShedlockSetText(&columns, Anum_kind, kind_names[SHEDLOCK_LEASE]);
+	ShedlockSetColumn(&columns, Anum_locked_role, ObjectIdGetDatum(GetUserId()));
+	return heap_modify_tuple(tuple, RelationGetDescr(store->rel),
+							 columns.values, columns.nulls, columns.replace);
 }
 
 /*

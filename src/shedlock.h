@@ -235,6 +235,8 @@ extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow 
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
+extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
+extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
 extern int64 ShedlockNextToken(Oid nsp);
 
 /* judge.c */

@@ -1,0 +1,274 @@
+/*-------------------------------------------------------------------------
+ *
+ * trigger.c
+ *	  Writers who do not know of us: ShedLock's clients, and hands in psql.
+ *
+ * Our own writes do not fire triggers, so that whatever comes here is foreign.
+ * A write that sets our columns is somebody who knows them (pg_restore, an
+ * administrator) and passes.  Otherwise:
+ *
+ *	acquisition		locked_at or locked_by changes and lock_until rises, or a
+ *					row is inserted with time on it.  Takes the advisory half
+ *					exclusively to the end of its transaction, as our acquire
+ *					does, and gets a token; turned away if the lock is not
+ *					free by both halves
+ *	unlock, extend	lock_until changes alone.  Passes, and wakes waiters
+ *	DELETE			refused unless the lock is free
+ *
+ * Turned away means that the row stays as it is and that the client sees 0
+ * rows: it takes the lock for held.  ShedLock remembers that a row exists, so
+ * that an INSERT must not be turned away before there is one.
+ *
+ * The row comes first here, the advisory half second: against the usual order,
+ * and therefore only ever by a try.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "shedlock.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+/* Of our own: providers take class 23, 40 and 55 for "exists" or "busy". */
+#define ERRCODE_TAKEN_BY_OPEN_TRANSACTION	MAKE_SQLSTATE('S', 'H', '0', '0', '1')
+
+/*
+ * sets_our_columns - does the writer know of us?
+ *
+ * old: NULL for an INSERT, where our columns have their defaults.
+ */
+static bool
+sets_our_columns(const ShedlockRow *old, const ShedlockRow *new)
+{
+	static const ShedlockRow defaults = {
+		.kind = SHEDLOCK_LEASE,
+		.keep_until = DT_NOBEGIN,
+		.paused_until = DT_NOBEGIN
+	};
+
+	if (old == NULL)
+		old = &defaults;
+	return old->token != new->token || old->kind != new->kind ||
+		old->locked_role != new->locked_role ||
+		old->keep_until != new->keep_until ||
+		old->pid != new->pid || old->backend_start != new->backend_start ||
+		old->timeline != new->timeline ||
+		old->paused_until != new->paused_until;
+}
+
+/*
+ * check_clock - complain about a client whose clock, or time zone, is off
+ *
+ * It would take living locks for free, and others would do so with its own.
+ */
+static void
+check_clock(const ShedlockRow *row, TimestampTz now)
+{
+	int64		tolerance = shedlock_foreign_clock_tolerance * USECS_PER_SEC;
+
+	if (!TIMESTAMP_NOT_FINITE(row->locked_at) &&
+		row->locked_at >= now - tolerance && row->locked_at <= now + tolerance)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
+			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
+			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance."),
+			 errhint("Let ShedLock take the server's time: usingDbTime(), or forceUtcTimeZone() with a clock that is right.")));
+}
+
+/*
+ * keep_as_is - turn an UPDATE away
+ */
+static HeapTuple
+keep_as_is(const ShedlockName *name)
+{
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("foreign acquire of lock \"%s\" turned away", name->str)));
+	return NULL;
+}
+
+/*
+ * turn_insert_away - keep a row out, and see to it that there is one
+ *
+ * Returns NULL, or raises SH001: a row that is not committed yet may go away
+ * again, and the client would wait for it for ever.
+ */
+static HeapTuple
+turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
+				 TimestampTz now)
+{
+	ShedlockRow there;
+
+	ShedlockReadRow(store, name->str, &there);
+	if (there.found)
+		return keep_as_is(name);
+	if (ShedlockRowIsInProgress(store, name->str))
+		ereport(ERROR,
+				(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),
+				 errmsg("lock \"%s\" is being taken by an open transaction", name->str),
+				 errdetail("It is the first one to use this name."),
+				 errhint("Try again.")));
+
+	row->lock_until = row->locked_at = now;
+	row->kind = SHEDLOCK_RELEASED;
+	(void) ShedlockInsertRow(store, row);
+	return keep_as_is(name);
+}
+
+/*
+ * take - the advisory half and a token for a foreign acquisition
+ *
+ * Returns the row to be written.
+ */
+static HeapTuple
+take(ShedlockStore *store, const ShedlockName *name, HeapTuple tuple)
+{
+	ShedlockWakeLater(&name->tag);
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" acquired by a foreign client", name->str)));
+	return ShedlockForeignTuple(store, tuple, ShedlockNextToken(name->nsp));
+}
+
+/*
+ * on_insert - an INSERT, or the first half of INSERT ... ON CONFLICT
+ */
+static HeapTuple
+on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
+		  HeapTuple tuple)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShedlockRow there;
+
+	/* A row without time on it holds nothing. */
+	if (sets_our_columns(NULL, new) || new->lock_until <= new->locked_at)
+		return tuple;
+	check_clock(new, now);
+
+	/*
+	 * A lease that is held is the statement's own affair: its ON CONFLICT
+	 * finds the row.  No lock is taken for that: its owner may want to
+	 * extend.
+	 */
+	ShedlockReadRow(store, name->str, &there);
+	if (there.found && ShedlockCountsAsLease(&there) && there.lock_until > now)
+		return tuple;
+
+	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
+		return turn_insert_away(store, name, new, now);
+	ShedlockReadRow(store, name->str, &there);
+	if (ShedlockJudge(&there, name, now, true) != SHEDLOCK_FREE)
+	{
+		ShedlockUnlock(&name->tag, ExclusiveLock);
+		return keep_as_is(name);
+	}
+
+	/* If there is a row, ON CONFLICT updates it, and that draws the token. */
+	return there.found ? tuple : take(store, name, tuple);
+}
+
+/*
+ * on_update - an UPDATE, or the second half of INSERT ... ON CONFLICT
+ */
+static HeapTuple
+on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
+		  const ShedlockRow *new, HeapTuple tuple)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		same_owner = old->locked_at == new->locked_at &&
+	strcmp(old->locked_by, new->locked_by) == 0;
+
+	if (sets_our_columns(old, new))
+		return tuple;
+	if (same_owner || new->lock_until <= old->lock_until)
+	{
+		(void) ShedlockTryShare(&name->tag);
+		ShedlockWakeLater(&name->tag);
+		return tuple;
+	}
+
+	check_clock(new, now);
+	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
+		return keep_as_is(name);
+	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
+	{
+		ShedlockUnlock(&name->tag, ExclusiveLock);
+		return keep_as_is(name);
+	}
+	if (old->kind == SHEDLOCK_RUN)
+		ShedlockHistoryEnd(name->nsp, old->token, "lost", NULL);
+	return take(store, name, tuple);
+}
+
+/*
+ * on_delete - refuse it unless the lock is free; hold others off until the end
+ */
+static HeapTuple
+on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
+{
+	if (!ShedlockTryLock(&name->tag, ExclusiveLock) ||
+		ShedlockJudge(old, name, GetCurrentTimestamp(), true) != SHEDLOCK_FREE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot delete lock \"%s\" because it is in use", name->str),
+				 errhint("Use shedlock_force_release to end it, and shedlock_purge to forget locks.")));
+	return tuple;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_row_trigger);
+/*
+ * shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
+ *
+ * Errors: 22008 for a clock that is off, SH001, 55006.  Locks: the advisory
+ * half, exclusive for an acquisition and a DELETE, share for the rest, to the
+ * end of the transaction; never waits.
+ */
+Datum
+shedlock_row_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	TriggerEvent event;
+	Oid			nsp;
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockRow row;
+	HeapTuple	result;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("%s must be called by a BEFORE trigger for each row",
+						"shedlock_row_trigger()")));
+
+	/* The row's own schema: the caller's search_path has no say. */
+	event = trigger->tg_event;
+	nsp = RelationGetNamespace(trigger->tg_relation);
+	ShedlockSlotToRow(trigger->tg_trigslot, &row);
+	if (row.name[0] == '\0')
+		PG_RETURN_POINTER(TRIGGER_FIRED_BY_UPDATE(event) ? trigger->tg_newtuple : trigger->tg_trigtuple);
+	ShedlockMakeName(nsp, row.name, (int) strlen(row.name), &name);
+
+	ShedlockOpen(&store, nsp, RelationGetRelationName(trigger->tg_relation));
+	if (TRIGGER_FIRED_BY_INSERT(event))
+		result = on_insert(&store, &name, &row, trigger->tg_trigtuple);
+	else if (TRIGGER_FIRED_BY_UPDATE(event))
+	{
+		ShedlockRow new;
+
+		ShedlockSlotToRow(trigger->tg_newslot, &new);
+		result = on_update(&store, &name, &row, &new, trigger->tg_newtuple);
+	}
+	else
+		result = on_delete(&name, &row, trigger->tg_trigtuple);
+	ShedlockClose(&store);
+	PG_RETURN_POINTER(result);
+}
