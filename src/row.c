@@ -352,7 +352,7 @@ ShedlockDelete(ShedlockStore *store, ItemPointer tid)
 static ShedlockKind
 kind_of(const char *str)
 {
-	for (int i = 0; i < (int) lengthof(kind_names); i++)
+	for (int i = 0; str && i < (int) lengthof(kind_names); i++)
 	{
 		if (strcmp(str, kind_names[i]) == 0)
 			return (ShedlockKind) i;

@@ -239,6 +239,7 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
+	ShedlockRow new;
 	HeapTuple	result;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
@@ -249,26 +250,28 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 				 errmsg("%s must be called by a BEFORE trigger for each row",
 						"shedlock_row_trigger()")));
 
-	/* The row's own schema: the caller's search_path has no say. */
 	event = trigger->tg_event;
-	nsp = RelationGetNamespace(trigger->tg_relation);
+	result = TRIGGER_FIRED_BY_UPDATE(event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
 	ShedlockSlotToRow(trigger->tg_trigslot, &row);
-	if (row.name[0] == '\0')
-		PG_RETURN_POINTER(TRIGGER_FIRED_BY_UPDATE(event) ? trigger->tg_newtuple : trigger->tg_trigtuple);
-	ShedlockMakeName(nsp, row.name, (int) strlen(row.name), &name);
+	if (TRIGGER_FIRED_BY_UPDATE(event))
+		ShedlockSlotToRow(trigger->tg_newslot, &new);
+	else
+		new = row;
 
+	/* Constraints come after us and will complain. */
+	if (new.name == NULL || new.name[0] == '\0' || new.locked_by == NULL)
+		PG_RETURN_POINTER(result);
+
+	/* The row's own schema: the caller's search_path has no say. */
+	nsp = RelationGetNamespace(trigger->tg_relation);
+	ShedlockMakeName(nsp, row.name, (int) strlen(row.name), &name);
 	ShedlockOpen(&store, nsp, RelationGetRelationName(trigger->tg_relation));
 	if (TRIGGER_FIRED_BY_INSERT(event))
-		result = on_insert(&store, &name, &row, trigger->tg_trigtuple);
+		result = on_insert(&store, &name, &new, result);
 	else if (TRIGGER_FIRED_BY_UPDATE(event))
-	{
-		ShedlockRow new;
-
-		ShedlockSlotToRow(trigger->tg_newslot, &new);
-		result = on_update(&store, &name, &row, &new, trigger->tg_newtuple);
-	}
+		result = on_update(&store, &name, &row, &new, result);
 	else
-		result = on_delete(&name, &row, trigger->tg_trigtuple);
+		result = on_delete(&name, &row, result);
 	ShedlockClose(&store);
 	PG_RETURN_POINTER(result);
 }
