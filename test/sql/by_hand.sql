@@ -1,10 +1,10 @@
--- A row that somebody edits or deletes by hand is taken for what it says.
+-- A row that somebody edits by hand is taken for what it says.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
 
--- Deleted: the lock was never taken.
+-- Deleted: not while the lock is in use.
 SELECT shedlock_acquire('by_hand');
 DELETE FROM shedlock WHERE name = 'by_hand';
 SELECT shedlock_extend('by_hand');
