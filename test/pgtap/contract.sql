@@ -83,7 +83,7 @@ INSERT INTO api VALUES
 -- Callable by everybody, but not part of what we promise.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
+('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_row_trigger'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
 ('shedlock_cron_require'), ('shedlock_cron_job'), ('shedlock_cron_name_is_shared'), ('shedlock_cron_lock_name'),
 ('shedlock_cron_call'), ('shedlock_cron_advise'), ('shedlock_cron_rewrite'), ('shedlock_cron_field'),
 ('shedlock_cron_last_due'), ('shedlock_cron_jobs');
