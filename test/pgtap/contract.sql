@@ -21,12 +21,8 @@ FROM pg_class c JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = 
 -- Extension
 --
 
-SELECT results_eq(
-	$$SELECT v.version, v.installed, v.superuser, v.trusted, v.relocatable, v.schema::text, v.requires::text
-	  FROM pg_available_extension_versions v JOIN pg_extension e ON e.extname = v.name AND e.extversion = v.version
-	  WHERE v.name = 'shedlock'$$,
-	$$VALUES ('1.0', true, true, false, false, NULL::text, NULL::text)$$,
-	'only a superuser installs it, in any schema, and it stays there');
+SELECT is((SELECT (extversion, extrelocatable)::text FROM pg_extension WHERE extname = 'shedlock'),
+	'(1.0,f)', 'its version is that of its interface');
 
 SELECT throws_ok('ALTER EXTENSION shedlock SET SCHEMA pg_temp', '0A000', NULL,
 	'it cannot be moved to another schema');

@@ -14,6 +14,12 @@ my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE SCHEMA elsewhere; CREATE EXTENSION shedlock SCHEMA elsewhere');
 
+# Not trusted: the owner of a database is not enough.
+$node->safe_psql('postgres', 'CREATE ROLE plain LOGIN; CREATE DATABASE plain OWNER plain');
+my ($denied, $stdout, $stderr) = $node->psql('plain', 'CREATE EXTENSION shedlock', extra_params => [ '-U', 'plain' ]);
+is($denied, 3, 'only a superuser installs it');
+like($stderr, qr/permission denied to create extension "shedlock"/, 'and others are told so');
+
 # The same name in two databases, each half of it
 $node->safe_psql('postgres', "SELECT shedlock_acquire('lease', '1 hour')");
 is($node->safe_psql('other', "SELECT elsewhere.shedlock_acquire('lease', '1 hour')"), 't',
