@@ -97,29 +97,37 @@ keep_as_is(const ShedlockName *name)
 /*
  * turn_insert_away - keep a row out, and see to it that there is one
  *
- * Returns NULL, or raises SH001: a row that is not committed yet may go away
- * again, and the client would wait for it for ever.
+ * Returns NULL.  A row that is not committed yet may go away again, and the
+ * client would wait for it for ever: it gets 100 ms to commit, as when two
+ * clients come to a new name at once, and SH001 is raised then.
  */
 static HeapTuple
 turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
 				 TimestampTz now)
 {
 	ShedlockRow there;
-
-	ShedlockReadRow(store, name->str, &there);
-	if (there.found)
-		return keep_as_is(name);
-	if (ShedlockRowIsInProgress(store, name->str))
-		ereport(ERROR,
-				(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),
-				 errmsg("lock \"%s\" is being taken by an open transaction", name->str),
-				 errdetail("It is the first one to use this name."),
-				 errhint("Try again.")));
+	int			tries = 0;
 
 	row->lock_until = row->locked_at = now;
 	row->kind = SHEDLOCK_RELEASED;
-	(void) ShedlockInsertRow(store, row);
-	return keep_as_is(name);
+	for (;;)
+	{
+		ShedlockReadRow(store, name->str, &there);
+		if (there.found)
+			return keep_as_is(name);
+		if (ShedlockRowIsInProgress(store, name->str))
+		{
+			if (!ShedlockAwaitForeignLock(&tries))
+				break;
+		}
+		else if (ShedlockInsertRow(store, row))
+			return keep_as_is(name);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),
+			 errmsg("lock \"%s\" is being taken by an open transaction", name->str),
+			 errdetail("It is the first one to use this name."),
+			 errhint("Try again.")));
 }
 
 /*
