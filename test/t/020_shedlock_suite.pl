@@ -1,0 +1,489 @@
+# ShedLock's own test-suite for lock providers, on our table: each case as its
+# original has it, by the original's name, with the library's statements.
+#
+# Not ported, since no statement of theirs reaches a server, or none that other
+# cases do not send:
+#
+#	JdbcTemplateLockProviderTest, DatabaseProductTest, LockConfigurationTest
+#		what Java objects refuse or find out when they are made
+#	JdbcTemplateStorageAccessorTest, the one with mocks
+#		exceptions of Spring that become other ones
+#	KeepAliveLockProviderTest, TrackingLockProviderWrapperTest
+#		which calls a wrapper makes and when; the calls are extend and unlock
+#	DefaultLockingTaskExecutorTest, DefaultLockManagerTest, LockAssertTest,
+#	LockExtenderTest, ReentrantLockProviderTest
+#		what a thread of one JVM remembers
+#	MicrometerLockingTaskExecutorListenerTest, the tests of Spring's, Micronaut's
+#	and CDI's annotations
+#		counters and configuration
+#	LockRecordRegistryTest, weak keys
+#		Java's garbage collector
+#	jOOQ's and Exposed's
+#		statements of their own, which put local time into the table
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+eval { require DBD::Pg; 1 } or plan skip_all => 'this needs the Perl module DBD::Pg';
+require ShedLockClient;
+
+my $node = start_node('main');
+my $names = 0;
+my $setup;    # what all clients of a suite have in common
+my $client;
+my $name;
+
+sub client
+{
+	return ShedLockClient->new($node, %$setup, @_);
+}
+
+# "locked" and "unlocked" as the suite has them
+sub is_locked
+{
+	my ($claim, $of) = @_;
+
+	is( $client->value("SELECT lock_until > timezone('utc', clock_timestamp()) FROM shedlock WHERE name = ?", $of // $name),
+		1, $claim);
+	return;
+}
+
+sub is_unlocked
+{
+	my ($claim, $of) = @_;
+
+	is( $client->value("SELECT lock_until <= timezone('utc', clock_timestamp()) + interval '1 ms' FROM shedlock WHERE name = ?",
+			$of // $name),
+		1, $claim);
+	return;
+}
+
+sub dies_like
+{
+	my ($code, $error, $claim) = @_;
+
+	eval { $code->(); };
+	like($@, $error, $claim);
+	return;
+}
+
+# A case: its name, and what it does with a lock of a new name
+sub case
+{
+	my ($title, $code) = @_;
+
+	$name = sprintf('%08x-lock', ++$names);
+	subtest $title => sub {
+		$client = client();
+		$code->();
+		$client->disconnect;
+	};
+	return;
+}
+
+# FuzzTester: eight workers, two locks, and counters outside the database that
+# only their holders may touch.
+sub fuzz
+{
+	my ($in_transaction) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir;
+	my @locks = ("$name 1", "$name 2");
+	my %pids;
+	my $failed = 0;
+
+	PostgreSQL::Test::Utils::append_to_file("$dir/$_", '0') foreach @locks;
+	foreach my $worker (0 .. 7)
+	{
+		my $pid = fork;
+
+		die "fork: $!" unless defined $pid;
+		if ($pid == 0)
+		{
+			eval { fuzz_worker($locks[ $worker % 2 ], $dir, $worker == 0 ? 10 : 100, $in_transaction); };
+			print STDERR "worker $worker: $@\n" if $@;
+			POSIX::_exit($@ ? 1 : 0);
+		}
+		$pids{$pid} = $worker;
+	}
+	foreach my $pid (keys %pids)
+	{
+		waitpid($pid, 0);
+		$failed++ if $?;
+	}
+	is($failed, 0, 'no worker meets an error');
+	is(PostgreSQL::Test::Utils::slurp_file("$dir/$locks[1]"), 400, 'lock2: no two of the workers at once');
+	is(PostgreSQL::Test::Utils::slurp_file("$dir/$locks[0]"), 310, 'lock1: no two of the workers at once');
+	return;
+}
+
+sub fuzz_worker
+{
+	my ($lock_name, $dir, $iterations, $in_transaction) = @_;
+	my $provider = client();
+	my $outer = $in_transaction ? client() : undef;
+
+	while ($iterations > 0)
+	{
+		if ($outer)
+		{
+			$outer->{dbh}->begin_work;
+			$outer->value('SELECT txid_current()');
+		}
+		if (my $lock = $provider->lock($lock_name, 300, 0.005))
+		{
+			open my $in, '<', "$dir/$lock_name" or die "$!";
+			my $counter = <$in>;
+			close $in;
+			sleep(0.001);
+			open my $out, '>', "$dir/$lock_name" or die "$!";
+			print $out $counter + 1;
+			close $out;
+			$provider->unlock($lock);
+			$iterations--;
+		}
+		$outer->{dbh}->commit if $outer;
+	}
+	return;
+}
+
+# AbstractLockProviderIntegrationTest
+sub lock_provider_cases
+{
+	case shouldCreateLock => sub {
+		my $lock = $client->lock($name, 300);
+		ok($lock, 'acquired');
+		is_locked('locked');
+		$client->unlock($lock);
+		is_unlocked('unlocked');
+	};
+	case shouldNotReturnSecondLock => sub {
+		my $lock = $client->lock($name, 300);
+		ok($lock, 'acquired');
+		is($client->lock($name, 300), undef, 'not twice');
+		$client->unlock($lock);
+	};
+	case shouldCreateTwoIndependentLocks => sub {
+		my $lock1 = $client->lock($name, 300);
+		my $lock2 = $client->lock("$name 2", 300);
+		ok($lock1, 'one acquired');
+		ok($lock2, 'the other one acquired');
+		$client->unlock($_) foreach ($lock1, $lock2);
+		is_unlocked('unlocked', $_) foreach ($name, "$name 2");
+	};
+	case shouldLockTwiceInARow => sub {
+		foreach my $round (1, 2)
+		{
+			my $lock = $client->lock($name, 300);
+			ok($lock, "acquired, round $round");
+			$client->unlock($lock);
+		}
+		is_unlocked('unlocked');
+	};
+	case shouldTimeout => sub {
+		ok($client->lock($name, 0.05), 'acquired');
+		sleep(0.1);
+		is_unlocked('timed out');
+		my $lock = $client->lock($name, 0.05);
+		ok($lock, 'acquired again');
+		$client->unlock($lock);
+	};
+	case shouldBeAbleToLockRightAfterUnlock => sub {
+		my $config = ShedLockClient::configuration($name, 300);
+		my @got;
+		foreach my $round (1 .. 10)
+		{
+			my $other = client();
+			my $lock = $client->lock($config);
+			push @got, $lock ? 1 : 0, $other->lock($config) ? 1 : 0;
+			$client->unlock($lock) if $lock;
+			$other->disconnect;
+		}
+		is("@got", join(' ', (1, 0) x 10), 'acquired ten times, and by nobody else meanwhile');
+	};
+	case fuzzTestShouldPass => sub { fuzz(0); };
+	case shouldLockAtLeastFor => sub {
+		my $lock = $client->lock($name, 4, 2);
+		ok($lock, 'acquired');
+		$client->unlock($lock);
+		is($client->lock($name, 4, 2), undef, 'kept for its at-least time');
+		sleep(2.1);
+		$lock = $client->lock($name, 4, 2);
+		ok($lock, 'acquired after it');
+		$client->unlock($lock);
+	};
+	return;
+}
+
+# AbstractExtensibleLockProviderIntegrationTest
+sub extensible_cases
+{
+	case shouldBeAbleToExtendLock => sub {
+		my $lock = $client->lock($name, 2);
+		ok($lock, 'acquired');
+		is_locked('locked');
+		my $new = $client->extend($lock, 10);
+		ok($new, 'extended');
+		sleep(2);
+		is_locked('still locked');
+		$client->unlock($new);
+		is_unlocked('unlocked');
+	};
+	case shouldBeAbleToExtendMultipleTimes => sub {
+		my $lock = $client->lock($name, 2);
+		foreach my $round (1 .. 3)
+		{
+			$lock = $client->extend($lock, 10);
+			ok($lock, "extended, round $round");
+		}
+		sleep(2);
+		is_locked('still locked');
+		$client->unlock($lock);
+		is_unlocked('unlocked');
+	};
+	case shouldNotBeAbleToExtendUnlockedLock => sub {
+		my $lock = $client->lock($name, 2);
+		$client->unlock($lock);
+		is_unlocked('unlocked');
+		dies_like(sub { $client->extend($lock, 10) }, qr/^IllegalStateException/, 'extend after unlock');
+	};
+	case shouldNotBeAbleToExtendExpiredLock => sub {
+		my $lock = $client->lock($name, 0.002);
+		sleep(0.004);
+		is($client->extend($lock, 10), undef, 'not extended');
+		is_unlocked('unlocked');
+	};
+	case shouldBeAbleToExtendAtLeast => sub {
+		my $lock = $client->lock($name, 2);
+		my $new = $client->extend($lock, 10, 9);
+		ok($new, 'extended');
+		$client->unlock($new);
+		is_locked('still locked');
+	};
+	case lockCanNotBeExtendedTwice => sub {
+		my $lock = $client->lock($name, 2);
+		ok($client->extend($lock, 10), 'extended');
+		dies_like(sub { $client->extend($lock, 10) }, qr/^IllegalStateException/, 'the old lock is of no use');
+	};
+	case lockCanNotBeUnlockedAfterExtending => sub {
+		my $lock = $client->lock($name, 2);
+		ok($client->extend($lock, 10), 'extended');
+		dies_like(sub { $client->unlock($lock) }, qr/^IllegalStateException/, 'the old lock is of no use');
+		is_locked('still locked');
+	};
+	return;
+}
+
+# AbstractStorageBasedLockProviderIntegrationTest
+sub storage_based_cases
+{
+	case lockShouldSurviveCacheClearingInTheMiddle => sub {
+		my $lock = $client->lock($name, 300);
+		ok($lock, 'acquired');
+		$client->clear_cache;
+		is($client->lock($name, 300), undef, 'not twice');
+		$client->unlock($lock);
+	};
+	case unlockedLockShouldSurviveCacheClearingInTheMiddle => sub {
+		my $lock = $client->lock($name, 300);
+		ok($lock, 'acquired');
+		$client->unlock($lock);
+		$client->clear_cache;
+		$lock = $client->lock($name, 300);
+		ok($lock, 'acquired again');
+		$client->unlock($lock);
+	};
+	return;
+}
+
+# AbstractJdbcLockProviderIntegrationTest
+sub jdbc_cases
+{
+	case shouldCreateLockIfRecordAlreadyExists => sub {
+		$client->{dbh}->do("INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES(?, "
+			  . join(', ', ("timezone('utc', CURRENT_TIMESTAMP) - interval '1 day'") x 2) . ", 'me')", undef, $name);
+		is_unlocked('there is a row, unlocked');
+		my $lock = $client->lock($name, 300);
+		ok($lock, 'acquired');
+		is_locked('locked');
+		$client->unlock($lock);
+		is_unlocked('unlocked');
+	};
+	case fuzzTestShouldWorkWithTransaction => sub { fuzz(1); };
+	case shouldFailIfKeyNameTooLong => sub {
+		# the library's column has 64 characters, ours has 255
+		my $long = 'n' x 300;
+		dies_like(sub { $client->lock($long, 300) }, qr/^LockException: 22001/, 'refused');
+		is($client->value('SELECT count(*) FROM shedlock WHERE name LIKE ?', 'nnn%'), 0, 'nothing is written');
+		dies_like(sub { $client->lock($long, 300) }, qr/^LockException: 22001/, 'each time');
+	};
+	return;
+}
+
+# AbstractJdbcTemplateStorageAccessorTest, and PostgreSQL's
+sub storage_accessor_cases
+{
+	my $until = sub { $client->value('SELECT lock_until FROM shedlock WHERE name = ?', $_[0]) };
+
+	case shouldNotUpdateOnInsertIfPreviousDidNotEnd => sub {
+		my $config = ShedLockClient::configuration($name, 10);
+		ok($client->insert_record($config), 'inserted');
+		my $first = $until->($name);
+		ok(!$client->insert_record(ShedLockClient::configuration($name, 20)), 'not twice');
+		is($until->($name), $first, 'the end of the lock is as it was');
+	};
+	case shouldNotUpdateOtherLockConfigurations => sub {
+		ok($client->insert_record(ShedLockClient::configuration($_, 0.005)), 'inserted') foreach ($name, "$name other");
+		sleep(0.01);
+		my ($first, $other) = map { $until->($_) } ($name, "$name other");
+		ok($client->update_record(ShedLockClient::configuration($name, 10)), 'updated');
+		cmp_ok($until->($name), 'gt', $first, 'its end is later');
+		is($until->("$name other"), $other, 'the end of the other one is as it was');
+	};
+	case shouldUpdateOnInsertAfterValidityOfPreviousEnded => sub {
+		ok($client->insert_record(ShedLockClient::configuration($_, 0.005)), 'inserted') foreach ($name, "$name other");
+		sleep(0.01);
+		my ($first, $other) = map { $until->($_) } ($name, "$name other");
+		ok($client->insert_record(ShedLockClient::configuration($name, 10)), 'taken over by an insert');
+		cmp_ok($until->($name), 'gt', $first, 'its end is later');
+		is($until->("$name other"), $other, 'the end of the other one is as it was');
+	};
+	return;
+}
+
+# StorageBasedLockProviderTest and LockRecordRegistryTest: what is remembered,
+# told by the statements that are sent
+sub registry_cases
+{
+	case 'newRecordShouldBeInsertedAndUpdatedAfterwards' => sub {
+		$client->unlock($client->lock($name, 300));
+		is($client->sent, 'insert unlock', 'a new record is inserted');
+		$client->unlock($client->lock($name, 300));
+		is($client->sent, 'update unlock', 'and only updated from then on');
+	};
+	case 'updateOfARecordThatIsThereAlready' => sub {
+		my $other = client(locked_by => 'other');
+		my $lock = $other->lock($name, 300);
+		is($client->lock($name, 300), undef, 'a lock of others is refused');
+		is($client->sent, 'insert update', 'to an insert, and an update after that');
+		is($client->lock($name, 300), undef, 'and is refused');
+		is($client->sent, 'update', 'to an update');
+		$other->unlock($lock);
+		ok($client->lock($name, 300), 'until it is free');
+		is($client->sent, 'update', 'by an update');
+		$other->disconnect;
+	};
+	case 'shouldClear' => sub {
+		$client->unlock($client->lock($name, 300));
+		$client->clear_cache;
+		$client->sent;
+		ok($client->lock($name, 300), 'acquired after the memory was cleared');
+		is($client->sent, 'insert', 'by an insert');
+	};
+	case 'shouldNotBeCachedIfUpdateFailed' => sub {
+		my $other = client(locked_by => 'other');
+		$other->lock($name, 300);
+		$node->safe_psql('postgres', 'CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION $e$fails$e$; END $$; '
+			  . 'CREATE TRIGGER fail BEFORE UPDATE ON shedlock FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION fail()');
+		eval { $client->lock($name, 300); };
+		my $error = $@;
+		$node->safe_psql('postgres', 'DROP FUNCTION fail CASCADE');
+		like($error, qr/^LockException: P0001/, 'an error is told');
+		$client->sent;
+		is($client->lock($name, 300), undef, 'when it is gone, the lock is held');
+		is($client->sent, 'insert update', 'and looked at as at the first time');
+		$other->disconnect;
+	};
+	return;
+}
+
+# What the database's time looks like: ServerTimeTest
+sub server_time_cases
+{
+	my $about = sub {
+		my ($seconds, $claim) = @_;
+		my $off = $client->value("SELECT extract(epoch FROM lock_until - timezone('utc', clock_timestamp())) FROM shedlock WHERE name = ?", $name);
+		cmp_ok(abs($off - $seconds), '<', 10, $claim);
+	};
+
+	case lockUntilShouldBeInUtc => sub {
+		$client->{dbh}->do("SET TimeZone = 'America/Los_Angeles'");
+		my $lock = $client->lock($name, 60);
+		$about->(60, 'after lock');
+		$client->unlock($lock);
+		$about->(0, 'after unlock');
+		ok($client->lock($name, 120), 'acquired again');
+		$about->(120, 'after another lock');
+	};
+	return;
+}
+
+# A JVM in Los Angeles: with forceUtcTimeZone, and without
+sub time_zone_cases
+{
+	case shouldForceUtcTime => sub {
+		my $config = ShedLockClient::configuration($name, 300);
+		$client->{dbh}->do("SET TimeZone = 'America/Los_Angeles'");
+		ok($client->insert_record($config), 'inserted');
+		is( $client->value("SELECT round(1000 * extract(epoch FROM timezone('utc', lock_until))) FROM shedlock WHERE name = ?", $name),
+			sprintf('%.0f', 1000 * ($config->{created} + 300)),
+			'its end is the very instant');
+	};
+
+	# The original finds local time in the table, which we have refused.
+	case shouldHonorTimezone => sub {
+		my $local = client(offset => -8 * 3600);
+		dies_like(sub { $local->lock($name, 300) }, qr/^LockException: 22008.*usingDbTime/s, 'local time is refused');
+		is($client->value('SELECT count(*) FROM shedlock WHERE name = ?', $name), 0, 'nothing is written');
+		dies_like(sub { $local->lock($name, 300) }, qr/^LockException: 22008/, 'nor is it remembered');
+		$local->disconnect;
+	};
+	return;
+}
+
+foreach my $suite (
+	[ 'JdbcLockProvider, DbTime', provider => 'jdbc', mode => 'db' ],
+	[ 'JdbcLockProvider, ClientTime', provider => 'jdbc', mode => 'client' ],
+	[ 'JdbcTemplateLockProvider, DbTime', provider => 'template', mode => 'db' ],
+	[ 'JdbcTemplateLockProvider, ClientTime', provider => 'template', mode => 'client' ],
+	[ 'PostgresSerializable, DbTime', provider => 'template', mode => 'db', isolation => 'serializable' ],
+	[ 'PostgresSerializable, ClientTime', provider => 'template', mode => 'client', isolation => 'serializable' ])
+{
+	my ($title, %options) = @$suite;
+
+	$setup = \%options;
+	subtest $title => sub {
+		lock_provider_cases();
+		extensible_cases();
+		storage_based_cases();
+		jdbc_cases();
+		storage_accessor_cases();
+		registry_cases();
+		server_time_cases() if $options{mode} eq 'db';
+		time_zone_cases() if $options{mode} eq 'client';
+	};
+}
+
+# MultiTenancy: a database for each tenant
+$setup = {};
+$node->safe_psql('postgres', 'CREATE DATABASE tenant');
+$node->safe_psql('tenant', 'CREATE EXTENSION shedlock');
+case shouldUseDifferentDatabaseForEachTenant => sub {
+	my $tenant = client(dbname => 'tenant');
+	my ($here, $there) = map { $_->lock($name, 300) } ($client, $tenant);
+	ok($here && $there, 'both have the lock of that name');
+	is($_->lock($name, 300), undef, 'and nobody has it twice') foreach ($client, $tenant);
+	$client->unlock($here);
+	is($tenant->lock($name, 300), undef, 'when one of them is given back, the other one stays');
+	$tenant->disconnect;
+};
+
+$node->stop;
+done_testing();
