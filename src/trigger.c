@@ -161,13 +161,14 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	check_clock(new, now);
 
 	/*
-	 * A lease that is held is the statement's own affair: its ON CONFLICT
-	 * finds the row.  No lock is taken for that: its owner may want to
+	 * A lease that is held: the statement's ON CONFLICT would come to the
+	 * same, but lock the row, or wait for an owner who has changed it in an
+	 * open transaction.  No advisory lock is taken: that owner may want to
 	 * extend.
 	 */
 	ShedlockReadRow(store, name->str, &there);
 	if (there.found && ShedlockCountsAsLease(&there) && there.lock_until > now)
-		return tuple;
+		return keep_as_is(name);
 
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 		return turn_insert_away(store, name, new, now);
