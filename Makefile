@@ -56,6 +56,7 @@ REGRESS = \
 	read_only \
 	search_path \
 	by_hand \
+	foreign_writes \
 	admin \
 	pause \
 	purge \

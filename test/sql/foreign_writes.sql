@@ -1,0 +1,288 @@
+-- What ShedLock's clients and hands in psql write: a row trigger sees to it that
+-- both sides keep to the same rules.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+-- The library's statements, by the server's time and by the client's, which here
+-- shows microseconds: nobody has to wait for the next millisecond.  Gives the
+-- number of rows, by which the library tells whether it has the lock.
+CREATE FUNCTION pg_temp.lib(mode text, what text, lock text, secs numeric DEFAULT 300, at_least numeric DEFAULT 0,
+							who text DEFAULT 'host', tab text DEFAULT 'public.shedlock', zone text DEFAULT 'UTC')
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	qualifier CONSTANT text := regexp_replace(tab, '^.*\.', '');
+	now CONSTANT text := to_char(timezone(zone, clock_timestamp()), 'YYYY-MM-DD HH24:MI:SS.US') || '+00';
+	until CONSTANT text := to_char(timezone(zone, clock_timestamp()) + make_interval(secs => secs), 'YYYY-MM-DD HH24:MI:SS.US') || '+00';
+	n bigint;
+BEGIN
+	EXECUTE format(CASE mode || ' ' || what
+		WHEN 'db insert' THEN $q$
+			INSERT INTO %1$s(name, lock_until, locked_at, locked_by) VALUES(%3$L, timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => %5$L), timezone('utc', CURRENT_TIMESTAMP), %4$L)
+			ON CONFLICT (name) DO UPDATE SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => %5$L), locked_at = timezone('utc', CURRENT_TIMESTAMP), locked_by = %4$L
+			WHERE %2$s.name = %3$L AND %2$s.lock_until <= timezone('utc', CURRENT_TIMESTAMP)$q$
+		WHEN 'db update' THEN $q$
+			UPDATE %1$s SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => %5$L), locked_at = timezone('utc', CURRENT_TIMESTAMP), locked_by = %4$L
+			WHERE %2$s.name = %3$L AND %2$s.lock_until <= timezone('utc', CURRENT_TIMESTAMP)$q$
+		WHEN 'db extend' THEN $q$
+			UPDATE %1$s SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => %5$L)
+			WHERE name = %3$L AND locked_by = %4$L AND lock_until > timezone('utc', CURRENT_TIMESTAMP)$q$
+		WHEN 'db unlock' THEN $q$
+			UPDATE %1$s SET lock_until = CASE WHEN locked_at + make_interval(secs => %6$L) > timezone('utc', CURRENT_TIMESTAMP) THEN locked_at + make_interval(secs => %6$L) ELSE timezone('utc', CURRENT_TIMESTAMP) END
+			WHERE name = %3$L AND locked_by = %4$L$q$
+		WHEN 'client insert' THEN $q$
+			INSERT INTO %1$s(name, lock_until, locked_at, locked_by) VALUES(%3$L, %8$L, %7$L, %4$L)
+			ON CONFLICT (name) DO UPDATE SET lock_until = %8$L, locked_at = %7$L, locked_by = %4$L WHERE %2$s.lock_until <= %7$L$q$
+		WHEN 'client update' THEN $q$
+			UPDATE %1$s SET lock_until = %8$L, locked_at = %7$L, locked_by = %4$L WHERE name = %3$L AND lock_until <= %7$L$q$
+		WHEN 'client extend' THEN $q$
+			UPDATE %1$s SET lock_until = %8$L WHERE name = %3$L AND locked_by = %4$L AND lock_until > %7$L$q$
+		WHEN 'client unlock' THEN $q$
+			UPDATE %1$s SET lock_until = greatest(%7$L::timestamp, %7$L::timestamp + make_interval(secs => %6$L)) WHERE name = %3$L AND locked_by = %4$L$q$
+		END, tab, qualifier, lock, who, secs, at_least, now, until);
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END
+$$;
+
+CREATE TEMP TABLE lib AS
+SELECT mode, 'foreign ' || mode AS name FROM (VALUES ('db'), ('client')) m(mode);
+CREATE TEMP TABLE tokens (name text, token bigint);
+
+-- Has the lock of each mode a larger token than when this was asked last?
+CREATE FUNCTION pg_temp.larger() RETURNS TABLE (name text, larger_token boolean) LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY SELECT s.name::text, s.token > coalesce((SELECT max(t.token) FROM tokens t WHERE t.name = s.name), 0)
+		FROM shedlock s JOIN lib USING (name) ORDER BY 1;
+	INSERT INTO tokens SELECT s.name, s.token FROM shedlock s JOIN lib USING (name);
+END
+$$;
+
+CREATE FUNCTION pg_temp.row_of(lock text) RETURNS TABLE (locked_by text, kind text, role regrole, ours boolean, lasts text)
+LANGUAGE sql AS $$
+	SELECT locked_by, kind, locked_role::regrole, (keep_until, lock_at_most_for, pid, backend_start, timeline, paused_until) IS DISTINCT FROM
+			(NULL::timestamp, NULL::interval, NULL::integer, NULL::timestamptz, NULL::integer, NULL::timestamptz),
+		   extract(epoch FROM date_trunc('minute', lock_until - locked_at)) || ' s'
+	FROM shedlock WHERE name = lock
+$$;
+\set VERBOSITY terse
+SET client_min_messages = error;
+
+-- A new name, by INSERT ... ON CONFLICT: a lease with a token.
+SELECT mode, pg_temp.lib(mode, 'insert', name) FROM lib;
+SELECT * FROM pg_temp.larger();
+SELECT mode, r.locked_by, r.kind, r.role = current_user::regrole AS my_role, r.ours, r.lasts FROM lib, pg_temp.row_of(name) r;
+SELECT mode, state, kind, locked_by FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
+
+-- Held: others are turned away, we are refused.
+SELECT mode, pg_temp.lib(mode, 'insert', name, who => 'other') AS insert,
+	   pg_temp.lib(mode, 'update', name, who => 'other') AS update,
+	   pg_temp.lib(mode, 'extend', name, who => 'other') AS extend,
+	   pg_temp.lib(mode, 'unlock', name, who => 'other') AS unlock FROM lib;
+SELECT mode, shedlock_acquire(name), shedlock_acquire_session(name), shedlock_release(name), shedlock_token(name) FROM lib;
+CALL shedlock_run('foreign db', 'SELECT 1', on_busy => 'error');
+SELECT * FROM pg_temp.larger();
+
+-- Extend and unlock leave token and owner alone.
+SELECT mode, pg_temp.lib(mode, 'extend', name, 3600) FROM lib;
+SELECT mode, r.locked_by, r.lasts >= '3600' AS extended FROM lib, pg_temp.row_of(name) r;
+SELECT mode, pg_temp.lib(mode, 'unlock', name, at_least => 60) FROM lib;
+SELECT mode, shedlock_acquire(name), pg_temp.lib(mode, 'update', name) FROM lib;
+SELECT * FROM pg_temp.larger();
+SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
+
+-- Ours, until it is given back; our columns go when a client takes the lock.
+SELECT mode, shedlock_acquire(name, '1 hour') FROM lib;
+SELECT * FROM pg_temp.larger();
+SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update,
+	   pg_temp.lib(mode, 'extend', name) AS extend, pg_temp.lib(mode, 'unlock', name) AS unlock FROM lib;
+SELECT mode, r.ours, shedlock_token(name) IS NOT NULL AS mine FROM lib, pg_temp.row_of(name) r;
+SELECT mode, shedlock_release(name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'update', name) FROM lib;
+SELECT * FROM pg_temp.larger();
+SELECT mode, r.locked_by, r.kind, r.ours FROM lib, pg_temp.row_of(name) r;
+SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'insert', name, 0) AS no_time FROM lib;
+
+-- Ours, kept for its at-least time.
+SELECT mode, shedlock_acquire(name, '1 hour', '1 hour'), shedlock_release(name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
+SELECT mode, shedlock_force_release(name) FROM lib;
+
+-- Ours, over: taken with a larger token, and we learn of it.
+SELECT mode, shedlock_acquire(name, '1 ms') FROM lib;
+SELECT * FROM pg_temp.larger();
+SELECT pg_sleep(0.01);
+SELECT mode, CASE mode WHEN 'db' THEN pg_temp.lib(mode, 'insert', name) ELSE pg_temp.lib(mode, 'update', name) END FROM lib;
+SELECT * FROM pg_temp.larger();
+RESET client_min_messages;
+SELECT shedlock_release('foreign db'), shedlock_extend('foreign client', '1 h');
+SELECT mode, pg_temp.error_of(format('SELECT shedlock_assert(%L, %s)', name, (SELECT min(token) FROM tokens t WHERE t.name = lib.name))) FROM lib;
+SELECT mode, pg_temp.error_of(format('SELECT shedlock_assert(%L)', name)) FROM lib;
+SET client_min_messages = error;
+SELECT mode, state, locked_by FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
+SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
+
+-- A session lock that has outlived its lock_until, and one without an end.
+SELECT mode, shedlock_acquire_session(name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
+UPDATE shedlock SET lock_until = locked_at WHERE name LIKE 'foreign %';
+SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
+SELECT mode, r.kind, shedlock_release(name) FROM lib, pg_temp.row_of(name) r;
+SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'unlock', name) AS unlock FROM lib;
+
+-- A run, even if its command ends its time in the table.
+CREATE TEMP TABLE seen AS SELECT name AS mode, name AS what, 0::bigint AS rows FROM lib LIMIT 0;
+CALL shedlock_run('foreign db', $$UPDATE shedlock SET lock_until = locked_at WHERE name = 'foreign db';
+	INSERT INTO seen SELECT mode, what, pg_temp.lib(mode, what, 'foreign db') FROM lib, (VALUES ('insert'), ('update')) v(what)$$);
+SELECT * FROM seen;
+SELECT pg_temp.lib('db', 'insert', 'foreign db'), pg_temp.lib('db', 'unlock', 'foreign db');
+SELECT * FROM pg_temp.runs('foreign db');
+
+-- A pause: of a lock that was taken, and of a new one, which has a row.
+SELECT mode, shedlock_pause(name), shedlock_pause('new ' || name) FROM lib;
+SELECT mode, pg_temp.lib(mode, what, lock) FROM lib, (VALUES ('insert'), ('update')) v(what), LATERAL (VALUES (name), ('new ' || name)) n(lock);
+SELECT mode, state FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
+SELECT mode, shedlock_resume(name), shedlock_resume('new ' || name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'insert', 'new ' || name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
+SELECT mode, pg_temp.lib(mode, 'unlock', 'new ' || name) AS insert, pg_temp.lib(mode, 'unlock', name) AS update FROM lib;
+
+-- One that is paused while a client has it: its unlock passes, the next is turned away.
+SELECT mode, pg_temp.lib(mode, 'update', name), shedlock_pause(name) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'extend', name), pg_temp.lib(mode, 'unlock', name), pg_temp.lib(mode, 'update', name) FROM lib;
+SELECT mode, shedlock_resume(name) FROM lib;
+
+-- In a transaction that is rolled back; and to a savepoint.
+BEGIN;
+SELECT pg_temp.lib('db', 'update', 'foreign db');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('foreign db');
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.lib('db', 'insert', 'foreign new');
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire('foreign new'), shedlock_acquire('foreign db');
+ROLLBACK;
+
+-- Turned away, a client keeps no lock of ours.
+SELECT shedlock_acquire('foreign db');
+BEGIN;
+SELECT pg_temp.lib('db', 'insert', 'foreign db'), pg_temp.lib('db', 'update', 'foreign db');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT shedlock_release('foreign db');
+
+-- The table by other names: its schema, quotes, a view.
+CREATE SCHEMA "Old Locks";
+CREATE VIEW "Old Locks"."Shed Lock" AS SELECT name, lock_until, locked_at, locked_by FROM shedlock;
+SET search_path = pg_catalog;
+SELECT tab, mode, pg_temp.lib(mode, 'insert', name, tab => tab) AS insert,
+	   public.shedlock_acquire(name) AS ours, pg_temp.lib(mode, 'insert', name, tab => tab, who => 'other') AS other,
+	   pg_temp.lib(mode, 'extend', name, tab => tab) AS extend, pg_temp.lib(mode, 'unlock', name, tab => tab) AS unlock,
+	   pg_temp.lib(mode, 'update', name, tab => tab, who => 'other') AS update,
+	   pg_temp.lib(mode, 'unlock', name, tab => tab, who => 'other') AS unlock
+FROM lib, (VALUES ('public.shedlock'), ('"public"."shedlock"'), ('"Old Locks"."Shed Lock"')) t(tab);
+RESET search_path;
+SELECT * FROM pg_temp.larger();
+SELECT mode, shedlock_acquire_session(name) FROM lib;
+UPDATE shedlock SET lock_until = locked_at WHERE name LIKE 'foreign %';
+SELECT mode, pg_temp.lib(mode, what, name, tab => '"Old Locks"."Shed Lock"') FROM lib, (VALUES ('insert'), ('update')) v(what);
+SELECT mode, shedlock_release(name) FROM lib;
+
+-- A role that may use the table as ShedLock's users do, and one that may read it.
+CREATE ROLE regress_shedlock_service;
+CREATE ROLE regress_shedlock_reader;
+GRANT SELECT, INSERT, UPDATE ON shedlock TO regress_shedlock_service;
+GRANT SELECT ON shedlock TO regress_shedlock_reader;
+GRANT SELECT ON lib TO PUBLIC;
+SET ROLE regress_shedlock_service;
+SELECT mode, pg_temp.lib(mode, 'insert', 'service ' || mode) AS insert, pg_temp.lib(mode, 'unlock', 'service ' || mode) AS unlock,
+	   pg_temp.lib(mode, 'update', 'service ' || mode) AS update FROM lib;
+SELECT mode, r.role, r.kind FROM lib, pg_temp.row_of('service ' || mode) r;
+SET ROLE regress_shedlock_reader;
+SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''update'', %L)', mode, 'service ' || mode)) FROM lib;
+RESET ROLE;
+SELECT mode, shedlock_force_release('service ' || mode) FROM lib;
+DELETE FROM shedlock WHERE name LIKE 'service %';
+DROP OWNED BY regress_shedlock_service, regress_shedlock_reader;
+DROP ROLE regress_shedlock_service, regress_shedlock_reader;
+
+-- A client whose clock shows local time would take living locks, or lose its own
+-- at once: it is told, and nothing is written.
+RESET client_min_messages;
+SELECT mode, shedlock_acquire(name, '30 min') FROM lib;
+SELECT zone, lock, pg_temp.error_of(format('SELECT pg_temp.lib(''client'', ''insert'', %L, zone => %L)', lock, zone))
+FROM (VALUES ('America/Los_Angeles'), ('Asia/Tokyo')) z(zone), (VALUES ('foreign client'), ('foreign new')) n(lock);
+SELECT pg_temp.error_of('SELECT pg_temp.lib(''client'', ''update'', ''foreign client'', zone => ''Asia/Tokyo'')');
+SELECT pg_temp.lib('client', 'update', 'foreign client', zone => 'America/Los_Angeles');
+SELECT mode, shedlock_release(name) FROM lib;
+SELECT pg_temp.error_of('SELECT pg_temp.lib(''client'', ''update'', ''foreign client'', zone => ''Asia/Tokyo'')');
+SELECT count(*) FROM shedlock WHERE name = 'foreign new';
+SET shedlock.foreign_clock_tolerance = '10 h';
+SELECT pg_temp.lib('client', 'update', 'foreign client', zone => 'Asia/Tokyo');
+RESET shedlock.foreign_clock_tolerance;
+SELECT pg_temp.lib('client', 'unlock', 'foreign client');
+SELECT locked_at, pg_temp.error_of(format('UPDATE shedlock SET lock_until = ''infinity'', locked_at = %L, locked_by = ''me'' WHERE name = ''foreign db''', locked_at))
+FROM (VALUES ('infinity'), ('-infinity'), ('epoch')) t(locked_at);
+
+-- A clock that is only somewhat ahead takes no living lock, nor a kept or paused one.
+SELECT shedlock_acquire('foreign client', '30 s');
+UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) + interval '1 min', locked_at = timezone('utc', clock_timestamp()) + interval '8 min', locked_by = 'me'
+WHERE name = 'foreign client';
+SELECT locked_by = 'me' AS taken, shedlock_release('foreign client') FROM shedlock WHERE name = 'foreign client';
+
+-- By hand: a row that holds nothing, one that is ours, one that is there already.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
+SELECT token, kind, locked_role FROM shedlock WHERE name = 'by hand';
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind, timeline) VALUES ('by hand 2', 'infinity', '2026-01-01', 'me', 7, 'session', 1);
+SELECT token, kind, timeline FROM shedlock WHERE name = 'by hand 2';
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+VALUES ('by hand', timezone('utc', clock_timestamp()) + interval '1 h', timezone('utc', clock_timestamp()), 'me');
+
+-- An end for what is held, and for what is free; an owner for what is held.
+SELECT shedlock_acquire('by hand');
+UPDATE shedlock SET lock_until = lock_until + interval '1 h', locked_by = 'me' WHERE name = 'by hand' RETURNING name;
+UPDATE shedlock SET lock_until = lock_until + interval '1 h' WHERE name = 'by hand' RETURNING name;
+SELECT shedlock_release('by hand');
+UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'by hand' RETURNING name;
+SELECT shedlock_acquire('by hand');
+UPDATE shedlock SET lock_until = 'epoch' WHERE name = 'by hand' RETURNING name;
+SELECT shedlock_acquire('by hand');
+
+-- A lock in use cannot be deleted: a lease, a session lock, a run, a pause, a client's.
+DELETE FROM shedlock WHERE name = 'by hand';
+SELECT shedlock_release('by hand'), shedlock_acquire_session('by hand');
+UPDATE shedlock SET lock_until = locked_at WHERE name = 'by hand';
+DELETE FROM shedlock WHERE name = 'by hand';
+SELECT shedlock_release('by hand'), shedlock_pause('by hand');
+DELETE FROM shedlock WHERE name = 'by hand';
+SELECT shedlock_resume('by hand');
+CALL shedlock_run('by hand', 'DELETE FROM shedlock WHERE name = ''by hand''');
+SELECT pg_temp.lib('db', 'insert', 'by hand');
+DELETE FROM shedlock WHERE name = 'by hand';
+SELECT pg_temp.error_of('DELETE FROM shedlock WHERE name = ''by hand''');
+SELECT pg_temp.lib('db', 'unlock', 'by hand');
+DELETE FROM shedlock WHERE name = 'by hand' RETURNING name;
+SELECT pg_temp.lib('db', 'update', 'by hand') AS update, pg_temp.lib('db', 'insert', 'by hand') AS insert;
+
+-- What breaks a constraint is told by the constraint; the trigger is of no other use.
+\set VERBOSITY sqlstate
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (NULL, 'infinity', timezone('utc', now()), 'me');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand 3', NULL, timezone('utc', now()), 'me');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand 3', 'infinity', timezone('utc', now()), NULL);
+UPDATE shedlock SET locked_at = NULL;
+UPDATE shedlock SET locked_by = NULL, lock_until = NULL;
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (repeat('n', 256), 'infinity', timezone('utc', now()), 'me');
+SELECT shedlock_row_trigger();
+CREATE TABLE other_table (name text);
+CREATE TRIGGER after AFTER INSERT ON other_table FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+INSERT INTO other_table VALUES ('x');
+DROP TABLE other_table;
+\set VERBOSITY terse
+
+DROP SCHEMA "Old Locks" CASCADE;
+TRUNCATE shedlock, shedlock_run_log;
