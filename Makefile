@@ -75,6 +75,7 @@ REGRESS = \
 	cron_missing \
 	cron_call \
 	cron_due \
+	adopt \
 	existing_relation
 
 ISOLATION = \

@@ -430,6 +430,464 @@ COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran it';
 GRANT SELECT ON shedlock_locks, shedlock_history TO PUBLIC;
 
 --
+-- Moving in
+--
+
+-- What depends on the old table would go on with it, and see no lock any more.
+CREATE FUNCTION shedlock_adopt_dependents(old_table regclass)
+RETURNS text
+LANGUAGE sql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+SELECT string_agg(DISTINCT o.description COLLATE "C", ', ' ORDER BY o.description COLLATE "C")
+FROM (
+	SELECT CASE WHEN r.rulename = '_RETURN' THEN pg_describe_object('pg_class'::regclass, r.ev_class, 0)
+				ELSE pg_describe_object(d.classid, d.objid, d.objsubid) END
+	FROM pg_depend d
+		 LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+	WHERE d.deptype = 'n' AND d.classid <> 'pg_attrdef'::regclass AND
+		  (d.refclassid = 'pg_class'::regclass AND d.refobjid = old_table OR
+		   d.refclassid = 'pg_type'::regclass AND d.refobjid IN (
+				SELECT t.oid FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE c.oid = old_table
+				UNION ALL
+				SELECT t.typarray FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE c.oid = old_table)) AND
+		  -- the table's own
+		  NOT (d.classid = 'pg_constraint'::regclass AND d.objid IN (
+				SELECT c.oid FROM pg_constraint c WHERE c.conrelid = old_table AND c.contype <> 'f')) AND
+		  NOT (d.classid = 'pg_class'::regclass AND d.objid IN (
+				SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = old_table))
+	UNION ALL
+	SELECT pg_describe_object('pg_constraint'::regclass, c.oid, 0)
+	FROM pg_constraint c WHERE c.conrelid = old_table AND c.contype = 'f'
+	UNION ALL
+	SELECT pg_describe_object('pg_trigger'::regclass, t.oid, 0)
+	FROM pg_trigger t WHERE t.tgrelid = old_table AND NOT t.tgisinternal
+	UNION ALL
+	SELECT pg_describe_object('pg_rewrite'::regclass, r.oid, 0)
+	FROM pg_rewrite r WHERE r.ev_class = old_table
+	UNION ALL
+	SELECT pg_describe_object('pg_policy'::regclass, p.oid, 0)
+	FROM pg_policy p WHERE p.polrelid = old_table
+	UNION ALL
+	SELECT format('row security of table %s', c.oid::regclass)
+	FROM pg_class c WHERE c.oid = old_table AND c.relrowsecurity
+	UNION ALL
+	SELECT pg_describe_object('pg_publication_rel'::regclass, p.oid, 0)
+	FROM pg_publication_rel p WHERE p.prrelid = old_table
+	UNION ALL
+	SELECT format('table %s', CASE i.inhparent WHEN old_table THEN i.inhrelid ELSE i.inhparent END::regclass)
+	FROM pg_inherits i WHERE old_table IN (i.inhparent, i.inhrelid)) o(description)
+$$;
+
+COMMENT ON FUNCTION shedlock_adopt_dependents(regclass) IS
+'What would be lost if another relation took the place of this table; NULL when there is nothing';
+
+-- Called with the table locked, so that nothing of it changes any more.
+CREATE FUNCTION shedlock_adopt_check(old_table regclass, columns name[], check_clock boolean)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	ours CONSTANT name[] := '{name,lock_until,locked_at,locked_by}';
+	tolerance CONSTANT interval := coalesce(current_setting('shedlock.foreign_clock_tolerance', true), '10min');
+	utc CONSTANT timestamp := timezone('UTC', clock_timestamp());
+	a record;
+	found_text text;
+	found_at timestamp;
+	hours numeric;
+BEGIN
+	FOR i IN 1..4 LOOP
+		SELECT t.attnum, t.atttypid, c.collisdeterministic AS deterministic INTO a
+		FROM pg_attribute t LEFT JOIN pg_collation c ON c.oid = t.attcollation
+		WHERE t.attrelid = old_table AND t.attname = columns[i] AND t.attnum > 0 AND NOT t.attisdropped;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'undefined_column',
+				MESSAGE = format('column "%s" of table %s does not exist', columns[i], old_table),
+				DETAIL = 'A table of ShedLock has name, lock_until, locked_at and locked_by.',
+				HINT = format('If it is named otherwise: %s_column => ''...''.', ours[i]);
+		ELSIF a.atttypid = 'timestamptz'::regtype AND i IN (2, 3) THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'datatype_mismatch',
+				MESSAGE = format('column "%s" of table %s is of type timestamp with time zone', columns[i], old_table),
+				DETAIL = 'ShedLock''s usingDbTime() writes it rightly only in sessions whose time zone is UTC.',
+				HINT = format('Convert it to UTC first, in the same transaction: ALTER TABLE %1$s ALTER COLUMN %2$I TYPE timestamp USING timezone(''UTC'', %2$I);',
+							  old_table, columns[i]);
+		ELSIF a.atttypid <> ALL (CASE WHEN i IN (2, 3) THEN '{timestamp}' ELSE '{varchar,text}' END::regtype[]) THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'datatype_mismatch',
+				MESSAGE = format('column "%s" of table %s is of type %s', columns[i], old_table, a.atttypid::regtype),
+				DETAIL = format('ShedLock''s %s is of type %s.', ours[i],
+								CASE WHEN i IN (2, 3) THEN 'timestamp without time zone' ELSE 'character varying' END),
+				HINT = 'Change its type with ALTER TABLE first, in the same transaction.';
+		ELSIF i = 1 AND NOT a.deterministic THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'collation_mismatch',
+				MESSAGE = format('column "%s" of table %s has a nondeterministic collation', columns[i], old_table),
+				DETAIL = 'Locks whose names were equal by it would become different locks.',
+				HINT = 'Change its collation with ALTER TABLE first.';
+		ELSIF i = 1 AND NOT EXISTS (
+			SELECT FROM pg_index x
+			WHERE x.indrelid = old_table AND x.indisunique AND x.indisvalid AND x.indimmediate AND
+				  x.indpred IS NULL AND x.indnkeyatts = 1 AND x.indkey[0] = a.attnum)
+		THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'invalid_column_reference',
+				MESSAGE = format('column "%s" of table %s is not unique', columns[i], old_table),
+				DETAIL = 'ShedLock needs a primary key, or a unique index, of this column alone, that is not deferrable.',
+				HINT = format('ALTER TABLE %s ADD PRIMARY KEY (%I);', old_table, columns[i]);
+		END IF;
+	END LOOP;
+
+	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO found_text
+	FROM pg_attribute t
+	WHERE t.attrelid = old_table AND t.attnum > 0 AND NOT t.attisdropped AND t.attname <> ALL (columns) AND
+		  t.attnotnull AND NOT t.atthasdef AND t.attidentity = '';
+	IF found_text IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'feature_not_supported',
+			MESSAGE = format('table %s has columns that ShedLock cannot fill', old_table),
+			DETAIL = format('Neither null nor a default is possible in %s: somebody else writes to this table.', found_text),
+			HINT = 'If these columns are not needed, drop them, or their NOT NULL, first.';
+	END IF;
+
+	found_text := @extschema@.shedlock_adopt_dependents(old_table);
+	IF found_text IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'dependent_objects_still_exist',
+			MESSAGE = format('cannot adopt table %s because other objects depend on it', old_table),
+			DETAIL = format('They would stay with the old table, where no lock is taken any more: %s.', found_text),
+			HINT = 'Drop them first, in the same transaction, and make those that can refer to a view again after it.';
+	END IF;
+
+	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO found_text
+	FROM pg_attribute t
+	WHERE t.attrelid = old_table AND t.attnum > 0 AND NOT t.attisdropped AND t.attname <> ALL (columns);
+	IF found_text IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('columns of table %s are not in the view: %s', old_table, found_text),
+			DETAIL = 'ShedLock does not use them; they stay in the renamed table.';
+	END IF;
+
+	EXECUTE format('SELECT o.%1$I::text FROM ONLY %5$s o WHERE o.%1$I IS NULL OR o.%2$I IS NULL OR o.%3$I IS NULL OR o.%4$I IS NULL LIMIT 1',
+				   columns[1], columns[2], columns[3], columns[4], old_table) INTO found_text;
+	GET DIAGNOSTICS hours = ROW_COUNT;
+	IF hours > 0 THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'not_null_violation',
+			MESSAGE = format('table %s has a row with a null in a column of ShedLock''s', old_table),
+			DETAIL = format('It is that of lock %s.', quote_nullable(found_text)),
+			HINT = 'ShedLock never writes nulls: correct or delete that row first.';
+	END IF;
+
+	EXECUTE format('SELECT o.%1$I FROM ONLY %3$s o WHERE char_length(o.%1$I) NOT BETWEEN 1 AND 255 OR char_length(o.%2$I) > 255 LIMIT 1',
+				   columns[1], columns[4], old_table) INTO found_text;
+	IF found_text IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = CASE found_text WHEN '' THEN 'invalid_parameter_value' ELSE 'string_data_right_truncation' END,
+			MESSAGE = format('table %s has a row that is too long, or has no name', old_table),
+			DETAIL = format('It is that of lock "%s"; %s and %s have at most 255 characters.',
+							left(found_text, 60) || CASE WHEN char_length(found_text) > 60 THEN '...' ELSE '' END,
+							columns[1], columns[4]),
+			HINT = 'Delete that row if it is not used, or have the service use a shorter text.';
+	END IF;
+
+	-- Clients whose wall clock is not UTC are seen by what they wrote.
+	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 ORDER BY 2 DESC LIMIT 1',
+				   columns[1], columns[3], old_table) INTO found_text, found_at USING utc + tolerance;
+	IF found_text IS NOT NULL THEN
+		hours := CASE WHEN isfinite(found_at) THEN round((extract(epoch FROM found_at - utc) / 3600)::numeric, 1) END;
+		RAISE EXCEPTION USING
+			ERRCODE = 'datetime_field_overflow',
+			MESSAGE = format('%s of lock "%s" in table %s is ahead of the current time in UTC', columns[3], found_text, old_table),
+			DETAIL = format('It is %s, about %s ahead: a client wrote its local time, or has a wrong clock.',
+							found_at, coalesce(trim_scale(hours) || ' hours', 'an infinite time')),
+			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone() first. A row that no service uses any more can be deleted.';
+	END IF;
+
+	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE isfinite(o.%2$I) ORDER BY 2 DESC LIMIT 1',
+				   columns[1], columns[3], old_table) INTO found_text, found_at;
+	hours := round((extract(epoch FROM utc - found_at) / 3600)::numeric);
+	IF check_clock AND hours BETWEEN 1 AND 14 AND
+	   abs(extract(epoch FROM utc - found_at) - hours * 3600) <= 120
+	THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'datetime_field_overflow',
+			MESSAGE = format('the most recent %s in table %s looks like local time', columns[3], old_table),
+			DETAIL = format('Lock "%s" has %s, which is about %s hours behind the current time in UTC.', found_text, found_at, hours),
+			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone(). If they do, that lock was taken so many hours ago by chance: check_clock => false.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_adopt_check(regclass, name[], boolean) IS
+'Raises an error if this table of ShedLock''s cannot be taken over';
+
+-- Grants that others gave on have to be given by the same roles, or their
+-- REVOKE would miss them.  A role that may not become one of them leaves such
+-- grants to the owner.
+CREATE FUNCTION shedlock_adopt_grants(old_table regclass, new_view regclass, columns name[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	caller CONSTANT text := current_setting('role');
+	may_set_role CONSTANT boolean := current_user = CASE caller WHEN 'none' THEN session_user ELSE caller::name END;
+	relation CONSTANT text := new_view::text;
+	view_owner oid;
+	view_schema oid;
+	missing bigint;
+	last_missing bigint;
+	as_grantor boolean;
+	g record;
+BEGIN
+	SELECT c.relowner, c.relnamespace INTO view_owner, view_schema FROM pg_class c WHERE c.oid = new_view;
+
+	-- what default privileges gave, or the owner has given away
+	FOR g IN
+		SELECT DISTINCT x.grantee
+		FROM pg_class c, aclexplode(c.relacl) x
+		WHERE c.oid = new_view AND x.grantee <> view_owner
+		UNION
+		SELECT c.relowner FROM pg_class c WHERE c.oid = old_table AND c.relacl IS NOT NULL
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', relation,
+					   CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END);
+	END LOOP;
+
+	LOOP
+		missing := 0;
+		FOR g IN
+			WITH acl AS (
+				SELECT c.oid AS relid, NULL::name AS column_name, x.*
+				FROM pg_class c, aclexplode(c.relacl) x
+				UNION ALL
+				SELECT a.attrelid, a.attname, x.*
+				FROM pg_attribute a, aclexplode(a.attacl) x
+				WHERE NOT a.attisdropped)
+			SELECT column_name, grantor, grantee, privilege_type, is_grantable
+			FROM acl WHERE relid = old_table AND (column_name IS NULL OR column_name = ANY (columns))
+			EXCEPT
+			SELECT column_name, grantor, grantee, privilege_type, is_grantable
+			FROM acl WHERE relid = new_view
+		LOOP
+			missing := missing + 1;
+			as_grantor := g.grantor <> view_owner AND may_set_role AND
+				pg_has_role(session_user, g.grantor, 'MEMBER') AND
+				has_schema_privilege(g.grantor, view_schema, 'USAGE');
+
+			-- its own grant option may come with one of the next
+			CONTINUE WHEN as_grantor AND NOT CASE
+				WHEN g.column_name IS NULL THEN has_table_privilege(g.grantor, new_view, g.privilege_type || ' WITH GRANT OPTION')
+				ELSE has_column_privilege(g.grantor, new_view, g.column_name, g.privilege_type || ' WITH GRANT OPTION') END;
+
+			IF as_grantor THEN
+				PERFORM set_config('role', pg_get_userbyid(g.grantor), true);
+			END IF;
+			EXECUTE format('GRANT %s%s ON %s TO %s%s', g.privilege_type, ' (' || quote_ident(g.column_name) || ')', relation,
+						   CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END,
+						   CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END);
+			IF as_grantor THEN
+				PERFORM set_config('role', caller, true);
+			END IF;
+		END LOOP;
+
+		-- with less each time, or no more to be had
+		EXIT WHEN missing = 0 OR missing >= last_missing;
+		last_missing := missing;
+	END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_adopt_grants(regclass, regclass, name[]) IS
+'Gives a view the privileges of the table whose place it takes';
+
+-- While both tables are locked, clients wait at the first one's name.  When it
+-- comes free, the server looks that name up again, for statements that are
+-- prepared as well, and finds the view.
+CREATE FUNCTION shedlock_adopt(
+	old_table regclass,
+	name_column name DEFAULT 'name',
+	lock_until_column name DEFAULT 'lock_until',
+	locked_at_column name DEFAULT 'locked_at',
+	locked_by_column name DEFAULT 'locked_by',
+	check_clock boolean DEFAULT true)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	ours CONSTANT regclass := '@extschema@.shedlock';
+	columns CONSTANT name[] := ARRAY[name_column, lock_until_column, locked_at_column, locked_by_column];
+	relation CONSTANT text := old_table::text;
+	r record;
+	owner_name text;
+	owner_may boolean;
+	new_name name;
+	view_columns text;
+	held text[];
+	names text;
+	utc timestamp;
+	rows bigint;
+BEGIN
+	IF old_table IS NULL OR array_position(columns, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'table and columns must not be null';
+	ELSIF (SELECT count(DISTINCT c) FROM unnest(columns) c) < 4 THEN
+		RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'the four columns must be different ones';
+	ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		-- It would read what was there before the clients were made to wait.
+		RAISE EXCEPTION USING
+			ERRCODE = 'feature_not_supported',
+			MESSAGE = format('shedlock_adopt cannot run at isolation level %s', current_setting('transaction_isolation')),
+			DETAIL = 'It would not see the locks that were taken last.',
+			HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
+	END IF;
+
+	SELECT c.relname, c.relkind, c.relowner, c.relnamespace, c.relpersistence, n.nspname INTO r
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	WHERE c.oid = old_table;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = format('table %s does not exist', relation);
+	ELSIF old_table = ours THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'wrong_object_type',
+			MESSAGE = format('table %s is that of the extension', relation),
+			DETAIL = 'ShedLock''s clients can work on it as it is.',
+			HINT = 'Give the table that your services have used so far.';
+	ELSIF r.relkind <> 'r' OR r.relpersistence = 't' THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'wrong_object_type',
+			MESSAGE = format('%s is not an ordinary table', relation),
+			DETAIL = CASE
+				WHEN EXISTS (SELECT FROM pg_rewrite w JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid
+							 WHERE w.ev_class = old_table AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ours)
+				THEN format('It is a view on %s, where the locks are already.', ours)
+				ELSE format('It is a %s.', CASE r.relkind
+					WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'p' THEN 'partitioned table'
+					WHEN 'f' THEN 'foreign table' WHEN 'S' THEN 'sequence' WHEN 'r' THEN 'temporary table'
+					ELSE 'relation of another kind' END) END,
+			HINT = 'Give the table that has the rows; copy them to an ordinary table first if there is none.';
+	ELSIF NOT pg_has_role(r.relowner, 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('must be owner of table %s', relation),
+			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(r.relowner)),
+			HINT = 'Have its owner, or a superuser, call shedlock_adopt.';
+	END IF;
+
+	-- The view reaches the locks with the rights of its owner.
+	owner_name := quote_ident(pg_get_userbyid(r.relowner));
+	owner_may := (SELECT bool_and(has_table_privilege(r.relowner, ours, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p);
+	IF NOT owner_may AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = ours), 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %s may not write to table %s', owner_name, ours),
+			DETAIL = 'It will own the view that takes the place of the old table.',
+			HINT = format('An administrator can GRANT SELECT, INSERT, UPDATE ON %s TO %s.', ours, owner_name);
+	END IF;
+	IF NOT has_sequence_privilege('@extschema@.shedlock_token_seq', 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %I may not draw tokens', current_user),
+			DETAIL = 'Each lock that is taken over gets a token.',
+			HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.',
+						  '@extschema@.shedlock_token_seq'::regclass, current_user);
+	END IF;
+
+	EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', ours);
+	IF old_table::text <> relation THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'object_in_use',
+			MESSAGE = format('table %s was renamed or dropped meanwhile', relation),
+			HINT = 'Look whether somebody else has moved it.';
+	END IF;
+
+	-- The library knows its settings from here on.
+	SELECT coalesce(array_agg(s.name), '{}') INTO held
+	FROM @extschema@.shedlock_status() s
+	WHERE s.state <> 'paused';
+	PERFORM @extschema@.shedlock_adopt_check(old_table, columns, check_clock);
+
+	new_name := r.relname;
+	WHILE octet_length(new_name || '_before_shedlock') > 63 LOOP
+		new_name := left(new_name::text, -1);
+	END LOOP;
+	new_name := new_name || '_before_shedlock';
+	IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = r.relnamespace AND c.relname = new_name) OR
+	   EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = r.relnamespace AND t.typname = new_name)
+	THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'duplicate_table',
+			MESSAGE = format('relation "%s" already exists', new_name),
+			DETAIL = format('Table %s would be given that name.', relation),
+			HINT = format('Rename or drop %I.%I first.', r.nspname, new_name);
+	END IF;
+
+	utc := timezone('UTC', clock_timestamp());
+	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %3$s o WHERE o.%2$I > $1 AND o.%1$I = ANY ($2)',
+				   name_column, lock_until_column, relation) INTO names USING utc, held;
+	IF names IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'object_in_use',
+			MESSAGE = format('locks are held in both tables: %s', names),
+			DETAIL = format('They cannot have two holders each in %s.', ours),
+			HINT = 'Try again when one holder is done, or use another name in one of the services.';
+	END IF;
+	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %2$s o JOIN %3$s s ON s.name = o.%1$I COLLATE "C"',
+				   name_column, relation, ours) INTO names;
+	IF names IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('locks of the same name are one lock from now on: %s', names),
+			DETAIL = format('They are in %s and in %s.', relation, ours),
+			HINT = 'If different services use the same name for different work, roll back, and rename one of them.';
+	END IF;
+
+	-- A write that sets the token is left alone by the trigger.
+	EXECUTE format($q$
+		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token)
+		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval('%7$s')
+		FROM (SELECT * FROM ONLY %5$s ORDER BY %3$I, %1$I) o
+		ON CONFLICT (name) DO UPDATE
+		SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by,
+			token = EXCLUDED.token, kind = 'lease', locked_role = NULL, keep_until = NULL,
+			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
+		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
+		name_column, lock_until_column, locked_at_column, locked_by_column, relation, ours,
+		'@extschema@.shedlock_token_seq'::regclass) USING held, utc;
+	GET DIAGNOSTICS rows = ROW_COUNT;
+
+	IF NOT owner_may THEN
+		EXECUTE format('GRANT SELECT, INSERT, UPDATE ON %s TO %s', ours, owner_name);
+	END IF;
+	EXECUTE format('ALTER TABLE %s RENAME TO %I', relation, new_name);
+	SELECT string_agg(format('s.%I AS %I', ('{name,lock_until,locked_at,locked_by}'::name[])[array_position(columns, a.attname)],
+							 a.attname), ', ' ORDER BY a.attnum)
+	INTO view_columns
+	FROM pg_attribute a
+	WHERE a.attrelid = old_table AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY (columns);
+	EXECUTE format('CREATE VIEW %s AS SELECT %s FROM %s s', relation, view_columns, ours);
+	EXECUTE format('COMMENT ON VIEW %s IS %L', relation,
+				   format('The locks in %s, for ShedLock''s clients; %I was here before', ours, new_name));
+	IF r.relowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = relation::regclass) THEN
+		EXECUTE format('ALTER VIEW %s OWNER TO %s', relation, owner_name);
+	END IF;
+	PERFORM @extschema@.shedlock_adopt_grants(old_table, relation, columns);
+	RETURN rows;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) IS
+'Takes over the locks of a table of ShedLock''s, and puts a view in its place; gives their number';
+
+REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
+
+--
 -- pg_cron
 --
 

@@ -67,6 +67,9 @@ INSERT INTO api VALUES
  'void'),
 ('shedlock_resume', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval', 'bigint'),
+('shedlock_adopt',
+ 'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
+ 'bigint'),
 ('shedlock_cron_schedule',
  'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true',
  'bigint'),
@@ -79,7 +82,8 @@ INSERT INTO api VALUES
 -- Callable by everybody, but not part of what we promise.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_row_trigger'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
+('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_row_trigger'),
+('shedlock_adopt_dependents'), ('shedlock_adopt_check'), ('shedlock_adopt_grants'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
 ('shedlock_cron_require'), ('shedlock_cron_job'), ('shedlock_cron_name_is_shared'), ('shedlock_cron_lock_name'),
 ('shedlock_cron_call'), ('shedlock_cron_advise'), ('shedlock_cron_rewrite'), ('shedlock_cron_field'),
 ('shedlock_cron_last_due'), ('shedlock_cron_jobs');
@@ -107,7 +111,7 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and answers one row')
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' THEN 'plpgsql' ELSE 'c' END, 'language of ' || a.name)
+SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name = 'shedlock_adopt' THEN 'plpgsql' ELSE 'c' END, 'language of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
 
 SELECT is(f.proparallel::text, 'u', f.proname || ' is parallel unsafe')
@@ -143,6 +147,7 @@ PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
 PREPARE p_resume AS SELECT shedlock_resume($1);
 PREPARE p_purge AS SELECT shedlock_purge($1);
+PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
 PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
 PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4);
@@ -166,6 +171,8 @@ PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
 PREPARE n_resume AS SELECT shedlock_resume(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1);
+PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
+	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
 PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
 	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9);
 PREPARE n_cron_unschedule AS SELECT shedlock_cron_unschedule(job_name => $1);
@@ -352,7 +359,7 @@ SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not re
 FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_purge(''1 day'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;

@@ -1,0 +1,367 @@
+# Services that have a table of ShedLock's move to the extension while they run:
+# their statements are ShedLock's own, prepared before the move.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $node = start_node('main');
+my $utc = "timezone('utc', CURRENT_TIMESTAMP)";
+my $clock = "date_trunc('milliseconds', timezone('utc', clock_timestamp()))";
+
+# ShedLock's statements in both time modes.  In client time the client's clock
+# is in the parameters.
+my %statements = (
+	db => {
+		insert => "(varchar, numeric, varchar) AS INSERT INTO shedlock(name, lock_until, locked_at, locked_by) "
+		  . "VALUES(\$1, $utc + make_interval(secs => \$2), $utc, \$3) ON CONFLICT (name) DO UPDATE "
+		  . "SET lock_until = $utc + make_interval(secs => \$2), locked_at = $utc, locked_by = \$3 "
+		  . "WHERE shedlock.name = \$1 AND shedlock.lock_until <= $utc",
+		update => "(varchar, numeric, varchar) AS UPDATE shedlock SET lock_until = $utc + make_interval(secs => \$2), "
+		  . "locked_at = $utc, locked_by = \$3 WHERE shedlock.name = \$1 AND shedlock.lock_until <= $utc",
+		extend => "(varchar, numeric, varchar) AS UPDATE shedlock SET lock_until = $utc + make_interval(secs => \$2) "
+		  . "WHERE name = \$1 AND locked_by = \$3 AND lock_until > $utc",
+		unlock => "(varchar, numeric, varchar) AS UPDATE shedlock SET lock_until = CASE "
+		  . "WHEN locked_at + make_interval(secs => \$2) > $utc THEN locked_at + make_interval(secs => \$2) ELSE $utc END "
+		  . "WHERE name = \$1 AND locked_by = \$3" },
+	client => {
+		insert => '(varchar, timestamp, varchar, timestamp) AS INSERT INTO shedlock(name, lock_until, locked_at, locked_by) '
+		  . 'VALUES($1, $2, $4, $3) ON CONFLICT (name) DO UPDATE SET lock_until = $2, locked_at = $4, locked_by = $3 '
+		  . 'WHERE shedlock.lock_until <= $4',
+		update => '(varchar, timestamp, varchar, timestamp) AS UPDATE shedlock SET lock_until = $2, locked_at = $4, '
+		  . 'locked_by = $3 WHERE name = $1 AND lock_until <= $4',
+		extend => '(varchar, timestamp, varchar, timestamp) AS UPDATE shedlock SET lock_until = $2 '
+		  . 'WHERE name = $1 AND locked_by = $3 AND lock_until > $4',
+		unlock => '(varchar, timestamp, varchar) AS UPDATE shedlock SET lock_until = $2 WHERE name = $1 AND locked_by = $3' });
+
+# A service: one session as the role app, and its cache of the rows that it knows.
+sub service
+{
+	my ($mode, $locked_by) = @_;
+	my $session = session($node, extra_params => [ '-U', 'app' ]);
+
+	ask($session, "PREPARE sh_$_ $statements{$mode}{$_}") foreach qw(insert update extend unlock);
+	return { session => $session, mode => $mode, by => $locked_by, known => {} };
+}
+
+sub call
+{
+	my ($service, $statement, $name, $seconds) = @_;
+	my @arguments = ("'$name'", $seconds, "'$service->{by}'");
+
+	if ($service->{mode} eq 'client')
+	{
+		$arguments[1] = "($clock + interval '$seconds s')";
+		push @arguments, $clock unless $statement eq 'unlock';
+	}
+	return "EXECUTE sh_$statement(" . join(', ', @arguments) . ");\n\\echo :ROW_COUNT\n";
+}
+
+# The number of rows that a statement of ShedLock's found.
+sub rows
+{
+	my ($service, @call) = @_;
+
+	return ask($service->{session}, call($service, @call));
+}
+
+# Its lock(): INSERT unless the row is known, then UPDATE.
+sub lock_it
+{
+	my ($service, $name, $seconds) = @_;
+
+	unless ($service->{known}{$name}++)
+	{
+		return 1 if rows($service, 'insert', $name, $seconds) eq '1';
+	}
+	return rows($service, 'update', $name, $seconds) eq '1' ? 1 : 0;
+}
+
+sub warm_up
+{
+	my ($service, @names) = @_;
+
+	foreach my $name (@names)
+	{
+		# seven times: past the plans for given values, to the one that is kept
+		lock_it($service, $name, 600) && rows($service, 'unlock', $name, 0) for 1 .. 7;
+		$service->{known}{$name} = 1;
+	}
+	return;
+}
+
+#
+# An installation of ShedLock's, and the extension beside it
+#
+$node->safe_psql(
+	'postgres', q{
+DROP EXTENSION shedlock;
+CREATE ROLE app_owner;
+CREATE ROLE app LOGIN;
+GRANT CREATE ON SCHEMA public TO app_owner;
+SET ROLE app_owner;
+CREATE TABLE shedlock (
+	name varchar(64) NOT NULL PRIMARY KEY,
+	lock_until timestamp NOT NULL,
+	locked_at timestamp NOT NULL,
+	locked_by varchar(255) NOT NULL);
+GRANT SELECT, INSERT, UPDATE ON shedlock TO app;});
+my ($status, $out, $err) = $node->psql('postgres', 'CREATE EXTENSION shedlock');
+like($err, qr/already exists.*HINT: .*CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling\..*shedlock_adopt/s,
+	'the extension says how to get beside a table of ShedLock');
+$node->safe_psql('postgres', 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling');
+
+#
+# Held before, during and after the move
+#
+my %owner = (db => service('db', 'owner db'), client => service('client', 'owner client'));
+my %other = (db => service('db', 'other db'), client => service('client', 'other client'));
+foreach my $mode (qw(db client))
+{
+	warm_up($owner{$mode}, "$mode free");
+	ok(lock_it($owner{$mode}, "$mode $_", 600), "before: the owner in $mode time takes $_") foreach qw(held extended unlocked waiting);
+	ok(!lock_it($other{$mode}, "$mode $_", 600), "before: the other in $mode time is refused, and knows $_")
+	  foreach qw(held extended unlocked waiting);
+	ok(lock_it($other{$mode}, "$mode over", 0.001), 'before: a lock that will be over');
+}
+my $before = $node->safe_psql('postgres', 'SELECT * FROM shedlock ORDER BY name');
+
+my %blocked = (
+	update => service('db', 'blocked update'),
+	insert => service('db', 'blocked insert'),
+	update_client => service('client', 'blocked update'),
+	insert_client => service('client', 'blocked insert'),
+	free => service('client', 'blocked free'));
+my $mover = session($node);
+is(ask($mover, "BEGIN; SELECT scheduling.shedlock_adopt('shedlock')"), '12', 'the move takes all rows over');
+
+# These come while the table is locked: at the lock they wait for the name
+# that will be a view when they go on.
+my %waiting = (
+	update => call($blocked{update}, 'update', 'db held', 600),
+	insert => call($blocked{insert}, 'insert', 'db held', 600),
+	update_client => call($blocked{update_client}, 'update', 'client held', 600),
+	insert_client => call($blocked{insert_client}, 'insert', 'client held', 600),
+	free => call($blocked{free}, 'insert', 'db free', 600));
+$blocked{$_}{session}->query_until(qr/sent/, "\\echo sent\n$waiting{$_}") foreach sort keys %waiting;
+
+# Drivers take a new snapshot when the wait is over, other than EXECUTE does;
+# so does a plain statement.
+my $unlocker = session($node, extra_params => [ '-U', 'app' ]);
+$unlocker->query_until(
+	qr/sent/, "\\echo sent\nUPDATE shedlock SET lock_until = $utc WHERE name = 'db waiting' AND locked_by = 'owner db';\n\\echo :ROW_COUNT\n");
+my $second = session($node);
+$second->query_until(qr/sent/, "\\echo sent\nSELECT scheduling.shedlock_adopt('shedlock');\n");
+ok( defined await($node, "SELECT count(*) = 7 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND wait_event = 'relation'"),
+	'services wait while the move is not committed');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE relation = 'scheduling.shedlock'::regclass AND NOT granted"),
+	'0', 'at the old table');
+ask($mover, 'COMMIT');
+is($mover->{heard}, '', 'the move is committed');
+is((split /\n/, ask($blocked{$_}{session}, 'SELECT 0'))[0], $_ eq 'free' ? '1' : '0',
+	"during: $_, which waited, gets " . ($_ eq 'free' ? 'a free lock' : 'no lock that is held'))
+  foreach sort keys %waiting;
+is((split /\n/, ask($unlocker, 'SELECT 0'))[0], '1', 'during: an unlock that waited is done');
+is( $node->safe_psql('postgres', "SELECT lock_until <= timezone('utc', now()) FROM scheduling.shedlock WHERE name = 'db waiting'"),
+	't', 'in the table of the extension');
+$second->query('SELECT 0');
+like($second->{stderr}, qr/ERROR: .*table public\.shedlock was renamed or dropped meanwhile|ERROR: .*table shedlock was renamed or dropped meanwhile/,
+	'a second move at the same time is told');
+is($node->safe_psql('postgres', "SELECT relname, relkind FROM pg_class WHERE relname LIKE 'shedlock%' AND relnamespace = 'public'::regnamespace AND relkind <> 'i' ORDER BY 1"),
+	"shedlock|v\nshedlock_before_shedlock|r", 'and does nothing');
+is($node->safe_psql('postgres', 'SELECT * FROM shedlock_before_shedlock ORDER BY name'), $before, 'the old table has its rows');
+
+foreach my $mode (qw(db client))
+{
+	my ($owner, $other, $fresh) = ($owner{$mode}, $other{$mode}, service($mode, 'fresh'));
+
+	is(rows($other, 'update', "$mode held", 600), '0', "after: a warm service in $mode time gets no held lock");
+	is(rows($fresh, 'insert', "$mode held", 600), '0', 'nor does a new one');
+	is(rows($fresh, 'update', "$mode held", 600), '0', 'which then tries by UPDATE, too');
+	is($node->safe_psql('postgres', "SELECT scheduling.shedlock_acquire('$mode held'), scheduling.shedlock_acquire_session('$mode held')"),
+		'f|f', 'nor do our functions');
+	is($node->safe_psql('postgres', "SELECT state, kind, locked_by, token > 0 FROM scheduling.shedlock_locks WHERE name = '$mode held'"),
+		"held|lease|owner $mode|t", 'who show it');
+
+	is(rows($other, 'extend', "$mode extended", 6000), '0', 'only the owner extends');
+	is(rows($owner, 'extend', "$mode extended", 6000), '1', 'a lock from before the move');
+	is( $node->safe_psql('postgres', "SELECT lock_until > timezone('utc', now()) + interval '90 min' FROM scheduling.shedlock WHERE name = '$mode extended'"),
+		't', 'in the table of the extension');
+	is(rows($owner, 'unlock', "$mode unlocked", 0), '1', 'and unlocks one');
+	ok(lock_it($other, "$mode unlocked", 600), 'which the other one gets by its cached UPDATE');
+	is(rows($owner, 'unlock', "$mode unlocked", 0), '0', 'and the owner no longer unlocks');
+	ok(lock_it($owner, "$mode over", 600), 'one that was over is taken, too');
+	ok(lock_it($fresh, "$mode new", 600), 'and one that is new');
+
+	my $token = $node->safe_psql('postgres', "SELECT token FROM shedlock JOIN scheduling.shedlock s USING (name) WHERE name = '$mode unlocked'");
+	rows($other, 'unlock', "$mode unlocked", 0);
+	cmp_ok($node->safe_psql('postgres', "SELECT scheduling.shedlock_acquire_token('$mode unlocked', '1 h')"), '>', $token,
+		'ours come next, with a larger token');
+	is(rows($owner, 'update', "$mode unlocked", 600), '0', 'and are respected by warm services');
+	$fresh->{session}->quit;
+}
+is($node->safe_psql('postgres', 'SELECT * FROM shedlock_before_shedlock ORDER BY name'), $before,
+	'no statement that was prepared before has written to the old table');
+$_->{session}->quit foreach values %owner, values %other, values %blocked;
+$_->quit foreach $mover, $second, $unlocker;
+
+#
+# A dump has the view with its privileges
+#
+my $dump = $node->basedir . '/dump.sql';
+$node->command_ok([ 'pg_dump', '-f', $dump, 'postgres' ], 'the database is dumped');
+$node->safe_psql('postgres', 'CREATE DATABASE restored');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump, 'restored' ], 'and restored');
+is( $node->safe_psql(
+		'restored', q{
+SET ROLE app;
+UPDATE shedlock SET lock_until = timezone('utc', now()) WHERE name = 'db held' AND locked_by = 'owner db' RETURNING name}),
+	'db held', 'its services work on');
+
+#
+# Services at full speed, the move in their midst, then our functions beside them
+#
+$node->safe_psql(
+	'postgres', qq{
+CREATE DATABASE race;
+\\c race
+CREATE SCHEMA scheduling;
+CREATE EXTENSION shedlock SCHEMA scheduling;
+CREATE TABLE shedlock (name varchar(64) NOT NULL PRIMARY KEY, lock_until timestamp NOT NULL,
+	locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL);
+CREATE TABLE counter (n integer);
+INSERT INTO counter VALUES (0);
+CREATE TABLE control (moved boolean, stop boolean);
+INSERT INTO control VALUES (false, false);
+CREATE TABLE worked (worker text, before integer, after integer);
+
+-- The work loses updates if two do it at once.  Each statement is committed
+-- by itself, and its plan is kept as that of a prepared statement.
+CREATE PROCEDURE work(worker text, kind text) LANGUAGE plpgsql AS \$\$
+DECLARE
+	known boolean := false;
+	mine bigint;
+	value integer;
+	now_utc timestamp;
+	was_moved boolean;
+	before integer := 0;
+	after integer := 0;
+BEGIN
+	WHILE NOT (SELECT stop FROM control) LOOP
+		mine := 0;
+		was_moved := (SELECT moved FROM control);
+		IF kind = 'ours' THEN
+			mine := scheduling.shedlock_acquire_token('race', '1 min');
+			COMMIT;
+		ELSIF kind = 'db' THEN
+			IF NOT known THEN
+				INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES('race', $utc + make_interval(secs => 60.000), $utc, worker)
+				ON CONFLICT (name) DO UPDATE SET lock_until = $utc + make_interval(secs => 60.000), locked_at = $utc, locked_by = worker
+				WHERE shedlock.name = 'race' AND shedlock.lock_until <= $utc;
+				GET DIAGNOSTICS mine = ROW_COUNT;
+				COMMIT;
+			END IF;
+			IF mine = 0 THEN
+				UPDATE shedlock SET lock_until = $utc + make_interval(secs => 60.000), locked_at = $utc, locked_by = worker
+				WHERE shedlock.name = 'race' AND shedlock.lock_until <= $utc;
+				GET DIAGNOSTICS mine = ROW_COUNT;
+				COMMIT;
+			END IF;
+		ELSE
+			now_utc := $clock;
+			IF NOT known THEN
+				INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES('race', now_utc + interval '1 min', now_utc, worker)
+				ON CONFLICT (name) DO UPDATE SET lock_until = now_utc + interval '1 min', locked_at = now_utc, locked_by = worker
+				WHERE shedlock.lock_until <= now_utc;
+				GET DIAGNOSTICS mine = ROW_COUNT;
+				COMMIT;
+			END IF;
+			IF mine = 0 THEN
+				UPDATE shedlock SET lock_until = now_utc + interval '1 min', locked_at = now_utc, locked_by = worker
+				WHERE name = 'race' AND lock_until <= now_utc;
+				GET DIAGNOSTICS mine = ROW_COUNT;
+				COMMIT;
+			END IF;
+		END IF;
+		-- every tenth time as a service that was just started
+		known := random() > 0.1;
+		CONTINUE WHEN mine IS NULL OR mine = 0;
+
+		value := (SELECT n FROM counter);
+		PERFORM pg_sleep(0.001);
+		UPDATE counter SET n = value + 1;
+		COMMIT;
+		IF was_moved THEN after := after + 1; ELSE before := before + 1; END IF;
+
+		IF kind = 'ours' THEN
+			PERFORM scheduling.shedlock_release('race', mine);
+		ELSIF kind = 'db' THEN
+			UPDATE shedlock SET lock_until = CASE WHEN locked_at + make_interval(secs => 0) > $utc
+				THEN locked_at + make_interval(secs => 0) ELSE $utc END
+			WHERE name = 'race' AND locked_by = worker;
+		ELSE
+			UPDATE shedlock SET lock_until = greatest(now_utc, $clock) WHERE name = 'race' AND locked_by = worker;
+		END IF;
+		COMMIT;
+	END LOOP;
+	INSERT INTO worked VALUES (worker, before, after);
+END
+\$\$;});
+
+my @workers;
+
+sub start_worker
+{
+	my ($kind, $number) = @_;
+	my $session = session($node, dbname => 'race');
+
+	$session->query_until(qr/sent/, "\\echo sent\nCALL work('$kind $number', '$kind');\n");
+	push @workers, $session;
+	return;
+}
+
+# Drivers prepare in the protocol.
+my $script = $node->basedir . '/bench.sql';
+append_to_file($script,
+		"UPDATE shedlock SET lock_until = $utc + make_interval(secs => 60.000), locked_at = $utc, locked_by = 'bench' "
+	  . "WHERE shedlock.name = 'bench' AND shedlock.lock_until <= $utc;\n"
+	  . "UPDATE shedlock SET lock_until = $utc + make_interval(secs => 60.000) WHERE name = 'bench' AND locked_by = 'bench' AND lock_until > $utc;\n"
+	  . "INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES('bench', $utc + make_interval(secs => 60.000), $utc, 'bench') "
+	  . "ON CONFLICT (name) DO UPDATE SET lock_until = $utc + make_interval(secs => 60.000), locked_at = $utc, locked_by = 'bench' "
+	  . "WHERE shedlock.name = 'bench' AND shedlock.lock_until <= $utc;\n"
+	  . "UPDATE shedlock SET lock_until = $utc WHERE name = 'bench' AND locked_by = 'bench';\n");
+my ($bench_out, $bench_err) = ('', '');
+my $bench = IPC::Run::start(
+	[ 'pgbench', '-n', '-M', 'prepared', '-c', '2', '-T', '5', '-f', $script, '-h', $node->host, '-p', $node->port, 'race' ],
+	'>', \$bench_out, '2>', \$bench_err);
+
+start_worker('db', $_), start_worker('client', $_) foreach 1 .. 3;
+ok(defined await($node, "SELECT count(*) >= 0 FROM pg_stat_activity WHERE query LIKE 'CALL%'"), 'the race is on');
+sleep(1.5);
+cmp_ok($node->safe_psql('race', "SELECT scheduling.shedlock_adopt('shedlock')"), '>=', 1, 'the move in the midst of it');
+$node->safe_psql('race', 'UPDATE control SET moved = true');
+start_worker('ours', $_) foreach 1 .. 2;
+sleep(2.5);
+$node->safe_psql('race', 'UPDATE control SET stop = true');
+foreach my $worker (@workers)
+{
+	ask($worker, 'SELECT 0');
+	is($worker->{heard}, '', 'a worker comes to its end without an error');
+	$worker->quit;
+}
+is($node->safe_psql('race', 'SELECT n - (SELECT sum(before + after) FROM worked) FROM counter'), '0', 'no update was lost: nobody overlapped');
+is($node->safe_psql('race', 'SELECT count(DISTINCT split_part(worker, $$ $$, 1)) FROM worked WHERE after > 0'), '3', 'services in both modes and ours took the lock after the move');
+cmp_ok($node->safe_psql('race', "SELECT sum(before) FROM worked"), '>', 10, 'and many times before it');
+note($node->safe_psql('race', 'SELECT * FROM worked ORDER BY worker'));
+ok($bench->finish, 'statements that were prepared in the protocol go on');
+is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'without an error');
+is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'in the table of the extension');
+
+$node->stop;
+done_testing();
