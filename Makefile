@@ -100,6 +100,10 @@ ISOLATION = \
 	force_release_ends_session \
 	prepared_transaction \
 	foreign_row_lock \
+	foreign_turned_away \
+	foreign_open_transaction \
+	foreign_first \
+	foreign_takeover \
 	locks_view \
 	race
 

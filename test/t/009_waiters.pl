@@ -95,6 +95,12 @@ hand_over_often(
 	'a lease is ended by force',
 	sub { ask($holder, "SELECT shedlock_acquire('$_[0]', '1 h')") },
 	sub { ask($watcher, "$now;\nSELECT shedlock_force_release('$_[0]')") });
+my $utc = "timezone('utc', clock_timestamp())";
+hand_over_often(
+	'a client of ShedLock gives its lock back',
+	sub { ask($holder, "INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES ('$_[0]', $utc + interval '1 h', $utc, 'host') "
+			  . "ON CONFLICT (name) DO UPDATE SET lock_until = $utc + interval '1 h', locked_at = $utc, locked_by = 'host'") },
+	sub { ask($holder, "$now;\nUPDATE shedlock SET lock_until = $utc WHERE name = '$_[0]' AND locked_by = 'host'") });
 hand_over_often(
 	'a pause is ended',
 	sub { ask($holder, "SELECT shedlock_pause('$_[0]')") },
