@@ -27,7 +27,19 @@ CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);
 CREATE MATERIALIZED VIEW sales AS SELECT * FROM orders;
 CREATE UNIQUE INDEX ON sales (id);
 },
-	'sql other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)');
+	'sql other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)',
+	'sql adopt' => q{
+CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL,
+	locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL);
+INSERT INTO shedlock SELECT 'held', n + interval '1 hour', n, 'host' FROM timezone('UTC', now()) n;
+CREATE SCHEMA batch;
+CREATE TABLE batch.locks ("lock name" text PRIMARY KEY, lock_until timestamp NOT NULL,
+	locked_at timestamp NOT NULL, host text NOT NULL);
+CREATE SCHEMA billing;
+CREATE TABLE billing.shedlock (LIKE shedlock INCLUDING ALL);
+CREATE VIEW billing.lock_report AS SELECT name, locked_by FROM billing.shedlock;
+CREATE ROLE app_owner;
+});
 
 # What test/clients/readme.* says of a function that runs a job once
 my @claims = (
