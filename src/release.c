@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
@@ -21,11 +22,21 @@
 /*
  * ShedlockSetReleased - what the row says once the lock is given back
  *
- * keep: honour the at-least time.
+ * keep: honour the at-least time.  A ShedLock client whose lock this is proves
+ * its ownership by locked_by, and by a clock that may be behind ours: its next
+ * extend must not find its name there any more.
  */
 void
 ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
 {
+	if (row->kind == SHEDLOCK_LEASE && row->pid == 0)
+	{
+		int			len = (int) strlen(row->locked_by);
+
+		len = pg_mbcharcliplen(row->locked_by, len, SHEDLOCK_LOCKED_BY_MAX);
+		row->locked_by = ShedlockLockedBy(pnstrdup(row->locked_by, (Size) len),
+										  row->token);
+	}
 	row->kind = SHEDLOCK_RELEASED;
 	row->lock_until = keep ? Max(now, row->keep_until) : now;
 	if (!keep)

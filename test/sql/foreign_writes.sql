@@ -268,6 +268,16 @@ SELECT pg_temp.lib('db', 'unlock', 'by hand');
 DELETE FROM shedlock WHERE name = 'by hand' RETURNING name;
 SELECT pg_temp.lib('db', 'update', 'by hand') AS update, pg_temp.lib('db', 'insert', 'by hand') AS insert;
 
+-- A client whose clock is behind does not get back what was ended by force.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+	SELECT 'by force', n + interval '1 h', n, 'slow clock' FROM timezone('utc', clock_timestamp()) n;
+SET client_min_messages = 'warning';
+SELECT shedlock_force_release('by force');
+RESET client_min_messages;
+UPDATE shedlock SET lock_until = lock_until + interval '1 h'
+WHERE name = 'by force' AND locked_by = 'slow clock' AND lock_until > timezone('utc', clock_timestamp()) - interval '1 min' RETURNING name;
+SELECT shedlock_acquire('by force'), shedlock_release('by force');
+
 -- What breaks a constraint is told by the constraint; the trigger is of no other use.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');
