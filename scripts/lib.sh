@@ -1,4 +1,4 @@
-# scripts/lib.sh - what scripts/test and scripts/demo have in common; to be sourced by bash
+# scripts/lib.sh - what the scripts beside it have in common; to be sourced by bash
 #
 # Packages, a build and throwaway servers.  All of it but the packages lives in
 # one temporary folder, WORK, and belongs to an unprivileged user; an exit by
@@ -16,6 +16,7 @@
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
 #	server_settings              the lines that let a server find the build
+#	unpack_node_pg               puts Debian's node-pg into WORK/node
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 WORK=
@@ -368,4 +369,16 @@ cluster_psql() {
 
 cluster_url() {
     say "host=$WORK/s port=${CLUSTER_PORT[$1]} user=postgres dbname=${2:-postgres}"
+}
+
+# It cannot be installed beside a node that is not Debian's, but is all
+# JavaScript and runs with any.
+unpack_node_pg() {
+    local file names=(node-pg node-split2 node-xtend)
+    command -v node && mkdir -p "$WORK/node" && cd "$WORK/node" || return 1
+    apt-get download "${names[@]}" || { apt_update && apt-get download "${names[@]}"; } || return 1
+    for file in *.deb; do
+        dpkg -x "$file" . || return 1
+    done
+    chmod -R a+rX .
 }

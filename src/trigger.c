@@ -20,7 +20,8 @@
  * that an INSERT must not be turned away before there is one.
  *
  * The row comes first here, the advisory half second: against the usual order,
- * and therefore only ever by a try.
+ * and therefore only ever by a try.  Only for a row that is not committed yet
+ * an INSERT waits, and no longer than our own acquire waits for a foreign one.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -37,6 +38,9 @@
 
 /* Of our own: providers take class 23, 40 and 55 for "exists" or "busy". */
 #define ERRCODE_TAKEN_BY_OPEN_TRANSACTION	MAKE_SQLSTATE('S', 'H', '0', '0', '1')
+
+/* After the first one, with a millisecond between them. */
+#define EXCLUSIVE_TRIES		10
 
 /*
  * sets_our_columns - does the writer know of us?
@@ -184,6 +188,25 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 }
 
 /*
+ * try_exclusive - take the advisory half, with a row that is ours
+ *
+ * We may have waited for the row until another acquisition was rolled back.
+ * That wakes us before it lets go of the advisory half, some microseconds
+ * later: nobody would have the lock if it turned us away.
+ */
+static bool
+try_exclusive(const ShedlockName *name)
+{
+	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
+	{
+		if (tries == EXCLUSIVE_TRIES)
+			return false;
+		ShedlockNap(1);
+	}
+	return true;
+}
+
+/*
  * on_update - an UPDATE, or the second half of INSERT ... ON CONFLICT
  */
 static HeapTuple
@@ -204,7 +227,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	}
 
 	check_clock(new, now);
-	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
+	if (!try_exclusive(name))
 		return keep_as_is(name);
 	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
 	{
