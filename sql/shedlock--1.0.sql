@@ -133,6 +133,9 @@ AS 'MODULE_PATHNAME', 'shedlock_row_trigger';
 COMMENT ON FUNCTION shedlock_row_trigger() IS
 'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
 
+-- To fire it takes no privilege.
+REVOKE EXECUTE ON FUNCTION shedlock_row_trigger() FROM PUBLIC;
+
 CREATE TRIGGER shedlock_row
 	BEFORE INSERT OR UPDATE OR DELETE ON shedlock
 	FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();

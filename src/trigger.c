@@ -33,11 +33,15 @@
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
 /* Of our own: providers take class 23, 40 and 55 for "exists" or "busy". */
 #define ERRCODE_TAKEN_BY_OPEN_TRANSACTION	MAKE_SQLSTATE('S', 'H', '0', '0', '1')
+
+/* A statement may be that long under way, so that a short lease is over. */
+#define ON_THE_WAY_MAX		USECS_PER_SEC
 
 /* After the first one, with a millisecond between them. */
 #define EXCLUSIVE_TRIES		10
@@ -70,6 +74,7 @@ sets_our_columns(const ShedlockRow *old, const ShedlockRow *new)
  * check_clock - complain about a client whose clock, or time zone, is off
  *
  * It would take living locks for free, and others would do so with its own.
+ * Within the tolerance, too, a lease that is over when it arrives holds nothing.
  */
 static void
 check_clock(const ShedlockRow *row, TimestampTz now)
@@ -77,12 +82,13 @@ check_clock(const ShedlockRow *row, TimestampTz now)
 	int64		tolerance = shedlock_foreign_clock_tolerance * USECS_PER_SEC;
 
 	if (!TIMESTAMP_NOT_FINITE(row->locked_at) &&
-		row->locked_at >= now - tolerance && row->locked_at <= now + tolerance)
+		row->locked_at >= now - tolerance && row->locked_at <= now + tolerance &&
+		(row->lock_until > now || row->locked_at >= now - ON_THE_WAY_MAX))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
-			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance."),
+			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance, or by more than its lock_at_most_for."),
 			 errhint("Let ShedLock take the server's time: usingDbTime(), or forceUtcTimeZone() with a clock that is right.")));
 }
 
@@ -217,10 +223,22 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	bool		same_owner = old->locked_at == new->locked_at &&
 	strcmp(old->locked_by, new->locked_by) == 0;
 
+	if (strcmp(old->name, new->name) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot rename lock \"%s\"", name->str),
+				 errdetail("Whoever uses a lock knows it by its name.")));
 	if (sets_our_columns(old, new))
 		return tuple;
 	if (same_owner || new->lock_until <= old->lock_until)
 	{
+		/* Nothing was held, and nothing is. */
+		if (old->lock_until <= now && new->lock_until <= now)
+			return tuple;
+
+		/* Nor does an extend that comes too late end a pause. */
+		if (old->lock_until <= now && old->paused_until > now)
+			return keep_as_is(name);
 		(void) ShedlockTryShare(&name->tag);
 		ShedlockWakeLater(&name->tag);
 		return tuple;
@@ -274,12 +292,15 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 	ShedlockRow new;
 	HeapTuple	result;
 
+	/* Whatever follows relies on the columns of our own table. */
+	nsp = ShedlockSchema(fcinfo);
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
 		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
-		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		RelationGetRelid(trigger->tg_relation) != get_relname_relid("shedlock", nsp))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("%s must be called by a BEFORE trigger for each row",
+				 errmsg("%s must be called by a BEFORE trigger for each row of the extension's own table",
 						"shedlock_row_trigger()")));
 
 	event = trigger->tg_event;
@@ -294,10 +315,8 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 	if (new.name == NULL || new.name[0] == '\0' || new.locked_by == NULL)
 		PG_RETURN_POINTER(result);
 
-	/* The row's own schema: the caller's search_path has no say. */
-	nsp = RelationGetNamespace(trigger->tg_relation);
 	ShedlockMakeName(nsp, row.name, (int) strlen(row.name), &name);
-	ShedlockOpen(&store, nsp, RelationGetRelationName(trigger->tg_relation));
+	ShedlockOpen(&store, nsp, "shedlock");
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);
 	else if (TRIGGER_FIRED_BY_UPDATE(event))

@@ -268,6 +268,20 @@ SELECT pg_temp.lib('db', 'unlock', 'by hand');
 DELETE FROM shedlock WHERE name = 'by hand' RETURNING name;
 SELECT pg_temp.lib('db', 'update', 'by hand') AS update, pg_temp.lib('db', 'insert', 'by hand') AS insert;
 
+-- Nobody knows a lock by another name.
+UPDATE shedlock SET name = 'by another name' WHERE name = 'by hand';
+
+-- A lease of a slow clock that is over when it arrives would be nobody's.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+	SELECT 'over', n - interval '1 min', n - interval '3 min', 'slow clock' FROM timezone('utc', clock_timestamp()) n;
+
+-- An extend that comes too late does not end a pause.
+SELECT pg_temp.lib('db', 'insert', 'paused late');
+UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) - interval '1 s' WHERE name = 'paused late';
+SELECT shedlock_pause('paused late');
+UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) + interval '1 h' WHERE name = 'paused late' RETURNING name;
+SELECT shedlock_resume('paused late'), shedlock_acquire('paused late');
+
 -- A client whose clock is behind does not get back what was ended by force.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'by force', n + interval '1 h', n, 'slow clock' FROM timezone('utc', clock_timestamp()) n;
@@ -291,7 +305,10 @@ SELECT shedlock_row_trigger();
 CREATE TABLE other_table (name text);
 CREATE TRIGGER after AFTER INSERT ON other_table FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
 INSERT INTO other_table VALUES ('x');
-DROP TABLE other_table;
+CREATE TABLE "like ours" (name int8, lock_until int8, locked_at int8, locked_by int8);
+CREATE TRIGGER before BEFORE INSERT ON "like ours" FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+INSERT INTO "like ours" VALUES (4096, 1, 1, 4096);
+DROP TABLE other_table, "like ours";
 \set VERBOSITY terse
 
 DROP SCHEMA "Old Locks" CASCADE;
