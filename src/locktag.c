@@ -52,10 +52,10 @@ ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key)
 }
 
 /*
- * ShedlockTagKey - the key that is in a lock tag
+ * tag_key - the key that is in a lock tag
  */
-uint64
-ShedlockTagKey(const LOCKTAG *tag)
+static uint64
+tag_key(const LOCKTAG *tag)
 {
 	return ((uint64) tag->locktag_field2 << 32) | tag->locktag_field3;
 }
@@ -148,12 +148,12 @@ ShedlockHolders(const LOCKTAG *tag)
 			lock->holdMask == 0)
 			continue;
 		if (tag && (lock->locktag.locktag_field4 != tag->locktag_field4 ||
-					ShedlockTagKey(&lock->locktag) != ShedlockTagKey(tag)))
+					tag_key(&lock->locktag) != tag_key(tag)))
 			continue;
 
 		holder = palloc0(sizeof(ShedlockHolder));
 		holder->lockclass = lock->locktag.locktag_field4;
-		holder->key = ShedlockTagKey(&lock->locktag);
+		holder->key = tag_key(&lock->locktag);
 		holder->pid = lock->pid;
 		holder->exclusive = (lock->holdMask & LOCKBIT_ON(ExclusiveLock)) != 0;
 

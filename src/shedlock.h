@@ -208,7 +208,6 @@ extern const char *ShedlockTimeString(TimestampTz when);
 /* locktag.c */
 extern uint64 ShedlockKey(const char *name, int len);
 extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
-extern uint64 ShedlockTagKey(const LOCKTAG *tag);
 extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
