@@ -27,7 +27,13 @@ OBJS = \
 	src/history.o \
 	src/trigger.o \
 	src/status.o \
-	src/admin.o
+	src/admin.o \
+	src/breakage.o
+
+# For tests only: see src/breakage.h.
+ifeq ($(SHEDLOCK_BREAKABLE),yes)
+PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
+endif
 
 DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
 

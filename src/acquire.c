@@ -25,6 +25,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "breakage.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
@@ -84,13 +85,15 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		bool		written;
 
 		ShedlockReadRow(store, request->name.str, row);
-		now = GetCurrentTimestamp();
+		now = ShedlockBroken(TRANSACTION_TIME) ?
+			GetCurrentTransactionStartTimestamp() : GetCurrentTimestamp();
 		result->verdict = ShedlockJudge(row, &request->name, now, true);
-		if (result->verdict != SHEDLOCK_FREE)
+		if (result->verdict != SHEDLOCK_FREE && !ShedlockBroken(NO_SECOND_READ))
 			return false;
 
 		if (token == 0)
 			token = ShedlockNextToken(request->name.nsp);
+		ShedlockBreakDelay();
 		old = *row;
 		fill_row(request, now, token, row);
 		written = old.found ?
@@ -131,7 +134,8 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	if (result->verdict != SHEDLOCK_FREE)
 		return false;
 
-	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
+	ShedlockBreakDelay();
+	if (!ShedlockBroken(NO_ADVISORY_HALF) && !ShedlockTryLock(&name->tag, ExclusiveLock))
 	{
 		result->verdict = SHEDLOCK_BUSY;
 		return false;

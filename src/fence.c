@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "breakage.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
@@ -61,6 +62,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 			require_token(row, name);
 		if (!ShedlockIsMine(row, name, token, *now))
 			return false;
+		ShedlockBreakDelay();
 		if (ShedlockTryShare(&name->tag))
 			break;
 		ShedlockNap(1);

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "breakage.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
@@ -71,6 +72,11 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockBeginRelease();
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
+	if (ShedlockBroken(NO_OWNER_CHECK))
+	{
+		ShedlockReadRow(&store, name.str, &row);
+		token = row.token;
+	}
 	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
 	{
 		ShedlockCheckSession(&row, &name, "released");

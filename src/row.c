@@ -23,6 +23,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "breakage.h"
 #include "catalog/namespace.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
@@ -536,5 +537,7 @@ ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
 int64
 ShedlockNextToken(Oid nsp)
 {
-	return nextval_internal(relation_of(nsp, "shedlock_token_seq"), false);
+	int64		token = nextval_internal(relation_of(nsp, "shedlock_token_seq"), false);
+
+	return ShedlockBroken(TOKENS_REUSED) ? (token + 1) / 2 : token;
 }

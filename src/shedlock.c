@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "breakage.h"
 #include "shedlock.h"
 #include "utils/guc.h"
 
@@ -98,5 +99,6 @@ _PG_init(void)
 							PGC_SUSET, GUC_UNIT_S,
 							NULL, NULL, NULL);
 
+	ShedlockDefineBreakage();
 	MarkGUCPrefixReserved("shedlock");
 }

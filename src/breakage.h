@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * breakage.h
+ *	  Breaking the protocol on purpose, to prove that a test would notice.
+ *
+ * The fault checker (test/faults/README) must find each of these.  They exist
+ * only in a library built with SHEDLOCK_BREAKABLE=yes, which says so in the
+ * server's log and is never to be installed for use; in any other build the
+ * conditions are constant and nothing is left of them.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_BREAKAGE_H
+#define SHEDLOCK_BREAKAGE_H
+
+#ifdef SHEDLOCK_BREAKABLE
+
+enum
+{
+	BREAK_NONE,
+	NO_ADVISORY_HALF,			/* acquire goes by the row alone */
+	TRANSACTION_TIME,			/* acquire takes now() for the time */
+	NO_SECOND_READ,				/* what step 1 of acquire saw decides */
+	NO_OWNER_CHECK,				/* release gives back whoever's lock it is */
+	TOKENS_REUSED				/* each token is given twice */
+};
+
+extern int	shedlock_break;
+
+extern void ShedlockDefineBreakage(void);
+extern void ShedlockBreakDelay(void);
+
+#define ShedlockBroken(what)	(shedlock_break == (what))
+
+#else
+
+#define ShedlockDefineBreakage()	((void) 0)
+#define ShedlockBreakDelay()	((void) 0)
+#define ShedlockBroken(what)	false
+
+#endif
+
+#endif							/* SHEDLOCK_BREAKAGE_H */
