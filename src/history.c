@@ -129,10 +129,10 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *e
 }
 
 /*
- * ShedlockHistoryOutcome - outcome of a run as far as it is logged, or NULL
+ * logged_outcome - outcome of a run as far as it is logged, or NULL
  */
-char *
-ShedlockHistoryOutcome(Oid nsp, int64 token)
+static char *
+logged_outcome(Oid nsp, int64 token)
 {
 	ShedlockStore store;
 	char	   *outcome = NULL;
@@ -141,6 +141,43 @@ ShedlockHistoryOutcome(Oid nsp, int64 token)
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		outcome = outcome_of(&store);
 	ShedlockClose(&store);
+	return outcome;
+}
+
+/*
+ * run_lives - does a run still hold its lock on this server?
+ */
+static bool
+run_lives(const ShedlockName *name, int64 token)
+{
+	ShedlockStore store;
+	ShedlockRow row;
+
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, &row);
+	ShedlockClose(&store);
+	return row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
+		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, name, false);
+}
+
+/*
+ * ShedlockHistoryOutcome - outcome of a run at this moment
+ *
+ * logged: what the caller has read, which may be older than the end of the
+ * run, or NULL.  A run without holder is lost only if the log, read after the
+ * lock, still says that it runs.  Returns NULL if the log does not have it.
+ */
+char *
+ShedlockHistoryOutcome(const ShedlockName *name, int64 token, char *logged)
+{
+	char	   *outcome = logged ? logged : logged_outcome(name->nsp, token);
+
+	if (outcome == NULL || strcmp(outcome, "running") != 0 ||
+		run_lives(name, token))
+		return outcome;
+	outcome = logged_outcome(name->nsp, token);
+	if (outcome == NULL || strcmp(outcome, "running") == 0)
+		outcome = pstrdup("lost");
 	return outcome;
 }
 
@@ -187,36 +224,22 @@ PG_FUNCTION_INFO_V1(shedlock_run_outcome);
 /*
  * shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
  *
- * logged: what the caller's snapshot says.  That may be older than the end of
- * the run, so that a run without holder is lost only if the log, read after
- * the lock, still says that it runs.
+ * logged: what the caller's snapshot says.
  */
 Datum
 shedlock_run_outcome(PG_FUNCTION_ARGS)
 {
 	int64		token = PG_GETARG_INT64(0);
 	text	   *nametext = PG_GETARG_TEXT_PP(1);
-	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	char	   *logged = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	ShedlockName name;
-	ShedlockStore store;
-	ShedlockRow row;
 
-	if (strcmp(outcome, "running") != 0)
+	if (strcmp(logged, "running") != 0)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
 	if (RecoveryInProgress())
 		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), VARDATA_ANY(nametext),
 					 (int) VARSIZE_ANY_EXHDR(nametext), &name);
-	ShedlockOpen(&store, name.nsp, "shedlock");
-	ShedlockReadRow(&store, name.str, &row);
-	ShedlockClose(&store);
-	if (row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
-		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, &name, false))
-		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
-
-	outcome = ShedlockHistoryOutcome(name.nsp, token);
-	if (outcome == NULL || strcmp(outcome, "running") == 0)
-		outcome = "lost";
-	PG_RETURN_TEXT_P(cstring_to_text(outcome));
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockHistoryOutcome(&name, token, logged)));
 }

@@ -206,7 +206,7 @@ tick_detail(const ShedlockRun *run, const ShedlockTick *last)
 		return psprintf("Tick %s is being claimed by an open transaction.",
 						ShedlockTimeString(run->tick));
 	if (last->token != 0)
-		outcome = ShedlockHistoryOutcome(run->request.name.nsp, last->token);
+		outcome = ShedlockHistoryOutcome(&run->request.name, last->token, NULL);
 	return psprintf("Tick %s was claimed at %s by \"%s\"%s%s.",
 					ShedlockTimeString(last->tick),
 					ShedlockTimeString(last->claimed_at), last->claimed_by,

@@ -343,7 +343,8 @@ extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *ro
 								 const char *command, const TimestampTz *tick);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 							   const ErrorData *edata);
-extern char *ShedlockHistoryOutcome(Oid nsp, int64 token);
+extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
+									char *logged);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 /* xact.c */

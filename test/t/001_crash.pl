@@ -76,6 +76,9 @@ sub check_all
 		'f', "$round: a claimed tick stays claimed");
 
 	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run is lost before anybody comes");
+	my ($status, $out, $err) = $node->psql($dbname,
+		"CALL shedlock_run('run $round', 'CREATE TABLE twice()', once_every => '1 day')");
+	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: and so says who is refused its tick");
 	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
 		'running', "$round: although nobody has written that");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('run $round', '1 hour')"),
@@ -84,7 +87,7 @@ sub check_all
 	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
 		'lost', "$round: the next one has written it");
 	$node->safe_psql($dbname, "SELECT shedlock_force_release('run $round')");
-	my ($status, $out, $err) = $node->psql($dbname,
+	($status, $out, $err) = $node->psql($dbname,
 		"CALL shedlock_run('run $round', 'CREATE TABLE twice()', once_every => '1 day')");
 	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: its tick is used: at most once");
 
