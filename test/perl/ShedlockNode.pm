@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-our @EXPORT = qw(start_node session ask pid_of kill_client reap last_words
+our @EXPORT = qw(start_node start_standby session ask pid_of kill_client reap last_words
   error_of answers await seconds terminate);
 
 # Starts a server with the extension in its database postgres.  Options are
@@ -26,6 +26,23 @@ sub start_node
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION shedlock');
 	return $node;
+}
+
+# Starts a standby that every commit of the primary waits for.  The primary
+# must allow streaming.
+sub start_standby
+{
+	my ($primary, $name, %options) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new($name, %options);
+
+	$primary->backup($name);
+	$standby->init_from_backup($primary, $name, has_streaming => 1);
+	$standby->start;
+	$primary->append_conf('postgresql.conf', "synchronous_standby_names = '\"$name\"'\n");
+	$primary->reload;
+	defined await($primary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+	  or BAIL_OUT("standby $name is not synchronous");
+	return $standby;
 }
 
 # Connects a client that stays.  It goes on after errors, as applications do.
