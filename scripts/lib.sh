@@ -16,7 +16,9 @@
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
 #	server_settings              the lines that let a server find the build
+#	unpack_packages DIR NAME...  into WORK/DIR, without installing them
 #	unpack_node_pg               puts Debian's node-pg into WORK/node
+#	unpack_pgbouncer             makes WORK/pgbouncer/run, the pooler
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 WORK=
@@ -371,14 +373,35 @@ cluster_url() {
     say "host=$WORK/s port=${CLUSTER_PORT[$1]} user=postgres dbname=${2:-postgres}"
 }
 
+# Unpacks packages into the folder WORK/$1: those that may not be installed.
+# Call it in a subshell.
+unpack_packages() {
+    local file dir=$WORK/$1
+    shift
+    mkdir -p "$dir" && cd "$dir" || return 1
+    apt-get download "$@" || { apt_update && apt-get download "$@"; } || return 1
+    for file in *.deb; do
+        dpkg -x "$file" . && rm "$file" || return 1
+    done
+    chmod -R a+rX .
+}
+
 # It cannot be installed beside a node that is not Debian's, but is all
 # JavaScript and runs with any.
 unpack_node_pg() {
-    local file names=(node-pg node-split2 node-xtend)
-    command -v node && mkdir -p "$WORK/node" && cd "$WORK/node" || return 1
-    apt-get download "${names[@]}" || { apt_update && apt-get download "${names[@]}"; } || return 1
-    for file in *.deb; do
-        dpkg -x "$file" . || return 1
+    command -v node && unpack_packages node node-pg node-split2 node-xtend
+}
+
+# Debian's package starts a pooler with the machine.  The libraries' names
+# differ between releases.
+unpack_pgbouncer() {
+    local name dir=$WORK/pgbouncer libs=()
+    for name in $(apt-cache depends pgbouncer | sed -n 's/^ *|\{0,1\}Depends: \(lib[^ ]*\)$/\1/p'); do
+        package_installed "$name" || libs+=("$name")
     done
-    chmod -R a+rX .
+    unpack_packages pgbouncer pgbouncer "${libs[@]}" || return 1
+    printf '%s\n' '#!/bin/sh' "LD_LIBRARY_PATH=$(printf '%s:' "$dir"/usr/lib/*-linux-gnu* "$dir"/lib/*-linux-gnu*)" \
+        'export LD_LIBRARY_PATH' "exec '$dir/usr/sbin/pgbouncer' \"\$@\"" >"$dir/run"
+    chmod 755 "$dir/run"
+    "$dir/run" --version
 }

@@ -1,18 +1,19 @@
 # Behind a pooler in transaction mode each statement may meet another server
-# process: leases by token and guarded commands do not mind.
+# process, and each process another client's statements: leases by token and
+# guarded commands do not mind, whatever becomes of the clients.
 
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use IPC::Run;
+use PoolerNode;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } (split(/:/, $ENV{PATH}), '/usr/sbin');
-unless ($pgbouncer)
+unless (find_pgbouncer())
 {
 	pass('nothing was tried: pgbouncer is not installed');
 	done_testing();
@@ -20,51 +21,21 @@ unless ($pgbouncer)
 }
 
 my $node = start_node('main');
-my $dir = PostgreSQL::Test::Utils::tempdir_short;
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-
-PostgreSQL::Test::Utils::append_to_file("$dir/users.txt", qq("app" ""\n));
-PostgreSQL::Test::Utils::append_to_file(
-	"$dir/pgbouncer.ini",
-	"[databases]\npostgres = host=" . $node->host . ' port=' . $node->port . " dbname=postgres\n"
-	  . "[pgbouncer]\nlisten_addr =\nlisten_port = $port\nunix_socket_dir = $dir\nauth_type = trust\n"
-	  . "auth_file = $dir/users.txt\npool_mode = transaction\ndefault_pool_size = 3\n"
-	  . "server_round_robin = 1\nignore_startup_parameters = extra_float_digits\nlogfile = $dir/log\n");
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE TABLE done (pid int); GRANT INSERT ON done TO app');
-my $pooler;
-END { $pooler->kill_kill if $pooler }
-$pooler = IPC::Run::start([ $pgbouncer, '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>', '/dev/null', '2>&1');
-
-sub client
-{
-	my ($sql) = @_;
-	my ($out, $err) = ('', '');
-
-	IPC::Run::run([ 'psql', '-XAtq', '-d', "host=$dir port=$port user=app dbname=postgres" ], '<', \$sql, '>', \$out, '2>', \$err);
-	chomp $out;
-	return wantarray ? ($out, $err) : $out;
-}
-
-my $up;
-foreach my $try (1 .. 100)
-{
-	last if $up = client('SELECT 1') eq '1';
-	select(undef, undef, undef, 0.1);
-}
-ok($up, 'the pooler is up');
+my $pooler = start_pooler($node, 'transaction', 3);
+my ($out, $err);
 
 # One client, several server processes; the pooler opens them as it needs them.
 my @busy = map {
-	IPC::Run::start([ 'psql', '-Xq', '-o', '/dev/null', '-c', 'SELECT pg_sleep(1)', "host=$dir port=$port user=app dbname=postgres" ])
+	IPC::Run::start([ 'psql', '-Xq', '-o', '/dev/null', '-c', 'SELECT pg_sleep(1)', pooled_url($pooler) ])
 } 1 .. 3;
 $_->finish foreach @busy;
-my $sql = join("\n", ('SELECT pg_backend_pid();') x 6);
-my %pids = map { $_ => 1 } split /\n/, client($sql);
+my %pids = map { $_ => 1 } split /\n/, pooled($pooler, join("\n", ('SELECT pg_backend_pid();') x 6));
 cmp_ok(scalar(keys %pids), '>', 1, 'statements of one client meet several server processes');
 
 foreach my $round (1 .. 6)
 {
-	my ($out, $err) = client("SELECT shedlock_acquire_token('lease', '1 h') AS token \\gset\n"
+	($out, $err) = pooled($pooler, "SELECT shedlock_acquire_token('lease', '1 h') AS token \\gset\n"
 		  . "SELECT shedlock_extend('lease', '2 h', token => :token);\n"
 		  . "BEGIN; SELECT shedlock_assert('lease', :token); COMMIT;\n"
 		  . "SELECT shedlock_acquire('lease');\n"
@@ -72,23 +43,160 @@ foreach my $round (1 .. 6)
 	is("$out$err", "t\n\nf\nt", "round $round: a lease is extended, asserted and released by its token");
 }
 
-# A client who has no token must not be taken for the one that had the process before.
-my $token = client("SELECT shedlock_acquire_token('mine', '1 h')");
-my $stolen = 0;
-foreach my $try (1 .. 6)
-{
-	$stolen++ if client("BEGIN; SET LOCAL shedlock.require_token = on; SELECT shedlock_release('mine'); COMMIT") =~ /t/;
-}
-is($stolen, 0, 'with require_token nobody releases what another client took in the same process');
-is(client("SELECT shedlock_release('mine', $token)"), 't', 'its token does');
+# Settings and statements of the session do not hold in a pool; those of the
+# transaction do.
+is(pooled($pooler, "BEGIN; SET LOCAL shedlock.default_lock_at_most_for = '10 min'; SELECT shedlock_acquire_token('local') AS token \\gset\nCOMMIT;\n"
+		  . "SELECT lock_until - locked_at FROM shedlock_locks WHERE name = 'local'; SELECT shedlock_release('local', :token)"),
+	"00:10:00\nt", 'SET LOCAL sets the durations of its transaction');
+is(pooled($pooler, "BEGIN; PREPARE p AS SELECT shedlock_acquire_token(\$1, \$2) AS token; EXECUTE p('prepared', '1 min') \\gset\nDEALLOCATE p; COMMIT;\n"
+		  . "SELECT shedlock_release('prepared', :token)"),
+	't', 'a statement is prepared and executed in one transaction');
 
-my ($out, $err) = client("CALL shedlock_run('run', 'INSERT INTO done SELECT pg_backend_pid()', '1 min');\n" x 6);
+($out, $err) = pooled($pooler, "CALL shedlock_run('run', 'INSERT INTO done SELECT pg_backend_pid()', '1 min');\n" x 6);
 is($err, '', 'guarded commands run');
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT pid) > 1 FROM done"), '6|t', 'in several server processes');
 is($node->safe_psql('postgres', 'SELECT outcome, count(*) FROM shedlock_history GROUP BY 1'), 'succeeded|6', 'and all have succeeded');
-is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name IN ('lease', 'mine', 'run')"), '0', 'nothing is left behind');
 
-$pooler->kill_kill;
-undef $pooler;
+# Ctrl-C of psql goes through the pooler.
+my $asker = IPC::Run::start([ 'psql', '-Xq', '-c', "CALL shedlock_run('cancel', 'SELECT pg_sleep(600)')", pooled_url($pooler) ],
+	'>', '/dev/null', '2>', \$err);
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks l JOIN pg_stat_activity a USING (pid) WHERE l.name = 'cancel' AND a.wait_event = 'PgSleep'"),
+	'a long command runs');
+$asker->signal('INT');
+$asker->finish;
+like($err, qr/canceling statement due to user request/, 'its client cancels it through the pooler');
+ok(defined await($node, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'cancel'"), 'its lock is free');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'cancel'"), 'cancelled', 'and the history says so');
+
+# A client that dies in its transaction has taken nothing.
+my $client = pooled_session($node, $pooler);
+is(ask($client, "BEGIN; SELECT shedlock_acquire('dead'), shedlock_once('dead', '2026-01-01')"), 't|t', 'a client takes a lock in a transaction');
+is(pooled($pooler, "SELECT shedlock_acquire('dead')"), 'f', 'which excludes others');
+kill_client($client);
+ok(defined await($node, "SELECT shedlock_acquire('dead') AND shedlock_once('dead', '2026-01-01')"), 'it dies, and both are free');
+$node->safe_psql('postgres', "SELECT shedlock_force_release('dead')");
+
+# One that dies while its command runs does not end that.
+killed_client(sub {
+	my $dbh = pooled_dbh($pooler);
+
+	$dbh->do("CALL shedlock_run('orphan', 'SELECT pg_sleep(2); INSERT INTO done VALUES (-1)')", { pg_async => 1 });
+	await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'orphan'");
+});
+is(pooled($pooler, "SELECT shedlock_acquire('orphan')"), 'f', 'a run goes on when its client has died');
+ok(defined await($node, "SELECT outcome = 'succeeded' FROM shedlock_history WHERE name = 'orphan'"), 'to its end');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM done WHERE pid = -1'), '1', 'once');
+stop_pooler($pooler);
+
+# The twenty and the three: counters that lose an update when two are at it.
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE counters (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 10);
+CREATE TABLE taken (id bigserial, name text, token bigint, how text);
+INSERT INTO counters SELECT 'job ' || i, 0 FROM generate_series(1, 3) i;
+GRANT SELECT, INSERT, UPDATE ON counters, taken TO app;
+GRANT SELECT ON shedlock TO app;
+GRANT USAGE ON SEQUENCE taken_id_seq TO app;
+CREATE PROCEDURE count_up(of_name text) LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint;
+BEGIN
+	SELECT n INTO before FROM counters WHERE name = of_name;
+	COMMIT;
+	PERFORM pg_sleep(random() * 0.004);
+	UPDATE counters SET n = before + 1 WHERE name = of_name;
+	INSERT INTO taken(name, token, how) SELECT name, token, 'run' FROM shedlock WHERE name = of_name;
+END
+$$;
+});
+
+sub count_up
+{
+	my ($dbh, $name, $token) = @_;
+	my ($n) = $dbh->selectrow_array('SELECT n FROM counters WHERE name = ?', undef, $name);
+
+	select(undef, undef, undef, rand(0.004));
+	$dbh->begin_work;
+	$dbh->do('SELECT shedlock_assert(?, ?)', undef, $name, $token) if $token;
+	$dbh->do('UPDATE counters SET n = ? WHERE name = ?', undef, $n + 1, $name);
+	$dbh->do("INSERT INTO taken(name, token, how) VALUES (?, ?, 'lease')", undef, $name, $token);
+	$dbh->commit;
+	return;
+}
+
+# Ways to die: with a lease, in the transaction that took one, in a fence, and
+# while a command runs.
+sub die_somehow
+{
+	my ($name) = @_;
+	my $way = int(rand(4));
+	my $dbh = pooled_dbh($pooler);
+
+	return $dbh->do("CALL shedlock_run('$name', 'CALL count_up(''$name'')')", { pg_async => 1 }) if $way == 3;
+	$dbh->begin_work if $way == 1;
+	my ($token) = $dbh->selectrow_array("SELECT shedlock_acquire_token(?, '200 ms')", undef, $name);
+	return unless $token && $way == 2;
+	$dbh->begin_work;
+	$dbh->do('SELECT shedlock_assert(?, ?)', undef, $name, $token);
+	$dbh->do('UPDATE counters SET n = -1 WHERE name = ?', undef, $name);
+	return;
+}
+
+my %dbh;
+sub one_round
+{
+	my ($client) = @_;
+	my $name = 'job ' . (1 + int(rand(3)));
+	my $what = rand;
+	my $dbh = $dbh{$$} ||= pooled_dbh($pooler);
+
+	if ($what < 0.05)
+	{
+		killed_client(sub { die_somehow($name) });
+	}
+	elsif ($what < 0.4)
+	{
+		$dbh->do("CALL shedlock_run('$name', 'CALL count_up(''$name'')')");
+	}
+	elsif (my ($token) = $dbh->selectrow_array("SELECT shedlock_acquire_token(?, '1 min')", undef, $name))
+	{
+		return unless defined $token;
+		count_up($dbh, $name, $token);
+		if (rand(1) < 0.3)
+		{
+			$dbh->selectrow_array("SELECT shedlock_extend(?, '2 min', token => ?)", undef, $name, $token)
+			  or die "a living lease was not extended\n";
+			count_up($dbh, $name, $token);
+		}
+		$dbh->selectrow_array('SELECT shedlock_release(?, ?)', undef, $name, $token) or die "a living lease was lost\n";
+	}
+	return;
+}
+
+SKIP:
+{
+	eval { require DBD::Pg; 1 } or skip('this needs the Perl module DBD::Pg', 1);
+
+	$node->safe_psql('postgres', "ALTER ROLE app SET client_min_messages = error; ALTER ROLE app SET shedlock.require_token = on");
+	$pooler = start_pooler($node, 'transaction', 3);
+	is(crowd(20, 15, \&one_round), '', '20 clients over three server processes: no error');
+	ok(defined await($node, 'SELECT count(*) = 0 FROM shedlock_locks', 't', 60), 'nothing is held when they are gone');
+	is(left_locks($node), '', 'nothing is left in the lock table');
+	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'"), '>=', 1,
+		'of processes that are still there');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_run_log WHERE outcome <> 'succeeded' AND name LIKE 'job %'"), '0', 'no run was lost, none is running');
+	is($node->safe_psql('postgres', 'SELECT c.name, c.n - (SELECT count(*) FROM taken t WHERE t.name = c.name) FROM counters c ORDER BY 1'),
+		"job 1|0\njob 2|0\njob 3|0", 'no update of a counter is lost');
+	is($node->safe_psql('postgres',
+			'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY name ORDER BY id) AS smaller FROM taken) t WHERE smaller'),
+		'0', 'nobody has a smaller token than the holder before');
+	is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM taken WHERE how = 'run') = (SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'job %')"),
+		't', 'each run in the history has counted');
+	note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 50) t'), '2', 'both ways were used');
+	stop_pooler($pooler);
+	$node->safe_psql('postgres', 'ALTER ROLE app RESET ALL');
+}
+
 $node->stop;
 done_testing();

@@ -1,0 +1,168 @@
+# A PgBouncer in front of a server, and its clients.
+package PoolerNode;
+
+use strict;
+use warnings FATAL => 'all';
+use Exporter 'import';
+use IPC::Run;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Time::HiRes qw(sleep time);
+
+our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler pooled pooled_url
+  pooled_session pooled_dbh crowd killed_client left_locks);
+
+my @poolers;
+
+# scripts/test unpacks one if there is none: SHEDLOCK_PGBOUNCER is its path.
+sub find_pgbouncer
+{
+	my ($found) = grep { -x } ($ENV{SHEDLOCK_PGBOUNCER} || (), map { "$_/pgbouncer" } (split(/:/, $ENV{PATH}), '/usr/sbin'));
+
+	return $found;
+}
+
+# Starts a pooler for role app in database postgres; further lines of its
+# configuration can be given.  Returns once it has answered.
+sub start_pooler
+{
+	my ($node, $mode, $size, @lines) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir_short;
+	my $pooler = { dir => $dir, port => PostgreSQL::Test::Cluster::get_free_port(), log => "$dir/log" };
+
+	PostgreSQL::Test::Utils::append_to_file("$dir/users.txt", qq("app" ""\n));
+	PostgreSQL::Test::Utils::append_to_file(
+		"$dir/pgbouncer.ini",
+		join("\n",
+			'[databases]',
+			'postgres = host=' . $node->host . ' port=' . $node->port . ' dbname=postgres',
+			'[pgbouncer]',
+			'listen_addr =',
+			"listen_port = $pooler->{port}",
+			"unix_socket_dir = $dir",
+			'auth_type = trust',
+			"auth_file = $dir/users.txt",
+			"pool_mode = $mode",
+			"default_pool_size = $size",
+			'server_round_robin = 1',
+			'ignore_startup_parameters = extra_float_digits',
+			"logfile = $dir/log",
+			@lines, ''));
+	push @poolers, $pooler;
+	$pooler->{run} = IPC::Run::start([ find_pgbouncer(), '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>', '/dev/null', '2>&1');
+	foreach my $try (1 .. 300)
+	{
+		return $pooler if pooled($pooler, 'SELECT 1') eq '1';
+		sleep(0.1);
+	}
+	die "pgbouncer does not answer:\n" . PostgreSQL::Test::Utils::slurp_file($pooler->{log});
+}
+
+sub stop_pooler
+{
+	my ($pooler) = @_;
+
+	$pooler->{run}->kill_kill(grace => 5) if $pooler->{run};
+	delete $pooler->{run};
+	return;
+}
+
+END { stop_pooler($_) foreach @poolers }
+
+sub pooled_url
+{
+	my ($pooler) = @_;
+
+	return "host=$pooler->{dir} port=$pooler->{port} user=app dbname=postgres";
+}
+
+# What a client gets that comes, sends this, and goes: on stdout, and on stderr.
+sub pooled
+{
+	my ($pooler, $sql, @options) = @_;
+	my ($out, $err) = ('', '');
+
+	IPC::Run::run([ 'psql', '-XAtq', @options, '-d', pooled_url($pooler) ], '<', \$sql, '>', \$out, '2>', \$err);
+	chomp $out;
+	return wantarray ? ($out, $err) : $out;
+}
+
+# A client that stays, for ask() and its like.
+sub pooled_session
+{
+	my ($node, $pooler) = @_;
+
+	return session($node, extra_params => [ '-d', pooled_url($pooler) ]);
+}
+
+# A connection of DBI through the pooler, which has no place for statements that
+# are prepared in the protocol.
+sub pooled_dbh
+{
+	my ($pooler) = @_;
+	my $url = pooled_url($pooler);
+
+	require DBI;
+	$url =~ s/ /;/g;
+	return DBI->connect("dbi:Pg:$url", '', '',
+		{ AutoCommit => 1, RaiseError => 1, PrintError => 0, PrintWarn => 0, AutoInactiveDestroy => 1, pg_server_prepare => 0 });
+}
+
+# Runs clients in processes of their own until that many seconds are over; each
+# calls the code with its number again and again.  Returns what they say of
+# errors.
+sub crowd
+{
+	my ($clients, $seconds, $code) = @_;
+	my $errors = PostgreSQL::Test::Utils::tempdir . '/errors';
+	my $end = time + $seconds;
+	my @pids;
+
+	foreach my $client (1 .. $clients)
+	{
+		my $pid = fork;
+
+		die "fork: $!" unless defined $pid;
+		if ($pid == 0)
+		{
+			srand($$);
+			eval { $code->($client) while time < $end; };
+			PostgreSQL::Test::Utils::append_to_file($errors, "client $client: $@\n") if $@;
+			POSIX::_exit(0);
+		}
+		push @pids, $pid;
+	}
+	waitpid($_, 0) foreach @pids;
+	return -e $errors ? PostgreSQL::Test::Utils::slurp_file($errors) : '';
+}
+
+# A client that is killed: the code is run in a process of its own, which then
+# gets no chance to say good-bye.
+sub killed_client
+{
+	my ($code) = @_;
+	my $pid = fork;
+
+	die "fork: $!" unless defined $pid;
+	if ($pid == 0)
+	{
+		eval { $code->(); };
+		kill 'KILL', $$;
+	}
+	waitpid($pid, 0);
+	return;
+}
+
+# What is in the lock table of ours, but for the sentinels, which tell one
+# client's leases from the next one's in the same process.
+sub left_locks
+{
+	my ($node) = @_;
+
+	return $node->safe_psql('postgres',
+		"SELECT objsubid, mode, count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid IN (21324, 21325, 21327) GROUP BY 1, 2");
+}
+
+1;
