@@ -1,18 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * deadline.c
- *	  The timer that ends what has outlived its lock_at_most_for.
+ *	  The timers that end what has outlived its lock_at_most_for.
  *
  * A session lock past its time: the process ends itself as by
  * pg_terminate_backend(), so that a dead host frees the lock even while TCP
- * has not noticed.  A run past its time: its command is cancelled, and again
- * each second if it swallows that.
+ * has not noticed.  A run past its time: its command is cancelled as by
+ * pg_cancel_backend(), and again each second if it swallows that.
  *
- * The handler interrupts anything, so it looks at nothing but the variables of
- * this file.  An error at top level switches all timers off before the
- * transaction is aborted; they are armed again by the ABORT callback.  After an
- * error outside of any transaction, which only a faulty protocol message can
- * raise, the next end of a transaction does it.
+ * Both count on the steady clock, that of the machine's uptime, which nobody
+ * can set.  The server's own timeouts (utils/timeout.h) are kept as times of
+ * day: set back by an hour, a timer that has been set before fires an hour too
+ * late, and set forward, any other timeout makes it fire at once.  So these are
+ * timers of the operating system, and their signals are those that the two
+ * functions above send.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -21,72 +22,113 @@
 #include "postgres.h"
 
 #include <signal.h>
+#include <time.h>
 
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "shedlock.h"
-#include "storage/latch.h"
 #include "utils/timestamp.h"
 
-#define REPEAT_MS		1000
+/* Signals this process at that time, and each second after it. */
+typedef struct DeadlineTimer
+{
+	int			signo;
+	bool		created;
+	timer_t		id;
+	int64		armed_for;		/* DT_NOEND: not armed */
+} DeadlineTimer;
 
-static volatile TimestampTz session_deadline = DT_NOEND;
-static volatile TimestampTz run_deadline = DT_NOEND;
-static volatile sig_atomic_t session_deadline_passed = false;
-static volatile sig_atomic_t run_deadline_passed = false;
+static DeadlineTimer session_timer = {
+	.signo = SIGTERM,
+	.armed_for = DT_NOEND
+};
+static DeadlineTimer run_timer = {
+	.signo = SIGINT,
+	.armed_for = DT_NOEND
+};
 
 static bool runs_watched = false;
-static TimeoutId timer = MAX_TIMEOUTS;	/* not registered yet */
-static TimestampTz armed_for = DT_NOEND;
+static bool run_deadline_passed = false;
 
 /*
- * deadline_handler - runs in the SIGALRM handler
+ * ShedlockSteadyNow - microseconds on a clock that nobody can set
  */
-static void
-deadline_handler(void)
+int64
+ShedlockSteadyNow(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	struct timespec now;
 
-	if (now >= session_deadline)
-	{
-		session_deadline_passed = true;
-		kill(MyProcPid, SIGTERM);
-	}
-	if (now >= run_deadline)
-	{
-		run_deadline_passed = true;
-		QueryCancelPending = true;
-		InterruptPending = true;
-		SetLatch(MyLatch);
-	}
+	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
 /*
- * ShedlockArmDeadlines - set the timer to the next deadline, if there is one
+ * create_timer - not at its first use, which may be where no error can be raised
+ */
+static void
+create_timer(DeadlineTimer *timer)
+{
+	struct sigevent event = {0};
+
+	if (timer->created)
+		return;
+	event.sigev_notify = SIGEV_SIGNAL;
+	event.sigev_signo = timer->signo;
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer->id) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not create a timer for lock_at_most_for: %m")));
+	timer->created = true;
+}
+
+/*
+ * ShedlockDeadlineAt - a time of day, which is near, on the steady clock
  *
- * Runs in transaction callbacks: raises no error once the timer is registered.
+ * DT_NOEND is none.  Raises an error if there can be no timer for it.
+ */
+int64
+ShedlockDeadlineAt(TimestampTz until)
+{
+	if (until == DT_NOEND)
+		return DT_NOEND;
+	create_timer(&session_timer);
+	create_timer(&run_timer);
+	return ShedlockSteadyNow() + (until - GetCurrentTimestamp());
+}
+
+/*
+ * set_timer - to a deadline; a signal that was due is here when this returns
+ */
+static void
+set_timer(DeadlineTimer *timer, int64 deadline)
+{
+	struct itimerspec spec = {0};
+
+	if (deadline == timer->armed_for)
+		return;
+	if (deadline != DT_NOEND)
+	{
+		/* zero would switch it off */
+		deadline = Max(deadline, 1);
+		spec.it_value.tv_sec = (time_t) (deadline / USECS_PER_SEC);
+		spec.it_value.tv_nsec = (long) (deadline % USECS_PER_SEC) * 1000;
+		spec.it_interval.tv_sec = 1;
+	}
+	(void) timer_settime(timer->id, TIMER_ABSTIME, &spec, NULL);
+	timer->armed_for = deadline;
+}
+
+/*
+ * ShedlockArmDeadlines - set the timers to the next deadlines, if there are any
+ *
+ * Runs in transaction callbacks: raises no error.
  */
 void
 ShedlockArmDeadlines(void)
 {
-	TimestampTz next;
-
-	session_deadline = ShedlockNextDeadline(false);
-	run_deadline = runs_watched ? ShedlockNextDeadline(true) : DT_NOEND;
-	next = Min(session_deadline, run_deadline);
-
-	if (next == DT_NOEND)
-	{
-		if (armed_for != DT_NOEND)
-			disable_timeout(timer, false);
-	}
-	else if (next != armed_for || !get_timeout_active(timer))
-	{
-		if (timer == MAX_TIMEOUTS)
-			timer = RegisterTimeout(USER_TIMEOUT, deadline_handler);
-		enable_timeout_every(timer, next, REPEAT_MS);
-	}
-	armed_for = next;
+	if (run_timer.armed_for != DT_NOEND && ShedlockSteadyNow() >= run_timer.armed_for)
+		run_deadline_passed = true;
+	set_timer(&session_timer, ShedlockNextDeadline(false));
+	set_timer(&run_timer, runs_watched ? ShedlockNextDeadline(true) : DT_NOEND);
 }
 
 /*
@@ -102,15 +144,6 @@ ShedlockWatchRuns(bool watch)
 	runs_watched = watch;
 	ShedlockArmDeadlines();
 	return before;
-}
-
-/*
- * ShedlockSessionDeadlinePassed - has the timer ended this process?
- */
-bool
-ShedlockSessionDeadlinePassed(void)
-{
-	return session_deadline_passed;
 }
 
 /*

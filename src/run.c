@@ -273,7 +273,7 @@ run_is_over_time(const ShedlockRun *run)
 	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, run->token);
 
 	return ShedlockRunDeadlinePassed() && holding &&
-		GetCurrentTimestamp() >= holding->deadline;
+		ShedlockSteadyNow() >= holding->deadline;
 }
 
 /*

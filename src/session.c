@@ -171,11 +171,14 @@ ShedlockFindHolding(const char *name, int64 token)
 
 /*
  * ShedlockAddHolding - this transaction takes a session lock or a run
+ *
+ * until: its lock_at_most_for, DT_NOEND for none.
  */
 ShedlockHolding *
 ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
-				   TimestampTz deadline)
+				   TimestampTz until)
 {
+	int64		deadline = ShedlockDeadlineAt(until);
 	ShedlockHolding *holding;
 
 	ShedlockTouchSession();
@@ -212,8 +215,9 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
  * changed.
  */
 void
-ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz deadline)
+ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 {
+	int64		deadline = ShedlockDeadlineAt(until);
 	SubTransactionId subid = GetCurrentSubTransactionId();
 	ShedlockExtension *extension = holding->extension;
 
@@ -276,16 +280,16 @@ ShedlockTouchSession(void)
  *
  * DT_NOEND if none must.
  */
-TimestampTz
+int64
 ShedlockNextDeadline(bool of_runs)
 {
-	TimestampTz next = DT_NOEND;
+	int64		next = DT_NOEND;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &holdings)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
-		TimestampTz deadline = holding->deadline;
+		int64		deadline = holding->deadline;
 
 		for (ShedlockExtension *extension = holding->extension; extension;
 			 extension = extension->outer)
@@ -460,8 +464,6 @@ undo(SubTransactionId subid)
 			forget_extension(holding);
 		}
 	}
-
-	/* An error at top level has switched all timers off. */
 	ShedlockArmDeadlines();
 #undef DONE_IN
 }
@@ -527,8 +529,7 @@ ShedlockSessionExit(void)
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
 		ShedlockWake(&holding->tag);
-		if (ShedlockSessionDeadlinePassed() && !holding->is_run &&
-			GetCurrentTimestamp() >= holding->deadline)
+		if (!holding->is_run && ShedlockSteadyNow() >= holding->deadline)
 			ereport(LOG,
 					(errmsg("session ended by lock_at_most_for of lock \"%s\"",
 							holding->name)));

@@ -131,7 +131,7 @@ typedef struct ShedlockResult
 typedef struct ShedlockExtension
 {
 	SubTransactionId subid;
-	TimestampTz old_deadline;
+	int64		old_deadline;
 	struct ShedlockExtension *outer;	/* of the subtransaction around it */
 } ShedlockExtension;
 
@@ -148,7 +148,7 @@ typedef struct ShedlockHolding
 	bool		upgraded;		/* has its session-level lock */
 	SubTransactionId acquired_in;
 	SubTransactionId released_in;
-	TimestampTz deadline;		/* DT_NOEND: no limit */
+	int64		deadline;		/* steady clock; DT_NOEND: no limit */
 	ShedlockExtension *extension;	/* innermost that is not committed, or
 									 * NULL */
 	char		name[FLEXIBLE_ARRAY_MEMBER];
@@ -280,13 +280,13 @@ extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
 extern void ShedlockRememberLease(int64 token);
 extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
 extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
-										   bool is_run, TimestampTz deadline);
+										   bool is_run, TimestampTz until);
 extern void ShedlockReleaseHolding(ShedlockHolding *holding);
 extern void ShedlockDropHolding(ShedlockHolding *holding);
-extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz deadline);
+extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);
 extern void ShedlockTouchSession(void);
-extern TimestampTz ShedlockNextDeadline(bool of_runs);
+extern int64 ShedlockNextDeadline(bool of_runs);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionPrepared(void);
@@ -304,9 +304,10 @@ extern void ShedlockDurabilityPreCommit(void);
 extern void ShedlockDurabilityReset(void);
 
 /* deadline.c */
+extern int64 ShedlockSteadyNow(void);
+extern int64 ShedlockDeadlineAt(TimestampTz until);
 extern void ShedlockArmDeadlines(void);
 extern bool ShedlockWatchRuns(bool watch);
-extern bool ShedlockSessionDeadlinePassed(void);
 extern bool ShedlockRunDeadlinePassed(void);
 extern void ShedlockForgetRunDeadlinePassed(void);
 

@@ -108,14 +108,21 @@ earliest(const ShedlockResult *result, TimestampTz now)
 }
 
 /*
- * nap_ms - milliseconds from now to then, but at least 1 and at most RECHECK_MS
+ * nap_ms - milliseconds until the next try, at most RECHECK_MS
+ *
+ * left: microseconds until the wait is over.
  */
 static long
-nap_ms(TimestampTz now, TimestampTz then)
+nap_ms(int64 left, const ShedlockResult *result)
 {
-	if (then >= TimestampTzPlusMilliseconds(now, RECHECK_MS))
-		return RECHECK_MS;
-	return Max(1, TimestampDifferenceMilliseconds(now, then));
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz then = Min(earliest(result, now),
+						   TimestampTzPlusMilliseconds(now, RECHECK_MS));
+	long		ms = TimestampDifferenceMilliseconds(now, then);
+
+	if (left < RECHECK_MS * INT64CONST(1000))
+		ms = Min(ms, (long) (left / 1000) + 1);
+	return Max(1, ms);
 }
 
 /*
@@ -123,16 +130,18 @@ nap_ms(TimestampTz now, TimestampTz then)
  *
  * As ShedlockAcquire() otherwise.  Errors: 55P03 when lock_timeout ends the
  * wait (the server arms that timeout in the lock manager's queue only), 57014
- * when cancelled.  While it waits the caller's snapshot stays as it is.
+ * when cancelled.  The time is counted on the steady clock: moving the server's
+ * clock does not make a wait longer or shorter.  While it waits the caller's
+ * snapshot stays as it is.
  */
 bool
 ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 					const Interval *wait, ShedlockResult *result)
 {
-	TimestampTz start = GetCurrentTimestamp();
-	TimestampTz give_up = start + ShedlockIntervalMicroseconds(wait);
-	TimestampTz timeout = LockTimeout > 0 ?
-	TimestampTzPlusMilliseconds(start, LockTimeout) : DT_NOEND;
+	int64		start = ShedlockSteadyNow();
+	int64		give_up = start + ShedlockIntervalMicroseconds(wait);
+	int64		timeout = LockTimeout > 0 ?
+	start + LockTimeout * INT64CONST(1000) : DT_NOEND;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock wait",
 												  ALLOCSET_SMALL_SIZES);
@@ -144,7 +153,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 
 	for (;;)
 	{
-		TimestampTz now;
+		int64		now;
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -154,7 +163,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 		if (taken)
 			break;
 
-		now = GetCurrentTimestamp();
+		now = ShedlockSteadyNow();
 		if (now >= give_up)
 			break;
 		if (now >= timeout)
@@ -165,7 +174,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 
 		/* The latch is set if somebody let go after our try. */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 nap_ms(now, Min(Min(give_up, timeout), earliest(result, now))),
+						 nap_ms(Min(give_up, timeout) - now, result),
 						 wait_event_named(&wait_event, "ShedlockWait"));
 		MemoryContextReset(context);
 	}
