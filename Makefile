@@ -118,7 +118,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTE
 TAP_TESTS    = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno *.gcov
+EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno *.gcov test/faults/*.so
 
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)

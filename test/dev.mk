@@ -5,6 +5,7 @@
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
 #	make indent-check   fail, and show the difference, where that would change something
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
+#	make skew           what moves the clock of a server, for test/t/033_clock.pl
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.
 STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wconversion \
@@ -16,7 +17,7 @@ C_FILES = $(sort $(wildcard src/*.c))
 H_FILES = $(sort $(wildcard src/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
-.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text indent indent-check pgtap
+.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text indent indent-check pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -96,6 +97,13 @@ pgtap:
 	createdb shedlock_pgtap
 	psql -X -q -v ON_ERROR_STOP=1 -d shedlock_pgtap -c 'CREATE EXTENSION pgtap' -c 'CREATE EXTENSION $(EXTENSION)'
 	pg_prove $(PROVE_FLAGS) -d shedlock_pgtap test/pgtap/*.sql
+
+skew: test/faults/skew.so
+
+# Not by PGXS's rule: it knows nothing of PostgreSQL.
+test/faults/skew.so: test/faults/skew.c
+	$(CC) -O2 -fPIC -shared -Wall -Wextra -Werror -Wshadow -Wconversion -Wsign-conversion \
+		-Wstrict-prototypes -Wmissing-prototypes -o $@ $<
 
 # Prints a variable, for scripts.
 print-%:

@@ -1,0 +1,412 @@
+# The server's clock is moved by an hour, forward and back, and by seconds.
+#
+# Never two holders of a session lock or a run, and none is ended by it: those
+# live with their sessions.  lock_at_most_for of both, and a wait, last as long
+# as they were meant to.  A claimed tick is not claimed again.
+#
+# What is kept as a time of day moves with the clock: leases, lock_at_least_for
+# and pauses end early when it is set forward.  When it is set back they end
+# late, and so does what has just been given back: nobody gets it early.
+#
+# scripts/test builds the library that moves the clock, test/faults/skew.c.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use POSIX qw(strftime);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+plan skip_all => 'SHEDLOCK_SKEW does not name the library that moves the clock: see scripts/test'
+  unless $ENV{SHEDLOCK_SKEW};
+
+my $hour = 3600;
+my $offset_file = "$PostgreSQL::Test::Utils::tmp_check/skew";
+
+# Sets the server's clock that much ahead of the true time.  The file is mapped:
+# it must not be truncated.
+sub set_clock
+{
+	my ($seconds) = @_;
+
+	open my $file, '+<', $offset_file or die "$offset_file: $!";
+	syswrite $file, pack('q', $seconds * 1_000_000);
+	close $file;
+	return;
+}
+
+# How far it is ahead
+sub clock_offset
+{
+	my ($session) = @_;
+
+	return ask($session, 'SELECT extract(epoch FROM clock_timestamp())') - time;
+}
+
+append_to_file($offset_file, pack('q', 0));
+my $node;
+{
+	local $ENV{LD_PRELOAD} = $ENV{SHEDLOCK_SKEW};
+	local $ENV{SKEW_FILE} = $offset_file;
+	$node = start_node('main');
+}
+
+# An observer, who was there before the clock was moved
+my $psql = session($node);
+
+sub holds
+{
+	my ($sql, $claim) = @_;
+
+	return is(ask($psql, "SELECT $sql"), 't', $claim);
+}
+
+sub fails
+{
+	my ($sql, $claim) = @_;
+
+	return is(ask($psql, "SELECT $sql"), 'f', $claim);
+}
+
+# Sends a statement whose answer is to come.
+sub begin
+{
+	my ($session, $sql) = @_;
+
+	$session->{stderr} = '';
+	$session->query_until(qr/sent/, "\\echo sent\n$sql;\n\\echo done\n");
+	return;
+}
+
+# Has the server answered what begin() sent?
+sub is_done
+{
+	my ($session) = @_;
+
+	$session->{run}->pump_nb;
+	return $session->{stdout} =~ /done/;
+}
+
+# Works until the blocker lets go.  Each try sets a timeout of the server, which
+# has it look at all that are due by the time of day.
+my $blocker = session($node);
+ask($blocker, 'SELECT pg_advisory_lock(1)');
+my $work = q{
+DO $$
+BEGIN
+	SET LOCAL lock_timeout = '50ms';
+	LOOP
+		BEGIN
+			PERFORM pg_advisory_xact_lock(1);
+			EXIT;
+		EXCEPTION WHEN lock_not_available THEN
+		END;
+	END LOOP;
+END
+$$};
+
+sub run_of
+{
+	my ($name, $at_most) = @_;
+
+	return sprintf 'CALL shedlock_run(%s, $work$%s$work$, %s)', "'$name'", $work, $at_most ? "'$at_most'" : 'NULL';
+}
+
+# Holders that stay for the whole test
+my %stays;
+foreach my $name ('session', 'session of 10 min')
+{
+	$stays{$name} = session($node);
+	ask($stays{$name},
+		$name eq 'session' ? "SELECT shedlock_acquire_session('$name')" : "SELECT shedlock_acquire_session('$name', '10 min')");
+}
+foreach my $name ('run', 'run of 10 min')
+{
+	$stays{$name} = session($node);
+	begin($stays{$name}, run_of($name, $name eq 'run' ? undef : '10 min'));
+	ok(defined await($psql, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$name' AND outcome = 'running'"),
+		"$name: it goes on");
+}
+my %pids = map { $_ => ask($psql, "SELECT pid FROM shedlock_locks WHERE name = '$_'") } keys %stays;
+
+sub check_who_stays
+{
+	my ($when) = @_;
+
+	# its process looks at its timeouts
+	ask($stays{$_}, "SET statement_timeout = '50ms'; SELECT pg_sleep(10); RESET statement_timeout")
+	  foreach 'session', 'session of 10 min';
+	foreach my $name (sort keys %stays)
+	{
+		my $run = $name =~ /run/;
+
+		is(ask($psql, "SELECT state, pid FROM shedlock_locks WHERE name = '$name'"),
+			"held|$pids{$name}", "$when: $name: its holder has it");
+		fails("shedlock_acquire_session('$name')", "$when: $name: and nobody else gets it");
+		like(
+			error_of($node, "CALL shedlock_run('$name', 'SELECT 1', on_busy => 'error')"),
+			qr/^55P03: could not obtain lock "$name"/,
+			"$when: $name: nor for a run");
+		is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = '$name' ORDER BY token DESC LIMIT 1"),
+			'running', "$when: $name: it goes on")
+		  if $run;
+	}
+	return;
+}
+
+# Durations of the steady kind: four seconds, in which the clock is moved
+sub move_clock
+{
+	my ($to, $when) = @_;
+	my %timed = (
+		'a session lock of 4 s' => {
+			sql => "SELECT shedlock_acquire_session('$when, session', '4 s')",
+			gone => 1 },
+		'a session lock of 4 s, its process looking at other timeouts' => {
+			sql => "SELECT shedlock_acquire_session('$when, busy session', '4 s')",
+			then => $work,
+			gone => 1 },
+		'a session lock extended to 4 s' => {
+			sql => "SELECT shedlock_acquire_session('$when, extended', '1 hour')",
+			then => "SELECT shedlock_extend('$when, extended', '4 s')",
+			gone => 1 },
+		'a run of 4 s' => {
+			then => "CALL shedlock_run('$when, run', 'SELECT pg_advisory_lock(1)', '4 s')",
+			expected => qr/canceling statement due to lock_at_most_for/ },
+		'a run of 4 s that looks at other timeouts' => {
+			then => run_of("$when, busy run", '4 s'),
+			expected => qr/canceling statement due to lock_at_most_for/ },
+		'a wait of 4 s' => {
+			then => "SELECT 'got it: ' || shedlock_acquire('session', wait => '4 s')",
+			expected => qr/got it: false/ },
+		'a wait under a lock_timeout of 4 s' => {
+			sql => "SET lock_timeout = '4s'",
+			then => "SELECT shedlock_acquire('session', wait => '10 min')",
+			expected => qr/canceling statement due to lock timeout/ });
+
+	foreach my $claim (sort keys %timed)
+	{
+		my $it = $timed{$claim};
+		my $session = $it->{session} = session($node);
+
+		$it->{pid} = pid_of($session);
+		$it->{since} = time;
+		ask($session, $it->{sql}) if $it->{sql};
+		begin($session, $it->{then}) if $it->{then};
+	}
+	ok(defined await($psql, "SELECT waiters = 2 FROM shedlock_locks WHERE name = 'session'"), "$when: two wait");
+
+	set_clock($to);
+
+	my $limit = time + $PostgreSQL::Test::Utils::timeout_default;
+	while ((grep { !$_->{took} } values %timed) && time < $limit)
+	{
+		my %alive = map { $_ => 1 } split /\n/, ask($psql, 'SELECT pid FROM pg_stat_activity');
+
+		foreach my $it (grep { !$_->{took} } values %timed)
+		{
+			$it->{took} = time - $it->{since}
+			  if $it->{gone} ? !$alive{ $it->{pid} } : is_done($it->{session});
+		}
+		sleep(0.05);
+	}
+
+	foreach my $claim (sort keys %timed)
+	{
+		my $it = $timed{$claim};
+		my $took = $it->{took} || 0;
+
+		ok($took, "$when: $claim comes to its end");
+		note(sprintf '%s: %s: %.2f s', $when, $claim, $took);
+		cmp_ok($took, '>=', 3.95, "$when: $claim: not before its time");
+		cmp_ok($took, '<', 20, "$when: $claim: but then");
+		like($it->{session}{stdout} . $it->{session}{stderr}, $it->{expected}, "$when: $claim: as it should")
+		  if $it->{expected};
+		reap($it->{session});
+	}
+	foreach my $name ("$when, session", "$when, busy session", "$when, extended", "$when, run", "$when, busy run")
+	{
+		ok(defined await($psql, "SELECT shedlock_acquire('$name')"), "$when: the lock \"$name\" is free then");
+		holds("shedlock_release('$name')", "$when: and works as before");
+	}
+	is( ask($psql, "SELECT string_agg(outcome, ' ') FROM shedlock_history WHERE name IN ('$when, run', '$when, busy run')"),
+		'timed out timed out',
+		"$when: the runs are in the history");
+
+	cmp_ok(abs(clock_offset($psql) - $to), '<', 1, "$when: the clock has moved for a session that was there before");
+	my $new = session($node);
+	cmp_ok(abs(clock_offset($new) - $to), '<', 1, "$when: and for a new one");
+	my $took = seconds
+	{
+		ask($new, "SET statement_timeout = '500ms'; SELECT pg_advisory_lock(1)");
+	};
+	like($new->{heard}, qr/canceling statement due to statement timeout/, "$when: the server's timeouts work");
+	cmp_ok($took, '>=', 0.5, "$when: not before their time");
+	cmp_ok($took, '<', 20, "$when: but then");
+	$new->quit;
+	check_who_stays($when);
+	return;
+}
+
+check_who_stays('before');
+
+#
+# An hour forward
+#
+
+foreach my $lock (['lease of 30 min', '30 min', '0'], ['lease of 2 h', '2 hours', '0'],
+	['kept for 20 min', '1 hour', '20 min'], ['kept for 90 min', '2 hours', '90 min'])
+{
+	holds("shedlock_acquire('$lock->[0]', '$lock->[1]', '$lock->[2]')", "$lock->[0] is taken");
+}
+holds("shedlock_release('$_')", "$_ is given back") foreach 'kept for 20 min', 'kept for 90 min';
+fails("shedlock_acquire('$_')", "and cannot be had") foreach 'kept for 20 min', 'kept for 90 min';
+holds("shedlock_acquire('paused for 3 s') AND shedlock_release('paused for 3 s')", 'a lock is used');
+ask($psql, "SELECT shedlock_pause('paused for 30 min', clock_timestamp() + interval '30 min'), shedlock_pause('paused')");
+
+my $fence = session($node);
+my $late_token = ask($fence, "SELECT shedlock_acquire_token('fenced', '30 min')");
+ask($fence, "BEGIN; SELECT shedlock_assert('fenced')");
+
+my $extender = session($node);
+ask($extender, "SELECT shedlock_acquire('extended in time', '30 min')");
+ask($extender, "SELECT shedlock_acquire('not extended', '30 min')");
+
+my $waiter = session($node);
+ask($psql, "SELECT shedlock_acquire('awaited', '30 min')");
+begin($waiter, "SELECT 'got it: ' || shedlock_acquire('awaited', wait => '1 hour')");
+ok(defined await($psql, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'awaited'"), 'somebody waits for a lease');
+
+holds("shedlock_once_every('hourly', '1 hour')", 'the tick of this hour is claimed');
+holds("shedlock_once('by name', clock_timestamp())", 'and one by its name');
+ask($psql, "CALL shedlock_run('past', 'SELECT 1', once_every => '1 hour')");
+is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'and one by a run');
+
+move_clock($hour, 'an hour forward');
+
+holds("shedlock_acquire('lease of 30 min', '1 min')", 'forward: a lease of 30 min is over');
+fails("shedlock_acquire('lease of 2 h')", 'forward: one of 2 h is not');
+holds("shedlock_acquire('kept for 20 min', '1 min')", 'forward: an at-least time of 20 min is over');
+fails("shedlock_acquire('kept for 90 min', '1 min')", 'forward: one of 90 min is not');
+holds("shedlock_acquire('paused for 30 min', '1 min')", 'forward: a pause of 30 min is over');
+fails("shedlock_acquire('paused')", 'forward: one without an end is not');
+
+fails("shedlock_acquire('fenced')", 'forward: a lease that is over is kept by a fence');
+ask($fence, 'COMMIT');
+holds("shedlock_acquire('fenced', '1 min')", 'forward: until the end of the transaction');
+is(ask($fence, "SELECT shedlock_release('fenced', $late_token)"), 'f', 'forward: then it is lost');
+like($fence->{heard}, qr/superseded/, 'forward: and the holder gets to know');
+
+is(ask($extender, "SELECT shedlock_extend('not extended')"), 'f', 'forward: a lease that is over cannot be extended');
+like($extender->{heard}, qr/expired/, 'forward: and the holder gets to know');
+
+like($waiter->query_until(qr/done/, ''), qr/got it: true/, 'forward: who waits for a lease has it');
+
+holds("shedlock_once_every('hourly', '1 hour')", 'forward: there is another tick to claim');
+fails("shedlock_once_every('hourly', '1 hour')", 'forward: once');
+holds("shedlock_once('by name', clock_timestamp())", 'forward: by its name, too');
+ask($psql, "SET shedlock.history_keep = '30min'");
+ask($psql, "CALL shedlock_run('forward', 'SELECT 1')");
+is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
+	'run run of 10 min forward',
+	'forward: runs of an hour ago are beyond history_keep, but not those that go on');
+
+my $true_time = strftime('%Y-%m-%d %H:%M:%S', gmtime);
+like(
+	error_of($node,
+		"INSERT INTO shedlock VALUES ('java', timestamp '$true_time' + interval '1 min', '$true_time', 'host')"),
+	qr/^22008/,
+	'forward: a ShedLock client that uses its own clock gets an error');
+
+# A client that ends frees its session lock by the moved clock, too.
+my $holder = session($node);
+ask($holder, "SELECT shedlock_acquire_session('of a dead client')");
+kill_client($holder);
+ok(defined await($psql, "SELECT shedlock_acquire('of a dead client')"), 'forward: a dead client holds no session lock');
+
+#
+# And back
+#
+
+ask($psql, "CALL shedlock_run('back', 'SELECT 1', once_every => '1 hour')");
+my $short_token = ask($psql, "SELECT shedlock_acquire_token('lease of 3 s', '3 s')");
+ask($psql, "SELECT shedlock_acquire('released later', '3 s')");
+ask($psql, "SELECT shedlock_acquire('kept for 3 s', '1 min', '3 s'), shedlock_release('kept for 3 s')");
+ask($psql, "SELECT shedlock_pause('paused for 3 s', clock_timestamp() + interval '3 s')");
+ask($fence, "SELECT shedlock_acquire('fenced again', '1 hour'); BEGIN; SELECT shedlock_assert('fenced again')");
+
+holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'a lock is given back');
+holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'and can be had');
+
+# four seconds of real time go by in this
+move_clock(0, 'an hour back');
+
+foreach my $name ('lease of 3 s', 'released later', 'kept for 3 s', 'paused for 3 s', 'fenced again', 'just given back')
+{
+	fails("shedlock_acquire('$name')", "back: nobody gets \"$name\"");
+}
+holds("remaining > '59 min' FROM shedlock_locks WHERE name = 'lease of 3 s'", 'back: a lease has the hour on top');
+holds("shedlock_extend('lease of 3 s', '1 s', token => $short_token)", 'back: until its owner extends it');
+my $took = await($psql, "SELECT shedlock_acquire('lease of 3 s', '1 min')");
+cmp_ok($took, '>=', 0.9, 'back: then it ends by the new clock: not before its time');
+cmp_ok($took, '<', 20, 'back: but then');
+holds("shedlock_release('released later')", 'back: an owner releases a lease');
+holds("shedlock_acquire('released later', '1 min')", 'back: and it is free');
+holds("shedlock_force_release('kept for 3 s')", 'back: an administrator ends an at-least time');
+holds("shedlock_acquire('kept for 3 s', '1 min')", 'back: and the lock is free');
+holds("shedlock_force_release('just given back')", 'back: and what was given back by a clock that has not come to that');
+holds("shedlock_acquire('just given back', '1 min')", 'back: and the lock is free');
+holds("shedlock_resume('paused for 3 s')", 'back: and a pause');
+holds("shedlock_acquire('paused for 3 s', '1 min')", 'back: and the lock is free');
+is(ask($fence, "COMMIT; SELECT shedlock_release('fenced again')"), 't', 'back: a fence ends with its transaction');
+
+fails("shedlock_once_every('hourly', '1 hour')", 'back: the tick of this hour is not claimed again');
+fails("shedlock_once('by name', clock_timestamp())", 'back: nor one by its name');
+ask($psql, "CALL shedlock_run('back', 'SELECT 1', once_every => '1 hour')");
+like($psql->{heard}, qr/skipping run.*Tick .* was claimed/s, 'back: nor one by a run');
+ask($psql, "CALL shedlock_run('history', 'SELECT 1')");
+is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
+	'run run of 10 min forward back history',
+	'back: the history keeps what it has');
+
+# An hour behind the true time, where there were no ticks yet
+holds("shedlock_once_every('next', '1 hour')", 'a tick is claimed');
+move_clock(-$hour, 'an hour behind');
+fails("shedlock_once_every('next', '1 hour')", 'behind: an earlier one is not to be had');
+holds("shedlock_once_every('new', '1 hour')", 'behind: that of another name is');
+ask($psql, "SELECT shedlock_acquire('by the late clock', '10 min')");
+move_clock(0, 'at the true time again');
+fails("shedlock_once_every('next', '1 hour')", 'the true time: the tick stays claimed');
+holds("shedlock_once_every('new', '1 hour')", 'the true time: the next tick of the other');
+holds("shedlock_acquire('by the late clock')", 'the true time: a lease by the late clock is over');
+
+#
+# Some seconds
+#
+
+move_clock(5, 'five seconds forward');
+move_clock(0, 'five seconds back');
+
+#
+# The end of those who stayed
+#
+
+ask($blocker, 'SELECT pg_advisory_unlock(1)');
+foreach my $name ('run', 'run of 10 min')
+{
+	$stays{$name}->query_until(qr/done/, '');
+	is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = '$name'"), 'succeeded', "$name: it comes to its end");
+	holds("shedlock_acquire('$name')", "$name: and its lock is free");
+}
+foreach my $name ('session', 'session of 10 min')
+{
+	is(ask($stays{$name}, "SELECT shedlock_release('$name')"), 't', "$name: it is given back");
+}
+
+$_->quit foreach values %stays, $fence, $extender, $waiter, $blocker, $psql;
+$node->stop;
+done_testing();
