@@ -137,7 +137,7 @@ logged_outcome(Oid nsp, int64 token)
 	ShedlockStore store;
 	char	   *outcome = NULL;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		outcome = outcome_of(&store);
 	ShedlockClose(&store);
@@ -153,7 +153,7 @@ run_lives(const ShedlockName *name, int64 token)
 	ShedlockStore store;
 	ShedlockRow row;
 
-	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockOpenToRead(&store, name->nsp, "shedlock");
 	ShedlockReadRow(&store, name->str, &row);
 	ShedlockClose(&store);
 	return row.found && row.token == token && row.kind == SHEDLOCK_RUN &&

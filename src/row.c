@@ -27,8 +27,10 @@
 #include "catalog/namespace.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
+#include "executor/nodeModifyTable.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "rewrite/rewriteHandler.h"
 #include "shedlock.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -82,6 +84,47 @@ relation_of(Oid nsp, const char *relname)
 }
 
 /*
+ * open_relation - open a relation in the extension's schema
+ *
+ * Its name is looked up again once it is locked: whoever had to wait here may
+ * have waited for DROP EXTENSION.
+ */
+static Relation
+open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
+{
+	Oid			relid = relation_of(nsp, relname);
+
+	for (;;)
+	{
+		Oid			found;
+
+		LockRelationOid(relid, lockmode);
+		found = relation_of(nsp, relname);
+		if (found == relid)
+			return table_open(relid, NoLock);
+		UnlockRelationOid(relid, lockmode);
+		relid = found;
+	}
+}
+
+/*
+ * open_store - open one of our tables
+ *
+ * The index is looked up under the lock on the table, which REINDEX
+ * CONCURRENTLY waits for before it drops the one that it has replaced.
+ */
+static void
+open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
+{
+	char		index[NAMEDATALEN];
+
+	store->rel = open_relation(nsp, table, lockmode);
+	snprintf(index, sizeof(index), "%s_pkey", table);
+	store->index = relation_of(nsp, index);
+	store->slot = table_slot_create(store->rel, NULL);
+}
+
+/*
  * ShedlockOpen - open one of our tables for reading and writing
  *
  * Takes RowExclusiveLock on it to the end of the transaction, as any INSERT
@@ -90,21 +133,28 @@ relation_of(Oid nsp, const char *relname)
 void
 ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
 {
-	char		index[NAMEDATALEN];
-
-	snprintf(index, sizeof(index), "%s_pkey", table);
-	store->index = relation_of(nsp, index);
-	store->rel = table_open(relation_of(nsp, table), RowExclusiveLock);
-	store->slot = table_slot_create(store->rel, NULL);
+	open_store(store, nsp, table, RowExclusiveLock);
 }
 
 /*
- * ShedlockOpenForReading - open one of our tables for the views
+ * ShedlockOpenToRead - the same for reading only
+ *
+ * With the lock that a query has on the table, from which we may be called:
+ * with a stronger one it would deadlock with a REINDEX that has come between.
+ */
+void
+ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
+{
+	open_store(store, nsp, table, AccessShareLock);
+}
+
+/*
+ * ShedlockOpenForScan - open one of our tables to read all of it
  */
 Relation
-ShedlockOpenForReading(Oid nsp, const char *table)
+ShedlockOpenForScan(Oid nsp, const char *table)
 {
-	return table_open(relation_of(nsp, table), AccessShareLock);
+	return open_relation(nsp, table, AccessShareLock);
 }
 
 /*
@@ -115,6 +165,16 @@ ShedlockClose(ShedlockStore *store)
 {
 	ExecDropSingleTupleTableSlot(store->slot);
 	table_close(store->rel, NoLock);
+}
+
+/*
+ * ShedlockCloseUnused - close it with its lock: nothing was written
+ */
+void
+ShedlockCloseUnused(ShedlockStore *store)
+{
+	ExecDropSingleTupleTableSlot(store->slot);
+	table_close(store->rel, RowExclusiveLock);
 }
 
 /*
@@ -136,7 +196,7 @@ fetch(ShedlockStore *store, Datum key, Snapshot snapshot)
 	index_rescan(scan, &skey, 1, NULL, 0);
 	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
 	index_endscan(scan);
-	index_close(index, NoLock);
+	index_close(index, AccessShareLock);
 	return found;
 }
 
@@ -235,6 +295,59 @@ ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str)
 }
 
 /*
+ * fill_added - give the columns that somebody added to the table their defaults
+ *
+ * Returns true if there are such columns: their constraints want to be checked.
+ */
+static bool
+fill_added(ShedlockStore *store, const ShedlockColumns *columns, EState *estate)
+{
+	TupleDesc	desc = RelationGetDescr(store->rel);
+	bool		added = false;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		Node	   *expr;
+
+		if (columns->replace[i] || att->attisdropped)
+			continue;
+		added |= att->attnotnull || att->attgenerated;
+		expr = att->attgenerated ? NULL : build_column_default(store->rel, i + 1);
+		if (expr)
+		{
+			ExprState  *state = ExecPrepareExpr((Expr *) expr, estate);
+
+			added = true;
+			columns->values[i] = ExecEvalExprSwitchContext(state, GetPerTupleExprContext(estate),
+														   &columns->nulls[i]);
+		}
+	}
+	return added;
+}
+
+/*
+ * compute_generated - the values of generated columns that somebody added
+ *
+ * As for an INSERT: all of them, whatever has changed.
+ */
+static void
+compute_generated(ShedlockStore *store, TupleTableSlot *slot)
+{
+	TupleConstr *constr = RelationGetDescr(store->rel)->constr;
+	ResultRelInfo *relinfo;
+	EState	   *estate;
+
+	if (constr == NULL || !constr->has_generated_stored)
+		return;
+	estate = CreateExecutorState();
+	relinfo = makeNode(ResultRelInfo);
+	InitResultRelInfo(relinfo, store->rel, 0, NULL, 0);
+	ExecComputeStoredGenerated(relinfo, estate, slot, CMD_INSERT);
+	FreeExecutorState(estate);
+}
+
+/*
  * ShedlockInsert - insert a row without waiting for anybody
  *
  * Returns false if a row with that key is there, committed or not.
@@ -244,6 +357,7 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 {
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *relinfo = open_indexes(store, true);
+	bool		added = fill_added(store, columns, estate);
 	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(store->rel),
 										columns->values, columns->nulls);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(store->rel),
@@ -253,6 +367,11 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 
 	ExecStoreHeapTuple(tuple, slot, false);
 	slot->tts_tableOid = RelationGetRelid(store->rel);
+	if (added)
+	{
+		compute_generated(store, slot);
+		ExecConstraints(relinfo, slot, estate);
+	}
 
 	/*
 	 * Other sessions that meet the tuple now wait for the speculative
@@ -302,6 +421,7 @@ ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
 	slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
 	ExecStoreHeapTuple(tuple, slot, false);
 	slot->tts_tableOid = RelationGetRelid(store->rel);
+	compute_generated(store, slot);
 
 	result = table_tuple_update(store->rel, &store->slot->tts_tid, slot, GetCurrentCommandId(true),
 								SnapshotSelf, InvalidSnapshot, wait,

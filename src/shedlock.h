@@ -218,8 +218,10 @@ extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 
 /* row.c */
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
-extern Relation ShedlockOpenForReading(Oid nsp, const char *table);
+extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
+extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern void ShedlockClose(ShedlockStore *store);
+extern void ShedlockCloseUnused(ShedlockStore *store);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);

@@ -219,7 +219,7 @@ shedlock_status(PG_FUNCTION_ARGS)
 	context = AllocSetContextCreate(caller, "shedlock status row",
 									ALLOCSET_SMALL_SIZES);
 
-	rel = ShedlockOpenForReading(ShedlockSchema(fcinfo), "shedlock");
+	rel = ShedlockOpenForScan(ShedlockSchema(fcinfo), "shedlock");
 	slot = table_slot_create(rel, NULL);
 	InitDirtySnapshot(dirty);
 	scan = table_beginscan(rel, &dirty, 0, NULL);

@@ -22,6 +22,9 @@
  * The deadlock detector knows nothing of such a wait, but it always ends: by
  * the caller's limit, lock_timeout, statement_timeout or cancel.
  *
+ * The table is closed meanwhile.  A waiter may wait for hours; VACUUM FULL or
+ * ALTER TABLE would wait for it, and the holder's release for them.
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -173,10 +176,12 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 					 errdetail("The lock \"%s\" is not free.", request->name.str)));
 
 		/* The latch is set if somebody let go after our try. */
+		ShedlockCloseUnused(store);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap_ms(Min(give_up, timeout) - now, result),
 						 wait_event_named(&wait_event, "ShedlockWait"));
 		MemoryContextReset(context);
+		ShedlockOpen(store, request->name.nsp, "shedlock");
 	}
 
 	ShedlockUnlock(&marker, ShareLock);

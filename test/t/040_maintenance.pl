@@ -1,0 +1,178 @@
+# An administrator may rewrite, reindex and alter the tables of locks while
+# clients use them: nobody gets an error, no lock has two holders, and whoever
+# waits for a lock does not make the others wait for the table.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $seconds = 25;
+my $node = start_node('main', conf => "autovacuum_naptime = 1\n");
+my $limit = $PostgreSQL::Test::Utils::timeout_default;
+
+# A waiter sleeps without a lock on the table: what needs the table for itself
+# does not wait for it, and the holder's release not for that.  REINDEX
+# CONCURRENTLY waits for its snapshot, as it does for any statement, but in
+# nobody's way.
+my $holder = session($node);
+my $waiter = session($node);
+my $admin = session($node);
+my %heavy = (
+	'VACUUM FULL shedlock' => 1,
+	'CLUSTER shedlock USING shedlock_pkey' => 1,
+	'REINDEX TABLE shedlock' => 1,
+	'ALTER TABLE shedlock SET (fillfactor = 40)' => 1,
+	'BEGIN; LOCK TABLE shedlock; COMMIT' => 1,
+	'CREATE INDEX shedlock_extra ON shedlock (locked_by); DROP INDEX shedlock_extra' => 1);
+ask($admin, 'SET statement_timeout = ' . $limit * 500);
+foreach my $statement (sort keys %heavy)
+{
+	my $token = ask($holder, "SELECT shedlock_acquire_token('waited for', '1 h')");
+
+	$waiter->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_acquire('waited for', wait => '1 h') AS taken;\nSELECT shedlock_release('waited for') AS released;\n\\echo ended\n");
+	await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'waited for'");
+	ask($admin, $statement);
+	is($admin->{heard}, '', "$statement: does not wait for a waiter");
+	is(ask($holder, "SELECT shedlock_release('waited for', $token)"), 't', 'nor does the release');
+	$waiter->query_until(qr/ended/, '');
+	is(ask($waiter, "SELECT locked_by <> '' FROM shedlock WHERE name = 'waited for'"), "t", 'the waiter has had the lock');
+	cmp_ok($node->safe_psql('postgres', "SELECT token FROM shedlock WHERE name = 'waited for'"), '>', $token, 'with a token of its own');
+}
+$_->quit foreach $waiter, $admin;
+
+# A session lock and a fence, too, outlast a rewrite of the table.
+ask($holder, "SELECT shedlock_acquire_session('session')");
+$node->safe_psql('postgres', 'VACUUM FULL shedlock; CLUSTER shedlock USING shedlock_pkey; REINDEX TABLE shedlock');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('session')"), 'f', 'a session lock is held as before');
+is(ask($holder, "SELECT shedlock_release('session')"), 't', 'and released');
+is($node->safe_psql('postgres', "CALL shedlock_run('itself', 'VACUUM FULL shedlock'); CALL shedlock_run('itself', 'REINDEX TABLE CONCURRENTLY shedlock');"
+		  . "CALL shedlock_run('itself', 'VACUUM FULL shedlock_run_log'); SELECT outcome, count(*) FROM shedlock_history WHERE name = 'itself' GROUP BY 1"),
+	'succeeded|3', 'a guarded command may do it as well');
+$holder->quit;
+
+# Columns that are added have their defaults in the rows that we write.
+$node->safe_psql('postgres', "ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody', ADD COLUMN made timestamptz DEFAULT clock_timestamp(), ADD COLUMN n int GENERATED ALWAYS AS IDENTITY,"
+	  . ' ADD COLUMN held tsrange GENERATED ALWAYS AS (tsrange(locked_at, lock_until)) STORED');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('added'); SELECT team, made IS NOT NULL, n > 0, upper(held) = lock_until FROM shedlock WHERE name = 'added'"),
+	"t\nnobody|t|t|t", 'columns that were added to the table get their defaults');
+$node->safe_psql('postgres', "UPDATE shedlock SET team = 'us' WHERE name = 'added'");
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('added'), shedlock_acquire('added'); SELECT team, upper(held) = lock_until FROM shedlock WHERE name = 'added'"),
+	"t|t\nus|t", 'and keep their values, or follow ours');
+$node->safe_psql('postgres', "ALTER TABLE shedlock ALTER COLUMN team DROP DEFAULT");
+like(error_of($node, "SELECT shedlock_acquire('added later')"), qr/^23502: null value in column "team"/,
+	'their constraints hold for us, too');
+$node->safe_psql('postgres', 'ALTER TABLE shedlock DROP COLUMN team, DROP COLUMN made, DROP COLUMN n, DROP COLUMN held; TRUNCATE shedlock, shedlock_run_log');
+
+# Clients of all kinds, on counters that lose an update when two are at it
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE counters (id int PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 10);
+CREATE TABLE taken (seq bigserial, id int, token bigint, how text);
+INSERT INTO counters SELECT i, 0 FROM generate_series(1, 4) i;
+CREATE PROCEDURE count_up(of_id int, how text) LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint;
+BEGIN
+	SELECT n INTO before FROM counters WHERE id = of_id;
+	COMMIT;
+	PERFORM pg_sleep(random() * 0.004);
+	UPDATE counters SET n = before + 1 WHERE id = of_id;
+	INSERT INTO taken(id, token, how) VALUES (of_id, shedlock_token('job ' || of_id), count_up.how);
+END
+$$;
+});
+my %scripts = (
+	lease => q{
+SELECT coalesce(shedlock_acquire_token('job ' || :id, '10 min'), 0) AS token \gset
+\if :token
+CALL count_up(:id, 'lease');
+SELECT 1 / shedlock_extend('job ' || :id, token => :token)::int;
+SELECT 1 / shedlock_release('job ' || :id, :token)::int;
+\endif
+},
+	waited => q{
+SELECT shedlock_acquire('job ' || :id, '10 min', wait => '50 ms')::int AS taken \gset
+\if :taken
+CALL count_up(:id, 'waited');
+BEGIN;
+SELECT shedlock_assert('job ' || :id);
+SELECT 1 / shedlock_release('job ' || :id)::int;
+COMMIT;
+\endif
+},
+	session => q{
+SELECT shedlock_acquire_session('job ' || :id)::int AS taken \gset
+\if :taken
+CALL count_up(:id, 'session');
+SELECT 1 / shedlock_release('job ' || :id)::int;
+\endif
+},
+	run => q{
+CALL shedlock_run('job ' || :id, 'CALL count_up(' || :id || ', ''run'')');
+},
+	other => q{
+SELECT shedlock_once('job ' || :id, clock_timestamp()), shedlock_once_every('job ' || :id, '1 ms');
+SELECT count(*) FROM shedlock_locks, shedlock_history;
+SELECT shedlock_acquire('new ' || random(), '1 ms');
+SELECT shedlock_pause('paused'), shedlock_resume('paused');
+SELECT shedlock_purge('0');
+});
+my $dir = PostgreSQL::Test::Utils::tempdir;
+foreach my $script (keys %scripts)
+{
+	PostgreSQL::Test::Utils::append_to_file("$dir/$script", "\\set id random(1, 4)\n$scripts{$script}");
+}
+my ($out, $err) = ('', '');
+my $bench = IPC::Run::start(
+	[ 'pgbench', '-n', '-c', 8, '-j', 2, '-T', $seconds, '-M', 'simple', (map { ('-f', "$dir/$_") } sort keys %scripts), $node->connstr('postgres') . ' options=-cclient_min_messages=error' ],
+	'>', \$out, '2>', \$err, IPC::Run::timeout($seconds + 10 * $limit));
+my @done;
+my $end = time + $seconds - 2;
+while (time < $end)
+{
+	foreach my $table ('shedlock', 'shedlock_tick', 'shedlock_run_log')
+	{
+		foreach my $statement (
+			"REINDEX TABLE CONCURRENTLY $table",
+			"REINDEX TABLE $table",
+			"VACUUM FULL $table",
+			"CLUSTER $table USING ${table}_pkey",
+			"VACUUM (FREEZE, ANALYZE) $table",
+			"ALTER TABLE $table SET (fillfactor = " . (30 + int(rand(60))) . ')',
+			"ALTER TABLE $table ADD COLUMN extra double precision NOT NULL DEFAULT random()",
+			"ALTER TABLE $table DROP COLUMN extra",
+			"CREATE INDEX ${table}_extra ON $table ((name || 'x'))",
+			"DROP INDEX ${table}_extra")
+		{
+			last if time >= $end;
+			my ($status, $stdout, $stderr) = $node->psql('postgres', $statement);
+			push @done, $status == 0 ? $statement : "$statement: $stderr";
+		}
+	}
+}
+$bench->finish;
+cmp_ok(scalar(@done), '>=', 30, 'each has been done while clients worked: ' . @done . ' statements');
+is(join("\n", grep { /: / } @done), '', 'none with an error');
+is($err =~ s/^(?:pgbench .*|starting vacuum.*)\n//mgr, '', 'no client had an error');
+like($out, qr/number of failed transactions: 0 /, 'nor a failure');
+note($out =~ /(number of transactions actually processed: .*)/);
+is($node->safe_psql('postgres', 'SELECT c.id, c.n - (SELECT count(*) FROM taken t WHERE t.id = c.id) FROM counters c ORDER BY 1'),
+	"1|0\n2|0\n3|0\n4|0", 'no update of a counter is lost');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY id ORDER BY seq) AS smaller FROM taken) t WHERE smaller'),
+	'0', 'nobody has a smaller token than the holder before');
+note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
+is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 20) t'), '4', 'in all four ways');
+is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'job %'"), '0', 'nothing is left behind');
+is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT outcome, ' ') FROM shedlock_history"), 'succeeded', 'all runs have succeeded');
+is($node->safe_psql('postgres', q{CREATE EXTENSION amcheck; SELECT bt_index_check(c.oid, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('shedlock'::regclass, 'shedlock_tick'::regclass, 'shedlock_run_log'::regclass)}) =~ s/\n//gr, '',
+	'the indexes are sound');
+
+$node->stop;
+done_testing();
