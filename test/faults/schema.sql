@@ -1,0 +1,40 @@
+-- What the workers of the fault checker write; dumped for test/faults/check.
+
+-- Written behind shedlock_assert in the same transaction, the number drawn
+-- after it.
+CREATE SEQUENCE fault_order;
+CREATE TABLE fault_fenced (
+	n bigint NOT NULL DEFAULT nextval('fault_order'),
+	name text NOT NULL,
+	token bigint NOT NULL,
+	call text NOT NULL
+);
+
+-- Claims of ticks, written in the claiming transaction.  Nothing here keeps a
+-- tick from being there twice.
+CREATE TABLE fault_claims (
+	name text NOT NULL,
+	tick timestamptz NOT NULL,
+	call text NOT NULL
+);
+
+-- Signs of life of guarded commands, each committed by the command itself.
+CREATE TABLE fault_work (
+	name text NOT NULL,
+	token bigint,
+	call text NOT NULL,
+	pid integer NOT NULL,
+	at timestamptz NOT NULL
+);
+
+CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval)
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR step IN 0 .. steps LOOP
+		INSERT INTO fault_work
+		VALUES (of_name, shedlock_token(of_name), of_call, pg_backend_pid(), clock_timestamp());
+		COMMIT;
+		PERFORM pg_sleep_for(pause) WHERE step < steps;
+	END LOOP;
+END
+$$;
