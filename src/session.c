@@ -61,6 +61,9 @@ static int	prepared_count = 0;
 /* This transaction took, released, extended or fenced a session lock. */
 static bool session_touched = false;
 
+/* When the commit of this transaction began, which may wait for a standby; 0 before. */
+static int64 committing_since = 0;
+
 /*
  * sentinel_tag - the lock that a reset of this session drops
  */
@@ -211,8 +214,10 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
 /*
  * ShedlockExtendHolding - give it another deadline when this transaction commits
  *
- * Until then the latest of all rules.  Each subtransaction remembers what it
- * changed.
+ * Until the commit begins the latest of all rules.  From then on the one that
+ * is committed does, if it lies ahead: the commit can wait for a standby for
+ * ever, and nobody but this process would know of the new one.  Each
+ * subtransaction remembers what it changed.
  */
 void
 ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
@@ -276,6 +281,25 @@ ShedlockTouchSession(void)
 }
 
 /*
+ * rules_in_commit - does the deadline that is committed rule while this
+ * transaction commits?
+ *
+ * committed: that deadline.  One that has passed before was overruled already.
+ */
+static bool
+rules_in_commit(const ShedlockHolding *holding, int64 *committed)
+{
+	ShedlockExtension *extension = holding->extension;
+
+	if (committing_since == 0 || extension == NULL)
+		return false;
+	while (extension->outer)
+		extension = extension->outer;
+	*committed = extension->old_deadline;
+	return *committed > committing_since && *committed < holding->deadline;
+}
+
+/*
  * ShedlockNextDeadline - when the next session lock, or run, must end
  *
  * DT_NOEND if none must.
@@ -290,10 +314,14 @@ ShedlockNextDeadline(bool of_runs)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 		int64		deadline = holding->deadline;
+		int64		committed;
 
-		for (ShedlockExtension *extension = holding->extension; extension;
-			 extension = extension->outer)
-			deadline = Max(deadline, extension->old_deadline);
+		if (rules_in_commit(holding, &committed))
+			deadline = committed;
+		else
+			for (ShedlockExtension *extension = holding->extension; extension;
+				 extension = extension->outer)
+				deadline = Max(deadline, extension->old_deadline);
 		if (holding->is_run == of_runs)
 			next = Min(next, deadline);
 	}
@@ -353,12 +381,15 @@ ShedlockDropHolding(ShedlockHolding *holding)
 void
 ShedlockSessionPreCommit(void)
 {
+	bool		extended = false;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &holdings)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
+		if (holding->extension)
+			extended = true;
 		if (holding->acquired_in == InvalidSubTransactionId ||
 			holding->released_in != InvalidSubTransactionId)
 			continue;
@@ -367,6 +398,11 @@ ShedlockSessionPreCommit(void)
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not keep lock \"%s\" for the session", holding->name)));
 		holding->upgraded = true;
+	}
+	if (extended)
+	{
+		committing_since = ShedlockSteadyNow();
+		ShedlockArmDeadlines();
 	}
 }
 
@@ -392,6 +428,7 @@ end_of_transaction(void)
 	xact_first_token = 0;
 	xact_last_token = 0;
 	session_touched = false;
+	committing_since = 0;
 }
 
 /*
@@ -418,6 +455,7 @@ ShedlockSessionCommit(void)
 	dlist_foreach_modify(iter, &holdings)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+		int64		committed;
 
 		if (holding->released_in != InvalidSubTransactionId || was_reset(holding))
 		{
@@ -426,6 +464,10 @@ ShedlockSessionCommit(void)
 			continue;
 		}
 		holding->acquired_in = InvalidSubTransactionId;
+
+		/* An extend that was not committed in time came too late. */
+		if (rules_in_commit(holding, &committed) && committed <= ShedlockSteadyNow())
+			holding->deadline = committed;
 		while (holding->extension)
 			forget_extension(holding);
 	}
