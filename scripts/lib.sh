@@ -15,7 +15,7 @@
 #	cluster_stop NAME [MODE]     fast (the default), smart or immediate
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
-#	server_settings              the lines that let a server find the build
+#	server_settings [DEST]       the lines that let a server find the build
 #	unpack_packages DIR NAME...  into WORK/DIR, without installing them
 #	unpack_node_pg               puts Debian's node-pg into WORK/node
 #	unpack_pgbouncer             makes WORK/pgbouncer/run, the pooler
@@ -308,15 +308,17 @@ make_in_work() {
     as_user make -s -C "$WORK/src" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no "$@"
 }
 
-# Nothing is installed on the machine: servers get the paths into WORK/dest.
-# Debian has a setting of its own for that, which 18 replaced.
+# Nothing is installed on the machine: servers get the paths into WORK/dest, or
+# another folder that was installed to.  Debian has a setting of its own for
+# that, which 18 replaced.
 server_settings() {
+    local dest=${1:-$WORK/dest}
     if [ "$PG_MAJOR" -ge 18 ]; then
-        say "extension_control_path = '$WORK/dest$("$PG_BIN/pg_config" --sharedir):\$system'"
+        say "extension_control_path = '$dest$("$PG_BIN/pg_config" --sharedir):\$system'"
     else
-        say "extension_destdir = '$WORK/dest'"
+        say "extension_destdir = '$dest'"
     fi
-    say "dynamic_library_path = '$WORK/dest$("$PG_BIN/pg_config" --pkglibdir):\$libdir'"
+    say "dynamic_library_path = '$dest$("$PG_BIN/pg_config" --pkglibdir):\$libdir'"
 }
 
 #

@@ -1,0 +1,53 @@
+# Runs of the fault checker, see test/faults/README.
+package FaultRun;
+
+use strict;
+use warnings FATAL => 'all';
+use Exporter 'import';
+use FindBin;
+use IPC::Run ();
+use PostgreSQL::Test::Utils ();
+use Test::More;
+
+our @EXPORT = qw(fault_run judge rules_of);
+
+my $faults = "$FindBin::RealBin/../faults";
+my $runs = 0;
+
+# Lets workers and nemesis loose on a node.  Options are those of
+# test/faults/run.  Returns the report.
+sub fault_run
+{
+	my ($node, %options) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir . '/faults' . ++$runs;
+	my ($out, $err);
+
+	IPC::Run::run([ $^X, "$faults/run", '--connect', 'host=' . $node->host . ';port=' . $node->port . ';dbname=postgres',
+			'--data', $node->data_dir, '--serverlog', $node->logfile, '--dir', $dir,
+			map { ("--$_", $options{$_}) } sort keys %options ],
+		'<', \undef, '>', \$out, '2>', \$err);
+	diag($err) if $err ne '';
+	return $out;
+}
+
+# What the checker says of logs that are there.
+sub judge
+{
+	my ($dir, @options) = @_;
+	my $out;
+
+	IPC::Run::run([ $^X, "$faults/check", @options, $dir ], '<', \undef, '>&', \$out);
+	return $out;
+}
+
+# The rules that were broken, by a report.
+sub rules_of
+{
+	my ($report) = @_;
+	my ($violations) = $report =~ /^Violations .*\n((?:  .*\n)+)/m;
+
+	return 'no report' unless defined $violations;
+	return join ', ', $violations =~ /^  ([a-z ]*[a-z])/mg;
+}
+
+1;

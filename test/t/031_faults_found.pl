@@ -1,0 +1,68 @@
+# The fault checker finds a broken protocol, each of five, and nothing in the
+# whole one under the same conditions.  The library is a build of its own, see
+# src/breakage.h.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use FaultRun;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+eval { require DBD::Pg; 1 } or plan skip_all => 'this needs the Perl module DBD::Pg';
+plan skip_all => 'this needs a library that can be broken: scripts/test builds it'
+  unless $ENV{SHEDLOCK_BREAKABLE} && -e $ENV{SHEDLOCK_BREAKABLE};
+
+my $rounds = 6;
+my $node = start_node('main', conf => slurp_file($ENV{SHEDLOCK_BREAKABLE}) . "log_statement = none\n");
+
+# One run of a few seconds, with a crowd for two locks
+sub short_run
+{
+	my ($break, $delay, $seconds, $seed) = @_;
+
+	# so that one run's tokens are not the next one's
+	$node->safe_psql('postgres', qq{
+		DROP EXTENSION shedlock;
+		CREATE EXTENSION shedlock;
+		ALTER DATABASE postgres SET shedlock.break = '$break';
+		ALTER DATABASE postgres SET shedlock.break_delay = '$delay ms'});
+	return fault_run($node, seconds => $seconds, seed => $seed, names => 2, pace => 0.002, pause => 0.1,
+		faults => 'stop_client,kill_client,cancel,terminate', require => 'none');
+}
+
+is($node->safe_psql('postgres', "SHOW dynamic_library_path; LOAD '\$libdir/shedlock'; SHOW shedlock.break")
+	  =~ s/.*\n//r, 'none', 'a library that can be broken');
+
+foreach my $delay (0, 20)
+{
+	my $report = short_run('none', $delay, 10, 1000 + $delay);
+
+	is(rules_of($report), 'none', "not broken, steps at most $delay ms apart: no violation") or diag($report);
+}
+
+# What each must be found by; it may be found by other rules, too.
+foreach my $breakage (
+	[ 'no_advisory_half', 20, 'two holders' ],
+	[ 'transaction_time', 0, 'two holders' ],
+	[ 'no_second_read', 20, 'two holders' ],
+	[ 'no_owner_check', 0, 'not the owner' ],
+	[ 'tokens_reused', 0, 'token repeated' ])
+{
+	my ($break, $delay, $rule) = @$breakage;
+	my ($report, $round);
+
+	for ($round = 1; $round <= $rounds; $round++)
+	{
+		$report = short_run($break, $delay, 5, 100 * $round);
+		last if rules_of($report) =~ /\b$rule\b/;
+	}
+	like(rules_of($report), qr/\b$rule\b/, "$break: found by \"$rule\"") or diag($report);
+	note("$break: in round $round: " . rules_of($report));
+}
+
+$node->stop;
+done_testing();
