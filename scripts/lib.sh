@@ -28,6 +28,8 @@ SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
 APT_UPDATED=
 CLUSTER_DROPIN=
+# A command in front of each of the unprivileged user's, which becomes it
+ENTER=()
 declare -A CLUSTER_PORT=()
 
 say() {
@@ -149,9 +151,9 @@ end_work_processes() {
 # Sets COMMAND.  setpriv becomes the command, where runuser would stay as its
 # parent: so the id of a background job is that of the client itself.
 user_command() {
-    COMMAND=()
+    COMMAND=("${ENTER[@]}")
     if [ "$EUID" -eq 0 ]; then
-        COMMAND=(setpriv --reuid=postgres --regid=postgres --init-groups --)
+        COMMAND+=(setpriv --reuid=postgres --regid=postgres --init-groups --)
     fi
     COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
         "PATH=${PG_BIN:+$PG_BIN:}/usr/local/bin:/usr/bin:/bin" "HOME=$WORK/home" "TMPDIR=$WORK/t"
