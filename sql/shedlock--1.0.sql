@@ -398,7 +398,7 @@ COMMENT ON FUNCTION shedlock_run_outcome(bigint, text, text) IS
 CREATE VIEW shedlock_history WITH (security_barrier) AS
 SELECT r.name,
 	   r.token,
-	   shedlock_run_outcome(r.token, r.name, r.outcome) AS outcome,
+	   shedlock_run_outcome(r.token, r.name::text, r.outcome) AS outcome,
 	   r.started_at,
 	   r.ended_at,
 	   r.ended_at OPERATOR(pg_catalog.-) r.started_at AS duration,
@@ -880,7 +880,7 @@ BEGIN
 	IF r.relowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = relation::regclass) THEN
 		EXECUTE format('ALTER VIEW %s OWNER TO %s', relation, owner_name);
 	END IF;
-	PERFORM @extschema@.shedlock_adopt_grants(old_table, relation, columns);
+	PERFORM @extschema@.shedlock_adopt_grants(old_table, relation::regclass, columns);
 	RETURN rows;
 END
 $$;
@@ -1190,10 +1190,10 @@ BEGIN
 	SELECT g.name INTO lock_name
 	FROM @extschema@.shedlock_guarded_call(old_command) g
 	WHERE g.name IN (job_name, job_owner || '.' || job_name);
-	lock_name := coalesce(lock_name, @extschema@.shedlock_cron_lock_name(NULL, job_name, job_owner));
+	lock_name := coalesce(lock_name, @extschema@.shedlock_cron_lock_name(NULL::bigint, job_name, job_owner));
 
 	PERFORM @extschema@.shedlock_check_run(lock_name, command, lock_at_most_for, lock_at_least_for, once_every);
-	call := @extschema@.shedlock_cron_call(lock_name, command, lock_at_most_for, lock_at_least_for, once_every, NULL);
+	call := @extschema@.shedlock_cron_call(lock_name, command, lock_at_most_for, lock_at_least_for, once_every, NULL::text);
 
 	IF job_owner = current_user AND
 	   (old_id IS NOT NULL OR (job_database = current_database() AND job_active))
@@ -1364,14 +1364,14 @@ DECLARE
 			WHEN '@midnight' THEN '0 0 * * *'
 			WHEN '@hourly' THEN '0 * * * *'
 			ELSE btrim(schedule, E' \t\r\n') END, '\s+');
-	minutes CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[1], 0, 59, '{}');
-	hours CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[2], 0, 23, '{}');
+	minutes CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[1], 0, 59, '{}'::text[]);
+	hours CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[2], 0, 23, '{}'::text[]);
 	days CONSTANT integer[] := CASE WHEN fields[3] = '$' THEN '{}'
-		ELSE @extschema@.shedlock_cron_field(fields[3], 1, 31, '{}') END;
+		ELSE @extschema@.shedlock_cron_field(fields[3], 1, 31, '{}'::text[]) END;
 	months CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[4], 1, 12,
-		'{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}');
+		'{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[]);
 	weekdays CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[5], 0, 7,
-		'{sun,mon,tue,wed,thu,fri,sat}');
+		'{sun,mon,tue,wed,thu,fri,sat}'::text[]);
 	day date;
 	on_day boolean;
 	on_weekday boolean;

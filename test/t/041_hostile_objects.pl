@@ -1,0 +1,196 @@
+# Whatever stands in the way of a name that our functions and views use, in the
+# search_path, in pg_temp or, where others may create objects, in the schema of
+# the extension itself: it is not called.  All of this is done by a superuser,
+# whom such a trap would be worth it.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use CronNode;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_cron_node('main', "cron.use_background_workers = on\n");
+$node->safe_psql('postgres', 'CREATE ROLE mallory; CREATE DATABASE probe; CREATE SCHEMA open; GRANT CREATE, USAGE ON SCHEMA open TO mallory');
+$node->safe_psql('probe', 'CREATE SCHEMA open; CREATE EXTENSION shedlock SCHEMA open');
+
+# Functions of our names that differ in the type of one argument, or that need
+# less of them: a call that does not give the very types would take them.
+my $overloads = $node->safe_psql(
+	'probe', q{
+WITH ours AS (
+	SELECT p.* FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+	WHERE p.pronamespace = 'open'::regnamespace AND p.prorettype <> 'trigger'::regtype),
+signatures AS (
+	SELECT o.proname, o.prokind, pg_get_function_result(o.oid) AS result, s.types
+	FROM ours o
+	CROSS JOIN LATERAL (
+		SELECT array_agg(CASE t.n WHEN i THEN type ELSE t.oid::regtype::text END ORDER BY t.n) AS types
+		FROM generate_series(1, o.pronargs) i,
+			 unnest('{text,varchar,bigint,integer,text[],name[],regclass,name,interval,timestamp,timestamptz,anyelement}'::text[]) type,
+			 unnest(o.proargtypes) WITH ORDINALITY t(oid, n)
+		GROUP BY i, type
+		UNION
+		SELECT array_agg(t.oid::regtype::text ORDER BY t.n)
+		FROM generate_series(o.pronargs - o.pronargdefaults, o.pronargs - 1) i, unnest(o.proargtypes) WITH ORDINALITY t(oid, n)
+		WHERE t.n <= i GROUP BY i) s)
+SELECT DISTINCT format('CREATE %s open.%I(%s) %s LANGUAGE plpgsql AS $f$ BEGIN RAISE ''sprung: %s(%s)''; END $f$;',
+	CASE prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END, proname, array_to_string(types, ', '),
+	CASE WHEN prokind = 'f' THEN 'RETURNS ' || regexp_replace(result, '^TABLE.*', 'SETOF record') END, proname, array_to_string(types, ', '))
+FROM signatures s
+WHERE NOT EXISTS (
+	SELECT FROM ours o WHERE o.proname = s.proname AND
+	ARRAY(SELECT u::regtype FROM unnest(o.proargtypes) u) = ARRAY(SELECT u::regtype FROM unnest(s.types) u))
+});
+my $count = () = $overloads =~ /^CREATE/mg;
+cmp_ok($count, '>', 500, "$count functions to be called instead of ours");
+$node->safe_psql('postgres', "SET ROLE mallory; SET client_min_messages = warning;\n$overloads");
+$node->safe_psql('postgres', 'CREATE EXTENSION shedlock SCHEMA open');
+pass('do not keep the extension from being made');
+
+# Everything that comes before pg_catalog in the search_path, and in pg_temp
+my $traps = q{
+CREATE SCHEMA trap;
+CREATE FUNCTION trap.spring() RETURNS pg_catalog.bool LANGUAGE plpgsql AS $f$ BEGIN RAISE 'sprung'; END $f$;
+DO $do$
+DECLARE
+	p record;
+	made integer := 0;
+BEGIN
+	FOR p IN
+		SELECT f.proname, f.proargtypes::oid[] AS types, format_type(f.prorettype, NULL) AS result, f.proretset
+		FROM pg_proc f
+		WHERE f.pronamespace = 'pg_catalog'::regnamespace AND f.prokind = 'f' AND f.provariadic = 0 AND
+			  NOT EXISTS (SELECT FROM unnest(array_append(f.proargtypes::oid[], f.prorettype)) t JOIN pg_type y ON y.oid = t
+						  WHERE y.typtype = 'p' AND y.typname NOT IN ('void', 'anyelement', 'anyarray', 'record'))
+	LOOP
+		BEGIN
+			EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s%s LANGUAGE plpgsql AS $f$ BEGIN RAISE ''sprung: %s''; END $f$',
+				p.proname, array_to_string(ARRAY(SELECT format_type(t, NULL) FROM unnest(p.types) WITH ORDINALITY u(t, n) ORDER BY n), ', '),
+				CASE WHEN p.proretset THEN 'SETOF ' ELSE '' END, p.result, p.proname);
+			made := made + 1;
+		EXCEPTION WHEN OTHERS THEN NULL;
+		END;
+	END LOOP;
+	FOR p IN
+		SELECT o.oprname, o.oprleft::regtype AS l, o.oprright::regtype AS r, f.proname AS f
+		FROM pg_operator o JOIN pg_proc f ON f.oid = o.oprcode
+		WHERE o.oprnamespace = 'pg_catalog'::regnamespace
+	LOOP
+		BEGIN
+			EXECUTE format('CREATE OPERATOR trap.%s (%s RIGHTARG = %s, FUNCTION = trap.%I)', p.oprname,
+				CASE WHEN p.l::oid <> 0 THEN format('LEFTARG = %s,', p.l) END, p.r, p.f);
+			made := made + 1;
+		EXCEPTION WHEN OTHERS THEN NULL;
+		END;
+	END LOOP;
+	RAISE INFO 'made %', made;
+END
+$do$;
+CREATE DOMAIN trap.text AS pg_catalog.text CHECK (trap.spring());
+CREATE DOMAIN trap.interval AS pg_catalog.interval CHECK (trap.spring());
+CREATE DOMAIN trap.timestamptz AS pg_catalog.timestamptz CHECK (trap.spring());
+CREATE DOMAIN trap.timestamp AS pg_catalog.timestamp CHECK (trap.spring());
+CREATE DOMAIN trap.regclass AS pg_catalog.regclass CHECK (trap.spring());
+CREATE DOMAIN trap.regtype AS pg_catalog.regtype CHECK (trap.spring());
+CREATE DOMAIN trap.name AS pg_catalog.name CHECK (trap.spring());
+CREATE DOMAIN trap.date AS pg_catalog.date CHECK (trap.spring());
+};
+my ($status, $out, $err) = $node->psql('postgres', $traps);
+is($status, 0, 'traps are set');
+like($err, qr/made [2-9]\d{3}/, 'thousands of them');
+
+# What a superuser may call, with arguments of the very types.
+my $t = 'pg_catalog.text';
+my $i = 'pg_catalog.interval';
+my $tour = qq{
+SELECT open.shedlock_acquire('x'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
+SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
+SELECT open.shedlock_acquire_session('s'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
+SELECT open.shedlock_extend('x'::$t, '1 h'::$i, '0'::$i, NULL::bigint), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
+SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
+CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t);
+SELECT * FROM open.shedlock_locks;
+SELECT * FROM open.shedlock_history;
+SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);
+SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
+SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_purge('0'::$i);
+SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, true);
+SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false);
+SELECT open.shedlock_cron_guard('job'::$t, '2 h'::$i, '0'::$i, '1 day'::$i);
+SELECT * FROM open.shedlock_jobs;
+SELECT open.shedlock_cron_unguard('job'::$t);
+SELECT open.shedlock_cron_unschedule('job'::$t);
+SELECT open.shedlock_cron_last_due('0 3 * * *'::$t, '2026-01-01'::pg_catalog.timestamptz);
+SELECT open.shedlock_adopt('public.old'::pg_catalog.regclass, 'name'::pg_catalog.name, 'lock_until'::pg_catalog.name,
+	'locked_at'::pg_catalog.name, 'locked_by'::pg_catalog.name, true);
+};
+my $prepare = q{
+RESET search_path;
+DROP VIEW IF EXISTS public.old; DROP TABLE IF EXISTS public.old_before_shedlock;
+CREATE TABLE public.old (name varchar(64) PRIMARY KEY, lock_until timestamp(3) NOT NULL, locked_at timestamp(3) NOT NULL, locked_by varchar(255) NOT NULL);
+INSERT INTO public.old SELECT 'free', t, t, 'host' FROM timezone('utc', now()) t;
+TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log;
+};
+my $temp = q{
+CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (trap.spring());
+CREATE DOMAIN pg_temp.interval AS pg_catalog.interval CHECK (trap.spring());
+CREATE DOMAIN pg_temp.name AS pg_catalog.name CHECK (trap.spring());
+CREATE DOMAIN pg_temp.timestamp AS pg_catalog.timestamp CHECK (trap.spring());
+CREATE DOMAIN pg_temp.regclass AS pg_catalog.regclass CHECK (trap.spring());
+CREATE FUNCTION pg_temp.spring() RETURNS bigint LANGUAGE plpgsql AS $f$ BEGIN RAISE 'sprung'; END $f$;
+CREATE TEMP VIEW pg_class AS SELECT pg_temp.spring();
+CREATE TEMP VIEW pg_attribute AS SELECT pg_temp.spring();
+CREATE TEMP VIEW pg_stat_activity AS SELECT pg_temp.spring();
+CREATE TEMP VIEW shedlock AS SELECT pg_temp.spring();
+CREATE TEMP VIEW shedlock_tick AS SELECT pg_temp.spring();
+CREATE TEMP VIEW shedlock_run_log AS SELECT pg_temp.spring();
+CREATE TEMP VIEW shedlock_history AS SELECT pg_temp.spring();
+CREATE TEMP VIEW shedlock_locks AS SELECT pg_temp.spring();
+CREATE TEMP SEQUENCE shedlock_token_seq START 1000000;
+};
+my %ways = (
+	'in the schema of the extension' => '',
+	'earlier in search_path' => 'SET search_path = trap, pg_catalog, open;',
+	'in pg_temp' => $temp,
+	'in pg_temp, which is earlier in search_path' => "$temp SET search_path = pg_temp, trap, pg_catalog, open;");
+foreach my $way (sort keys %ways)
+{
+	# one statement after the other goes on after an error
+	($status, $out, $err) = $node->psql('postgres', "$prepare\n$ways{$way}\n$tour", on_error_stop => 0);
+	my $errors = join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err));
+	is($errors, '', "nothing that is $way is called");
+	like($out, qr/^1\z/m, "and all was done: $way");
+}
+like(error_of($node, "SET search_path = trap, pg_catalog; SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), qr/sprung/, 'the traps do work');
+like(error_of($node, "SELECT open.shedlock_cron_field('*', 0, 59, '{}')"), qr/sprung/, 'those in the schema of the extension, too');
+
+# Row security on our tables is for those who read and write them, not for us.
+$node->safe_psql('postgres', 'CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA open TO app; DROP SCHEMA trap CASCADE;'
+	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
+$node->safe_psql('postgres', "DROP OWNED BY mallory");
+foreach my $setting ('on', 'off')
+{
+	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log; SET ROLE app; SET row_security = $setting;"
+			  . "SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_once('rls', '2026-01-01');"
+			  . "CALL open.shedlock_run('run', 'SELECT'); SELECT name, state FROM open.shedlock_locks; SELECT open.shedlock_release('rls')"),
+		"t\nf\nt\nrls|held\nt", "row security on our tables, row_security = $setting: locks are as they were");
+}
+
+# A leaky function in the reader's WHERE sees no row that the views hide.
+$node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
+$node->safe_psql('postgres', "SELECT open.shedlock_cron_schedule('of app', '0 0 1 1 *', 'SELECT 1', once_every => '1 day', username => 'app'); SELECT open.shedlock_once('secret', '2026-02-02'); CALL open.shedlock_run('secret', 'SELECT ''password''');");
+foreach my $query ('SELECT * FROM open.shedlock_history WHERE pg_temp.leak(command)', 'SELECT * FROM open.shedlock_jobs WHERE coalesce(pg_temp.leak(tick_claimed::text), true) AND pg_temp.leak(command)')
+{
+	($status, $out, $err) = $node->psql('postgres', "GRANT USAGE ON SCHEMA cron TO app; GRANT SELECT ON cron.job TO app; SET ROLE app;\n"
+		  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;' . "\n$query");
+	unlike($err, qr/password|2026-02-02/, "$query: shows nothing");
+	like($query . $out, qr/history|of app/, 'and is answered');
+	unlike($err, qr/ERROR/, 'without an error');
+}
+
+$node->stop;
+done_testing();
