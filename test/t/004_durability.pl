@@ -28,8 +28,17 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON checked
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION write_work();
+CREATE TABLE seen (bytes numeric);
+CREATE FUNCTION acquire_quickly(name text) RETURNS boolean
+LANGUAGE sql SET synchronous_commit = off AS 'SELECT shedlock_acquire(name)';
 
 });
+
+# A temporary table writes no WAL, so that the trigger's work is the first that
+# follows the release, and comes as late as any can.
+my $late_only = q{CREATE TEMP TABLE late (i int);
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION write_work()};
 
 # Bytes of WAL that are not on disk after some statements.  The end of a page
 # can leave a page header between the two positions.
@@ -83,6 +92,10 @@ is_durable('an acquire in a savepoint is on disk', 'off', '',
 	"BEGIN; SAVEPOINT s; SELECT shedlock_acquire('j'); RELEASE s; COMMIT");
 is_durable('an acquire and its release in one transaction are on disk', 'on', '',
 	"BEGIN; SELECT shedlock_acquire('k'); SELECT shedlock_release('k'); COMMIT");
+is_durable('an acquire in a function with a setting of its own is on disk', 'off', '', "SELECT acquire_quickly('m')");
+is_durable('an acquire that a DO block commits is on disk', 'off', '',
+	"DO 'BEGIN PERFORM shedlock_acquire(''n''); COMMIT; END'");
+is_durable('an acquire that was waited for is on disk', 'off', '', "SELECT shedlock_acquire('o', wait => '1 s')");
 is_asynchronous('the next transaction is as asynchronous as it asks to be', 'off', '',
 	"SELECT shedlock_acquire('l'); INSERT INTO work VALUES (1)");
 
@@ -108,6 +121,15 @@ is_durable('work between two releases is on disk', 'on', held('r8') . ';' . held
 	"BEGIN; SELECT shedlock_release('r8'); INSERT INTO work VALUES (1); SELECT shedlock_release('r9'); COMMIT");
 is_durable('work of a deferred trigger is on disk', 'on', held('r10'),
 	"BEGIN; INSERT INTO checked VALUES (1); SELECT shedlock_release('r10'); COMMIT");
+is_asynchronous('control: an INSERT into a temporary table leaves the release as it is', 'on',
+	held('r22') . '; CREATE TEMP TABLE late (i int)',
+	"BEGIN; SELECT shedlock_release('r22'); INSERT INTO late VALUES (1); COMMIT");
+is_durable('work of a deferred trigger is on disk, be it all that follows the release', 'on', held('r23') . "; $late_only",
+	"BEGIN; SELECT shedlock_release('r23'); INSERT INTO late VALUES (1); COMMIT");
+is_durable('and so it is when the trigger was due before the release', 'on', held('r24') . "; $late_only",
+	"BEGIN; INSERT INTO late VALUES (1); SELECT shedlock_release('r24'); COMMIT");
+is_durable('the next transaction of a DO block with a release is on disk', 'on', held('r25'),
+	"DO 'BEGIN PERFORM shedlock_release(''r25''); COMMIT; INSERT INTO work VALUES (1); END'");
 is_durable('work in a savepoint before the release is on disk', 'on', held('r11'),
 	"BEGIN; SAVEPOINT s; INSERT INTO work VALUES (1); RELEASE s; SELECT shedlock_release('r11'); COMMIT");
 is_durable('work in a savepoint after the release is on disk', 'on', held('r12'),
@@ -128,6 +150,13 @@ is_durable('the next transaction after a release is on disk', 'on', held('r20'),
 	"SELECT shedlock_release('r20'); INSERT INTO work VALUES (1)");
 is_durable('work of a guarded command is on disk', 'on', 'SELECT 1',
 	"CALL shedlock_run('r21', 'INSERT INTO work VALUES (1)')");
+
+
+# The command looks: its lock must be on disk before it begins.
+$node->safe_psql($dbname,
+	q{SET synchronous_commit = off;
+CALL shedlock_run('seen', 'INSERT INTO seen SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()')});
+cmp_ok($node->safe_psql($dbname, 'SELECT bytes FROM seen'), '<=', 40, 'the lock of a run is on disk before its command begins');
 
 # The proof: all of it in sessions that do not want to wait, then the server dies.
 my $session = session($node);
