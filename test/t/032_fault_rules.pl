@@ -1,0 +1,352 @@
+# Each rule of the fault checker finds what it is for in a log made by hand, and
+# is content when the one thing that was wrong is put right.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use FaultRun;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $cases = 0;
+
+# A line is one of
+#
+#	WORKER TIME KIND KEY=VALUE... -> ANSWER KEY=VALUE...
+#	nemesis TIME KIND KEY=VALUE... -> ANSWER NAME,TOKEN,KIND,UNTIL...
+#	run TIME WHAT FIELDS...
+#	FILE: FIELDS...		of a table or of the server's log
+#
+# Fields have _ for blanks, an answer comes 10 ms after the call unless it has
+# "after=SECONDS", and a worker has one connection unless it has "connection=".
+sub write_logs
+{
+	my ($text) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir . '/case' . ++$cases;
+	my (%files, %numbers);
+
+	foreach my $line (grep { /\S/ } split /\n/, $text)
+	{
+		$line =~ s/^\s+//;
+		if ($line =~ /^(\w+): (.*)/)
+		{
+			push @{ $files{$1} }, join("\t", map { tr/_/ /r } split / /, $2);
+			next;
+		}
+		my ($call, $answer) = split / -> ?/, $line;
+		my ($who, $time, $kind, @about) = map { tr/_/ /r } split / /, $call;
+
+		# kinds have theirs
+		$kind = (split / /, $call)[2];
+		if ($who eq 'run')
+		{
+			push @{ $files{'run.log'} }, join("\t", $time, $kind, @about);
+			next;
+		}
+		my $file = $who eq 'nemesis' ? 'nemesis.log' : "worker-$who.0.log";
+		my ($after) = map { /^after=(.*)/ } @about;
+		my ($connection) = map { /^connection=(.*)/ } @about;
+		my $number = ++$numbers{$file};
+
+		@about = grep { !/^(?:after|connection)=/ } @about;
+		unshift @about, 'transaction=0' unless $who eq 'nemesis' || grep { /^transaction=/ } @about;
+		if ($who ne 'nemesis')
+		{
+			$connection //= "$who.0.1";
+			push @{ $files{$file} }, join("\t", $time, 'connection', $connection, 1)
+			  unless grep { /\tconnection\t\Q$connection\E\t/ } @{ $files{$file} || [] };
+			unshift @about, "connection=$connection";
+		}
+		push @{ $files{$file} }, join("\t", $time, 'call', $number, $kind, @about);
+		next unless length($answer // '');
+		my ($what, @rest) = split / /, $answer;
+		push @{ $files{$file} }, map { join("\t", $time, 'row', map { tr/_/ /r } split /,/) } grep { /,/ } @rest;
+		push @{ $files{$file} },
+		  join("\t", sprintf('%.3f', $time + ($after // 0.01)), 'done', $number, $what, map { tr/_/ /r } grep { !/,/ } @rest);
+	}
+	mkdir $dir or die "$dir: $!\n";
+	append_to_file("$dir/$_" . (/\./ || $_ eq 'server' ? '' : '.tsv'), join('', map { "$_\n" } @{ $files{$_} })) foreach keys %files;
+	append_to_file("$dir/server", '');
+	return $dir;
+}
+
+# The rule that a log breaks, and none when it is changed.
+sub finds
+{
+	my ($rule, $claim, $log, $wrong, $right) = @_;
+
+	subtest "$rule: $claim" => sub {
+		my $dir = write_logs($log);
+		my $report = judge($dir, '--require', 'none', '--serverlog', "$dir/server");
+
+		is(rules_of($report), $rule, 'found') or diag($report);
+		ok((my $mended = $log) =~ s/\Q$wrong\E/$right/, "the log has \"$wrong\"");
+		$mended =~ s/\Q$wrong\E/$right/;
+		$dir = write_logs($mended);
+		$report = judge($dir, '--require', 'none', '--serverlog', "$dir/server");
+		is(rules_of($report), 'none', "not found with \"$right\"") or diag($report);
+	};
+	return;
+}
+
+finds('two holders', 'a lease is taken while another one runs', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	1 1.9 acquire name=a most=1 -> true token=2
+}, '1 1.9', '1 2.1');
+
+finds('two holders', 'not reentrant', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	0 1.5 acquire name=a most=1 -> true token=2
+}, '1.5 acquire name=a most=1 -> true token=2', '1.5 acquire name=a most=1 -> false');
+
+finds('two holders', 'an extend counts', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	0 1.5 extend name=a token=1 most=2 -> true
+	1 3.0 acquire name=a most=1 -> true token=2
+}, 'most=2', 'most=1');
+
+finds('two holders', 'an extend that was rolled back does not, but the acquire before it does', q{
+	0 1.0 acquire name=a most=3 -> true token=1
+	0 1.2 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.3 extend transaction=1 name=a token=1 most=1 -> true
+	0 1.4 rollback transaction=1 -> ok
+	1 3.0 acquire name=a most=1 -> true token=2
+}, 'rollback', 'commit');
+
+finds('two holders', 'a release that was rolled back changes nothing', q{
+	0 1.0 acquire name=a most=3 -> true token=1
+	0 1.2 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.3 savepoint transaction=1 -> ok
+	0 1.4 release transaction=1 name=a token=1 -> true
+	0 1.5 rollback_to transaction=1 -> ok
+	0 1.6 commit transaction=1 -> ok
+	1 2.0 acquire name=a most=1 -> true token=2
+}, '0 1.5 rollback_to transaction=1 -> ok', '');
+
+finds('two holders', 'an open transaction has it, however short its lease', q{
+	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.1 acquire transaction=1 name=a most=0.1 -> true token=1
+	1 1.5 acquire name=a most=1 -> true token=2
+	0 2.0 commit transaction=1 -> ok
+}, '0 2.0 commit', '0 1.4 commit');
+
+finds('two holders', 'so has one that is rolled back later', q{
+	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.1 acquire transaction=1 name=a most=0.1 -> true token=1
+	1 1.5 acquire name=a most=1 -> true token=2
+	0 2.0 rollback transaction=1 -> ok
+}, '0 2.0 rollback', '0 1.4 rollback');
+
+finds('two holders', 'a session lock lasts while its session answers', q{
+	0 1.0 acquire_session name=a -> true token=1
+	1 5.0 acquire name=a most=1 -> true token=2
+	0 6.0 probe -> ok
+}, '0 6.0 probe -> ok', '0 6.0 probe -> lost state=57P01');
+
+finds('two holders', 'until it is reset', q{
+	0 1.0 acquire_session name=a -> true token=1
+	0 5.0 probe -> ok
+	1 5.5 acquire name=a most=1 -> true token=2
+	0 6.0 probe -> ok
+}, '0 5.0 probe', '0 5.0 discard');
+
+finds('two holders', 'the signs of life of a run', q{
+	0 1.0 run name=a work=1 after=2 -> true
+	1 1.5 acquire name=a most=0.1 -> true token=2
+	work: a 1 0.0/1 7 1.2
+	work: a 1 0.0/1 7 1.8
+}, '7 1.8', '7 1.4');
+
+finds('two holders', 'an at-least time is kept after the release', q{
+	0 1.0 acquire name=a most=2 least=1 -> true token=1
+	0 1.5 release name=a token=1 -> true
+	1 1.8 acquire name=a most=1 -> true token=2
+}, ' least=1', '');
+
+finds('two holders', 'not when it was ended by force', q{
+	0 1.0 acquire name=a most=2 -> true token=1
+	nemesis 1.2 force_release name=a -> false
+	1 1.8 acquire name=a most=1 -> true token=2
+}, '-> false', '-> true');
+
+finds('token repeated', 'of two names', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	1 1.0 acquire name=b most=1 -> true token=1
+}, 'name=b most=1 -> true token=1', 'name=b most=1 -> true token=2');
+
+finds('token order', 'a later acquisition has a smaller token', q{
+	0 1.0 acquire name=a most=1 -> true token=2
+	1 2.5 acquire name=a most=1 -> true token=1
+}, 'token=2', 'token=0');
+
+finds('write out of token order', 'by its number', q{
+	fenced: 1 a 2 0.0/1
+	fenced: 2 a 1 1.0/1
+}, '1 a 2', '3 a 2');
+
+finds('tick claimed twice', 'in the table of claims', q{
+	0 0.9 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.0 once name=t transaction=1 -> true tick=1
+	0 1.1 claimed transaction=1 -> ok
+	1 1.2 once name=t -> true tick=1
+	claims: t 1 0.0/3
+}, 'once name=t -> true tick=1', 'once name=t -> true tick=2');
+
+finds('tick claimed twice', 'unless a purge has forgotten it', q{
+	0 1.0 once name=t -> true tick=1
+	nemesis 2.0 purge age=5 -> true
+	1 3.0 once name=t -> true tick=1
+}, 'age=5', 'age=0.5');
+
+finds('tick claimed twice', 'by runs', q{
+	runs: 1 a 1 1.0
+	runs: 2 a 1 2.0
+}, '2 a 1', '2 a 2');
+
+finds('not the owner', 'who never had it', q{
+	0 1.0 acquire name=a most=2 -> true token=1
+	1 1.5 release name=a -> true
+}, '1.5 release name=a -> true', '1.5 release name=a -> false');
+
+finds('not the owner', 'whose lease is over', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	0 2.5 extend name=a token=1 -> true
+}, '2.5', '1.5');
+
+finds('not the owner', 'whose session was another one', q{
+	0 1.0 acquire name=a most=5 -> true token=1
+	0 2.0 release name=a connection=0.0.2 -> true
+}, 'release name=a', 'release name=a token=1');
+
+finds('not the owner', 'after whom somebody else has got it', q{
+	0 1.0 acquire_session name=a -> true token=1
+	nemesis 1.1 force_release name=a -> true
+	1 1.5 acquire name=a most=1 -> true token=2
+	0 2.0 assert name=a -> ok
+}, 'assert name=a -> ok', 'assert name=a -> error state=55000');
+
+finds('owner refused', 'a living lease is not extended', q{
+	0 1.0 acquire name=a most=2 -> true token=1
+	0 1.5 extend name=a token=1 most=1 -> false
+}, '0 1.5', '0 3.5');
+
+finds('owner refused', 'an assert of a living session lock', q{
+	0 1.0 acquire_session name=a -> true token=1
+	0 1.5 assert name=a -> error state=55000
+	0 2.0 release name=a -> true
+}, 'assert name=a -> error state=55000', 'assert name=a -> ok');
+
+finds('refused for nothing', 'the holder has let go of it', q{
+	0 1.0 acquire name=a most=9 -> true token=1
+	0 1.5 release name=a token=1 -> true
+	1 1.6 acquire name=a most=1 -> false
+}, '1 1.6', '1 1.505');
+
+finds('refused for nothing', 'the holder is long dead', q{
+	0 1.0 acquire_session name=a -> true token=1
+	0 1.5 probe ->
+	run 2.0 reaped 0 0 9
+	1 8.0 acquire name=a most=1 -> false
+	run 9.0 over
+}, '1 8.0', '1 6.0');
+
+finds('refused for nothing', 'it was rolled back', q{
+	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.1 acquire transaction=1 name=a most=9 -> true token=1
+	0 1.2 rollback transaction=1 -> ok
+	1 1.6 acquire name=a most=1 -> false
+}, 'rollback', 'commit');
+
+finds('refused for nothing', 'a fence is over with its transaction', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	0 1.1 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.2 assert transaction=1 name=a token=1 -> ok
+	1 3.5 acquire name=a most=1 -> false
+	0 3.0 rollback transaction=1 -> ok
+}, '1 3.5', '1 2.5');
+
+finds('starved', 'a lock that nobody gets', q{
+	0 1 acquire name=a most=9 -> true token=1
+	1 2 acquire name=a most=1 -> false
+	1 3 acquire name=a most=1 -> false
+	1 4 acquire name=a most=1 -> false
+	1 5 acquire name=a most=1 -> false
+	1 6 acquire name=a most=1 -> false
+	0 7 extend name=a token=1 most=40 -> true
+	1 8 acquire name=b most=1 -> true token=2
+	1 40 acquire name=a most=1 -> false
+}, '1 40', '1 20');
+
+finds('starved', 'a worker that never gets one', q{
+	0 1 acquire name=a most=90 -> true token=1
+	1 2 acquire name=a most=1 -> false
+	1 25 probe -> ok
+}, '1 25', '1 15');
+
+finds('taken while paused', 'from the pause to its end', q{
+	nemesis 1.0 pause name=a length=2 -> true
+	0 1.5 acquire name=a most=1 -> true token=1
+}, '0 1.5', '0 3.1');
+
+finds('deleted while held', 'the row of a living lease', q{
+	0 1.0 acquire name=a most=2 -> true token=1
+	nemesis 1.5 delete_row name=a -> true
+}, 'delete_row name=a -> true', 'delete_row name=a -> error state=55006');
+
+finds('not in the table', 'a lease, after a crash', q{
+	0 1.0 acquire name=a most=9 -> true token=5
+	nemesis 1.5 restart -> true
+	nemesis 2.0 look -> ok a,5,released,1.5
+}, 'released,1.5', 'lease,10');
+
+finds('not in the table', 'the last token', q{
+	0 1.0 acquire name=a most=0.1 -> true token=5
+	nemesis 1.5 restart -> true
+	nemesis 2.0 look -> ok a,4,lease,1.5
+}, 'a,4', 'a,5');
+
+finds('not in the table', 'the row', q{
+	0 1.0 acquire name=a most=0.1 -> true token=5
+	nemesis 1.5 purge age=0 -> false
+	nemesis 2.0 look -> ok
+}, 'age=0 -> false', 'age=0 -> true');
+
+finds('refused but wrote', 'a transaction has an ID', q{
+	0 0.5 acquire name=a most=9 -> true token=1
+	1 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	1 1.1 traces transaction=1 -> ok seen=none
+	1 1.2 acquire transaction=1 name=a most=1 -> false
+	1 1.3 traces transaction=1 -> ok seen=700
+	1 1.4 rollback transaction=1 -> ok
+}, 'seen=700', 'seen=none');
+
+finds('waited too long', 'by the server\'s clock', q{
+	0 0.5 acquire name=a most=90 -> true token=1
+	1 1.0 acquire name=a most=1 wait=0.5 after=9 -> false took=8.9
+}, 'took=8.9', 'took=0.5');
+
+finds('unexpected error', 'of a call', q{
+	0 1.0 acquire name=a most=1 -> error state=40001
+}, '40001', '57014');
+
+finds('unexpected error', 'of the nemesis', q{
+	nemesis 1.0 purge age=0 -> error state=XX000
+}, 'XX000', '55P03');
+
+finds('held by the dead', 'something is left', q{
+	run 1.0 final advisory_locks 1
+}, 'locks 1', 'locks 0');
+
+finds('server', 'a crash that nobody asked for', q{
+	server: LOG:__server_process_(PID_1)_was_terminated_by_signal_11:_Segmentation_fault
+}, 'signal_11', 'signal_9');
+
+finds('harness', 'a worker that failed', q{
+	run 1.0 reaped 0 0 512
+}, '0 0 512', '0 0 9');
+
+like(judge(write_logs('0 1.0 acquire name=a most=1 -> true token=1')), qr/^Never happened: acquire false$/m,
+	'a kind of call that never happened is named');
+
+done_testing();
