@@ -24,22 +24,24 @@ CREATE SEQUENCE shedlock_token_seq AS bigint CACHE 1 NO CYCLE;
 COMMENT ON SEQUENCE shedlock_token_seq IS
 'Fencing tokens; one number space for all locks of the database';
 
--- The first four columns are those of ShedLock's documented table: UTC wall
--- clock in timestamp without time zone.  The order of the columns is known to
--- src/row.c.
+-- name, lock_until, locked_at and locked_by are those of ShedLock's documented
+-- table: UTC wall clock in timestamp without time zone.  The order of the
+-- columns is known to src/row.c.  An update writes to the log what lies between
+-- the first column that it changes and the last: what each release changes
+-- stands together at the front, then what each acquire changes, then the rest.
 CREATE TABLE shedlock (
 	name varchar(255) COLLATE "C" NOT NULL,
+	kind text DEFAULT 'lease',
 	lock_until timestamp NOT NULL,
 	locked_at timestamp NOT NULL,
 	locked_by varchar(255) NOT NULL,
 	token bigint,
-	kind text NOT NULL DEFAULT 'lease',
+	backend_start timestamptz,
+	pid integer,
 	locked_role oid,
+	timeline integer,
 	keep_until timestamp,
 	lock_at_most_for interval,
-	pid integer,
-	backend_start timestamptz,
-	timeline integer,
 	paused_until timestamptz,
 	paused_by text,
 	pause_reason text,
@@ -47,23 +49,23 @@ CREATE TABLE shedlock (
 	CONSTRAINT shedlock_name_check CHECK (name OPERATOR(pg_catalog.<>) ''),
 	CONSTRAINT shedlock_kind_check
 		CHECK (kind OPERATOR(pg_catalog.=) 'lease' OR kind OPERATOR(pg_catalog.=) 'session' OR
-			   kind OPERATOR(pg_catalog.=) 'run' OR kind OPERATOR(pg_catalog.=) 'released')
-) WITH (fillfactor = 50);
+			   kind OPERATOR(pg_catalog.=) 'run')
+) WITH (fillfactor = 85);
 
 COMMENT ON TABLE shedlock IS
 'The durable half of each lock: one row per name that was ever taken; shared with ShedLock''s Java clients';
 COMMENT ON COLUMN shedlock.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock.kind IS 'lease, session or run; NULL once its owner has given it back';
 COMMENT ON COLUMN shedlock.lock_until IS 'End of the lock, UTC; a lease is over when this has passed';
 COMMENT ON COLUMN shedlock.locked_at IS 'When the lock was taken, UTC';
 COMMENT ON COLUMN shedlock.locked_by IS 'Who took the lock, for people to read';
 COMMENT ON COLUMN shedlock.token IS 'Fencing token of the last acquisition';
-COMMENT ON COLUMN shedlock.kind IS 'lease, session, run, or released: given back by its owner';
+COMMENT ON COLUMN shedlock.backend_start IS 'When the server process that took the lock was started';
+COMMENT ON COLUMN shedlock.pid IS 'Process ID of the server process that took the lock';
 COMMENT ON COLUMN shedlock.locked_role IS 'Role that took the lock';
+COMMENT ON COLUMN shedlock.timeline IS 'WAL timeline that the lock was taken on';
 COMMENT ON COLUMN shedlock.keep_until IS 'End of the time that the lock is held at least, UTC';
 COMMENT ON COLUMN shedlock.lock_at_most_for IS 'Longest time asked for at acquire; NULL for a session lock or run without limit';
-COMMENT ON COLUMN shedlock.pid IS 'Process ID of the server process that took the lock';
-COMMENT ON COLUMN shedlock.backend_start IS 'When that server process was started';
-COMMENT ON COLUMN shedlock.timeline IS 'WAL timeline that the lock was taken on';
 COMMENT ON COLUMN shedlock.paused_until IS 'Nobody gets the lock before this time';
 COMMENT ON COLUMN shedlock.paused_by IS 'Who paused the lock';
 COMMENT ON COLUMN shedlock.pause_reason IS 'Why the lock was paused';

@@ -91,6 +91,13 @@ typedef bool UpdatedIndexes;
 	index_beginscan(rel, index, snapshot, nkeys, 0)
 #endif
 
+/* A primary key that is deferrable is one, too, since 18. */
+#if PG_VERSION_NUM >= 180000
+#define primary_key_index(rel)	RelationGetPrimaryKeyIndex(rel, false)
+#else
+#define primary_key_index(rel)	RelationGetPrimaryKeyIndex(rel)
+#endif
+
 /* Portals are always run once since 18. */
 #if PG_VERSION_NUM >= 180000
 #define portal_run(portal, toplevel, dest, qc) \

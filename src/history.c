@@ -193,12 +193,10 @@ ShedlockHistoryPrune(Oid nsp)
 	ItemPointerData old[PRUNE_MAX];
 	int			n = 0;
 	ShedlockStore store;
-	Relation	index;
 	IndexScanDesc scan;
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	index = index_open(store.index, AccessShareLock);
-	scan = begin_index_scan(store.rel, index, SnapshotSelf, 0);
+	scan = begin_index_scan(store.rel, store.index, SnapshotSelf, 0);
 	index_rescan(scan, NULL, 0, NULL, 0);
 	while (n < PRUNE_MAX &&
 		   index_getnext_slot(scan, ForwardScanDirection, store.slot))
@@ -213,7 +211,6 @@ ShedlockHistoryPrune(Oid nsp)
 			old[n++] = store.slot->tts_tid;
 	}
 	index_endscan(scan);
-	index_close(index, NoLock);
 
 	while (n > 0)
 		(void) ShedlockDelete(&store, &old[--n]);

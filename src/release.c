@@ -42,8 +42,6 @@ ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
 	row->lock_until = keep ? Max(now, row->keep_until) : now;
 	if (!keep)
 		row->keep_until = DT_NOBEGIN;
-	row->pid = 0;
-	row->backend_start = 0;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_release);

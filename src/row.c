@@ -19,7 +19,6 @@
  */
 #include "postgres.h"
 
-#include "access/skey.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -33,10 +32,12 @@
 #include "rewrite/rewriteHandler.h"
 #include "shedlock.h"
 #include "storage/lmgr.h"
+#include "storage/sinval.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -44,17 +45,17 @@
 enum
 {
 	Anum_name = 1,
+	Anum_kind,
 	Anum_lock_until,
 	Anum_locked_at,
 	Anum_locked_by,
 	Anum_token,
-	Anum_kind,
+	Anum_backend_start,
+	Anum_pid,
 	Anum_locked_role,
+	Anum_timeline,
 	Anum_keep_until,
 	Anum_lock_at_most_for,
-	Anum_pid,
-	Anum_backend_start,
-	Anum_timeline,
 	Anum_paused_until,
 	Anum_paused_by,
 	Anum_pause_reason
@@ -86,24 +87,22 @@ relation_of(Oid nsp, const char *relname)
 /*
  * open_relation - open a relation in the extension's schema
  *
- * Its name is looked up again once it is locked: whoever had to wait here may
- * have waited for DROP EXTENSION.
+ * Whoever had to wait for the lock may have waited for DROP EXTENSION: if the
+ * catalogs have changed meanwhile, the name is looked up again.
  */
 static Relation
 open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 {
-	Oid			relid = relation_of(nsp, relname);
-
 	for (;;)
 	{
-		Oid			found;
+		uint64		inval_count = SharedInvalidMessageCounter;
+		Oid			relid = relation_of(nsp, relname);
 
 		LockRelationOid(relid, lockmode);
-		found = relation_of(nsp, relname);
-		if (found == relid)
+		if (inval_count == SharedInvalidMessageCounter ||
+			relation_of(nsp, relname) == relid)
 			return table_open(relid, NoLock);
 		UnlockRelationOid(relid, lockmode);
-		relid = found;
 	}
 }
 
@@ -116,12 +115,22 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 static void
 open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 {
-	char		index[NAMEDATALEN];
+	Oid			pkey;
+	Form_pg_attribute keyatt;
 
 	store->rel = open_relation(nsp, table, lockmode);
-	snprintf(index, sizeof(index), "%s_pkey", table);
-	store->index = relation_of(nsp, index);
+	pkey = primary_key_index(store->rel);
+	if (!OidIsValid(pkey))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s\" of extension \"shedlock\" has no primary key", table)));
+	store->index = index_open(pkey, AccessShareLock);
 	store->slot = table_slot_create(store->rel, NULL);
+
+	keyatt = TupleDescAttr(RelationGetDescr(store->index), 0);
+	ScanKeyEntryInitialize(&store->key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   store->index->rd_indcollation[0],
+						   keyatt->atttypid == INT8OID ? F_INT8EQ : F_TEXTEQ, (Datum) 0);
 }
 
 /*
@@ -164,6 +173,7 @@ void
 ShedlockClose(ShedlockStore *store)
 {
 	ExecDropSingleTupleTableSlot(store->slot);
+	index_close(store->index, AccessShareLock);
 	table_close(store->rel, NoLock);
 }
 
@@ -174,6 +184,7 @@ void
 ShedlockCloseUnused(ShedlockStore *store)
 {
 	ExecDropSingleTupleTableSlot(store->slot);
+	index_close(store->index, AccessShareLock);
 	table_close(store->rel, RowExclusiveLock);
 }
 
@@ -181,23 +192,40 @@ ShedlockCloseUnused(ShedlockStore *store)
  * fetch - find the row with this primary key by that snapshot
  */
 static bool
-fetch(ShedlockStore *store, Datum key, Snapshot snapshot)
+fetch(ShedlockStore *store, Snapshot snapshot)
 {
-	Relation	index = index_open(store->index, AccessShareLock);
-	Oid			type = TupleDescAttr(RelationGetDescr(index), 0)->atttypid;
 	IndexScanDesc scan;
-	ScanKeyData skey;
 	bool		found;
 
-	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[0],
-						   type == INT8OID ? F_INT8EQ : F_TEXTEQ, key);
-	scan = begin_index_scan(store->rel, index, snapshot, 1);
-	index_rescan(scan, &skey, 1, NULL, 0);
+	scan = begin_index_scan(store->rel, store->index, snapshot, 1);
+	index_rescan(scan, &store->key, 1, NULL, 0);
 	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
 	index_endscan(scan);
-	index_close(index, AccessShareLock);
 	return found;
+}
+
+/*
+ * refetch - is the row that was fetched last still the one with this key?
+ *
+ * A second read is most often of a row that nobody has changed: then it is
+ * where it was, and no index is asked.  If not, its place may be another
+ * row's by now.
+ */
+static bool
+refetch(ShedlockStore *store)
+{
+	ItemPointerData tid = store->slot->tts_tid;
+	Datum		key;
+	bool		isnull;
+
+	if (TTS_EMPTY(store->slot))
+		return false;
+	ExecClearTuple(store->slot);
+	if (!table_tuple_fetch_row_version(store->rel, &tid, SnapshotSelf, store->slot))
+		return false;
+	key = slot_getattr(store->slot, 1, &isnull);
+	return DatumGetBool(FunctionCall2Coll(&store->key.sk_func, store->key.sk_collation,
+										  key, store->key.sk_argument));
 }
 
 /*
@@ -211,7 +239,8 @@ fetch(ShedlockStore *store, Datum key, Snapshot snapshot)
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
-	if (fetch(store, key, SnapshotSelf) || fetch(store, key, SnapshotSelf))
+	store->key.sk_argument = key;
+	if (refetch(store) || fetch(store, SnapshotSelf) || fetch(store, SnapshotSelf))
 	{
 		ExecMaterializeSlot(store->slot);
 		return true;
@@ -230,7 +259,8 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 	bool		found;
 
 	InitDirtySnapshot(dirty);
-	found = fetch(store, CStringGetTextDatum(name), &dirty);
+	store->key.sk_argument = CStringGetTextDatum(name);
+	found = fetch(store, &dirty);
 	ExecClearTuple(store->slot);
 	return found && TransactionIdIsValid(dirty.xmin);
 }
@@ -466,14 +496,16 @@ ShedlockDelete(ShedlockStore *store, ItemPointer tid)
 }
 
 /*
- * kind_of - the kind by its text
+ * kind_of - the kind by its text, which is null once the lock is given back
  *
  * A text that we never wrote counts as a lease: it is held for its time.
  */
 static ShedlockKind
 kind_of(const char *str)
 {
-	for (int i = 0; str && i < (int) lengthof(kind_names); i++)
+	if (str == NULL)
+		return SHEDLOCK_RELEASED;
+	for (int i = 0; i < SHEDLOCK_RELEASED; i++)
 	{
 		if (strcmp(str, kind_names[i]) == 0)
 			return (ShedlockKind) i;
@@ -579,7 +611,8 @@ form_row(ShedlockStore *store, const ShedlockRow *row, ShedlockColumns *columns)
 	ShedlockSetColumn(columns, Anum_locked_at, TimestampGetDatum(row->locked_at));
 	ShedlockSetText(columns, Anum_locked_by, row->locked_by);
 	SET_UNLESS(row->token == 0, Anum_token, Int64GetDatum(row->token));
-	ShedlockSetText(columns, Anum_kind, kind_names[row->kind]);
+	ShedlockSetText(columns, Anum_kind,
+					row->kind == SHEDLOCK_RELEASED ? NULL : kind_names[row->kind]);
 	SET_UNLESS(!OidIsValid(row->locked_role), Anum_locked_role,
 			   ObjectIdGetDatum(row->locked_role));
 	SET_UNLESS(row->keep_until == DT_NOBEGIN, Anum_keep_until,

@@ -12,6 +12,7 @@
 #ifndef SHEDLOCK_H
 #define SHEDLOCK_H
 
+#include "access/skey.h"
 #include "compat.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
@@ -80,7 +81,8 @@ typedef struct ShedlockRow
 typedef struct ShedlockStore
 {
 	Relation	rel;
-	Oid			index;			/* its primary key */
+	Relation	index;			/* its primary key */
+	ScanKeyData key;			/* what is looked for in it */
 	TupleTableSlot *slot;		/* what was fetched last */
 } ShedlockStore;
 

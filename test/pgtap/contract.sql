@@ -215,24 +215,24 @@ SELECT concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum $$;
 
--- The first four are those of ShedLock's table for PostgreSQL.
+-- Four are those of ShedLock's table for PostgreSQL.
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 	ARRAY['name character varying(255) NOT NULL',
+		  'kind text DEFAULT ''lease''::text',
 		  'lock_until timestamp without time zone NOT NULL',
 		  'locked_at timestamp without time zone NOT NULL',
 		  'locked_by character varying(255) NOT NULL',
 		  'token bigint',
-		  'kind text NOT NULL DEFAULT ''lease''::text',
+		  'backend_start timestamp with time zone',
+		  'pid integer',
 		  'locked_role oid',
+		  'timeline integer',
 		  'keep_until timestamp without time zone',
 		  'lock_at_most_for interval',
-		  'pid integer',
-		  'backend_start timestamp with time zone',
-		  'timeline integer',
 		  'paused_until timestamp with time zone',
 		  'paused_by text',
 		  'pause_reason text'],
-	'columns of shedlock: ShedLock''s four, then ours, which a foreign INSERT may leave out');
+	'columns of shedlock: ShedLock''s four, and ours, which a foreign INSERT may leave out');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
 	ARRAY['name character varying(255) NOT NULL',
 		  'tick timestamp with time zone NOT NULL',
@@ -284,7 +284,7 @@ SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
 
 -- Rows that are written again and again need room beside them, and no index on what changes.
-SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_run_log' THEN 70 ELSE 50 END],
+SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock' THEN 85 WHEN 'shedlock_run_log' THEN 70 ELSE 50 END],
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r';
 SELECT results_eq(

@@ -8,7 +8,7 @@ SELECT shedlock_acquire_token('admin', '1 h', '30 min') AS token \gset
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
 SELECT shedlock_force_release('admin');
 SELECT shedlock_force_release('admin');
-SELECT kind, keep_until, pid FROM shedlock WHERE name = 'admin';
+SELECT kind, keep_until FROM shedlock WHERE name = 'admin';
 \set VERBOSITY terse
 SELECT shedlock_release('admin', :token);
 \set VERBOSITY default

@@ -58,11 +58,15 @@ UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT token > 0 AS token, kind, pid = pg_backend_pid() AS pid FROM shedlock WHERE name = 'by_hand';
 
--- Kinds: there are four, and any other one is a lease.
+-- Kinds: there are three, null is a lock that was given back, and any other one
+-- is a lease.
 \set VERBOSITY sqlstate
 UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
-UPDATE shedlock SET kind = NULL WHERE name = 'by_hand';
 \set VERBOSITY terse
+UPDATE shedlock SET kind = NULL WHERE name = 'by_hand';
+SELECT state, kind FROM shedlock_locks WHERE name = 'by_hand';
+SELECT shedlock_release('by_hand');
+UPDATE shedlock SET kind = 'lease' WHERE name = 'by_hand';
 BEGIN;
 ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check;
 UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
@@ -94,7 +98,7 @@ SELECT pg_advisory_unlock_all();
 -- A run's row and its log, by its own command.
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = 1 WHERE name = ''by_hand run''');
-CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = ''released'', lock_until = locked_at WHERE name = ''by_hand run''');
+CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = NULL, lock_until = locked_at WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock_run_log WHERE name = ''by_hand run'' AND outcome = ''running''');
 SELECT outcome FROM shedlock_history WHERE name = 'by_hand run' ORDER BY token;
 SELECT * FROM pg_temp.my_locks();

@@ -49,7 +49,7 @@ SELECT shedlock_release('lost');
 SELECT shedlock_extend('lost');
 SELECT shedlock_release('lost', 999);
 SELECT shedlock_release('lost', 1001);
-UPDATE shedlock SET kind = 'released' WHERE name = 'lost';
+UPDATE shedlock SET kind = NULL WHERE name = 'lost';
 SELECT shedlock_release('lost', 1000);
 RESET timezone;
 

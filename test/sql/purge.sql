@@ -7,7 +7,7 @@ SET client_min_messages = warning;
 -- Names and ticks that were last used a year ago.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind)
 SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody',
-	   CASE WHEN n % 2 = 0 THEN 'lease' ELSE 'released' END
+	   CASE WHEN n % 2 = 0 THEN 'lease' END
 FROM generate_series(1, 1500) n;
 INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by)
 SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody'

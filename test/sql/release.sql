@@ -11,7 +11,7 @@ SELECT shedlock_release('release');
 
 -- The row stays: ShedLock's Java clients remember that it exists.
 SELECT kind, lock_until <= clock_timestamp() AT TIME ZONE 'UTC' AS over,
-	   lock_until >= locked_at AS since, token IS NOT NULL AS token, pid, backend_start
+	   lock_until >= locked_at AS since, token IS NOT NULL AS token
 FROM shedlock WHERE name = 'release';
 SELECT shedlock_acquire('release');
 
