@@ -337,7 +337,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 static List *
 old_names(ShedlockStore *store, bool locks, TimestampTz limit, int max)
 {
-	TableScanDesc scan = table_beginscan(store->rel, SnapshotSelf, 0, NULL);
+	TableScanDesc scan = begin_table_scan(store->rel, SnapshotSelf);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock purge",
 												  ALLOCSET_SMALL_SIZES);

@@ -68,27 +68,63 @@ wait_event_named(uint32 *cached, const char *name)
 }
 #endif
 
-/* table_tuple_update() says which kind of index needs an entry since 16. */
+/*
+ * Writing: table_tuple_update() says which kind of index needs an entry since
+ * 16; options came in 19.
+ */
 #if PG_VERSION_NUM >= 160000
 typedef TU_UpdateIndexes UpdatedIndexes;
 #define UPDATED_NO_INDEX		TU_None
-#define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
-	ExecInsertIndexTuples(relinfo, slot, estate, update, nodup, conflict, \
-						  NIL, (updated) == TU_Summarizing)
+#define only_summarizing(updated)	((updated) == TU_Summarizing)
 #else
 typedef bool UpdatedIndexes;
 #define UPDATED_NO_INDEX		false
+#define only_summarizing(updated)	false
+#endif
+
+#if PG_VERSION_NUM >= 190000
+#define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
+	ExecInsertIndexTuples(relinfo, estate, \
+						  ((update) ? EIIT_IS_UPDATE : 0) | \
+						  ((nodup) ? EIIT_NO_DUPE_ERROR : 0) | \
+						  (only_summarizing(updated) ? EIIT_ONLY_SUMMARIZING : 0), \
+						  slot, NIL, conflict)
+#define update_tuple(rel, tid, slot, cid, wait, failure, lockmode, updated) \
+	table_tuple_update(rel, tid, slot, cid, 0, SnapshotSelf, InvalidSnapshot, \
+					   wait, failure, lockmode, updated)
+#define delete_tuple(rel, tid, cid, failure) \
+	table_tuple_delete(rel, tid, cid, 0, SnapshotSelf, InvalidSnapshot, false, failure)
+#else
+#if PG_VERSION_NUM >= 160000
+#define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
+	ExecInsertIndexTuples(relinfo, slot, estate, update, nodup, conflict, \
+						  NIL, only_summarizing(updated))
+#else
 #define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
 	ExecInsertIndexTuples(relinfo, slot, estate, update, nodup, conflict, NIL)
 #endif
+#define update_tuple(rel, tid, slot, cid, wait, failure, lockmode, updated) \
+	table_tuple_update(rel, tid, slot, cid, SnapshotSelf, InvalidSnapshot, \
+					   wait, failure, lockmode, updated)
+#define delete_tuple(rel, tid, cid, failure) \
+	table_tuple_delete(rel, tid, cid, SnapshotSelf, InvalidSnapshot, false, \
+					   failure, false)
+#endif
 
-/* Index scans can be instrumented since 18. */
-#if PG_VERSION_NUM >= 180000
+/* Index scans can be instrumented since 18, and all scans have flags since 19. */
+#if PG_VERSION_NUM >= 190000
+#define begin_index_scan(rel, index, snapshot, nkeys) \
+	index_beginscan(rel, index, snapshot, NULL, nkeys, 0, SO_NONE)
+#define begin_table_scan(rel, snapshot) \
+	table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
+#elif PG_VERSION_NUM >= 180000
 #define begin_index_scan(rel, index, snapshot, nkeys) \
 	index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
+#define begin_table_scan(rel, snapshot)	table_beginscan(rel, snapshot, 0, NULL)
 #else
 #define begin_index_scan(rel, index, snapshot, nkeys) \
 	index_beginscan(rel, index, snapshot, nkeys, 0)
+#define begin_table_scan(rel, snapshot)	table_beginscan(rel, snapshot, 0, NULL)
 #endif
 
 /* A primary key that is deferrable is one, too, since 18. */

@@ -453,9 +453,9 @@ ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
 	slot->tts_tableOid = RelationGetRelid(store->rel);
 	compute_generated(store, slot);
 
-	result = table_tuple_update(store->rel, &store->slot->tts_tid, slot, GetCurrentCommandId(true),
-								SnapshotSelf, InvalidSnapshot, wait,
-								&failure, &lockmode, &updated);
+	result = update_tuple(store->rel, &store->slot->tts_tid, slot,
+						  GetCurrentCommandId(true), wait,
+						  &failure, &lockmode, &updated);
 
 	if (result == TM_Ok && updated != UPDATED_NO_INDEX)
 	{
@@ -487,9 +487,7 @@ ShedlockDelete(ShedlockStore *store, ItemPointer tid)
 	TM_FailureData failure;
 	TM_Result	result;
 
-	result = table_tuple_delete(store->rel, tid, GetCurrentCommandId(true),
-								SnapshotSelf, InvalidSnapshot, false,
-								&failure, false);
+	result = delete_tuple(store->rel, tid, GetCurrentCommandId(true), &failure);
 	if (result == TM_Ok)
 		CommandCounterIncrement();
 	return result;

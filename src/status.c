@@ -222,7 +222,7 @@ shedlock_status(PG_FUNCTION_ARGS)
 	rel = ShedlockOpenForScan(ShedlockSchema(fcinfo), "shedlock");
 	slot = table_slot_create(rel, NULL);
 	InitDirtySnapshot(dirty);
-	scan = table_beginscan(rel, &dirty, 0, NULL);
+	scan = begin_table_scan(rel, &dirty);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		bool		of_others = TransactionIdIsValid(dirty.xmin);
