@@ -397,7 +397,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		bool		old;
 
 		CHECK_FOR_INTERRUPTS();
-		ShedlockMakeName(nsp, lfirst(lc), (int) strlen(lfirst(lc)), &name);
+		ShedlockMakeName(nsp, lfirst(lc), &name);
 		ShedlockTagOfClass(&tag, &name.tag, lockclass);
 		if (!ShedlockTryLock(&tag, ExclusiveLock))
 			continue;

@@ -34,11 +34,13 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 }
 
 /*
- * ShedlockMakeName - a name of len bytes, checked, with its lock tag
+ * ShedlockMakeName - a name, checked, with its lock tag; it keeps str
  */
 void
-ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name)
+ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 {
+	int			len = (int) strlen(str);
+
 	if (len == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -51,7 +53,7 @@ ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name)
 				 errdetail("A lock name has at most %d characters.",
 						   SHEDLOCK_NAME_MAX)));
 
-	name->str = pnstrdup(str, (Size) len);
+	name->str = str;
 	name->len = len;
 	name->nsp = nsp;
 	ShedlockSetTag(&name->tag, SHEDLOCK_CLASS_LOCK, ShedlockKey(str, len));
@@ -63,15 +65,12 @@ ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name)
 void
 ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 {
-	text	   *arg;
-
 	if (PG_ARGISNULL(argno))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("lock name must not be null")));
-	arg = PG_GETARG_TEXT_PP(argno);
 	ShedlockMakeName(ShedlockSchema(fcinfo),
-					 VARDATA_ANY(arg), (int) VARSIZE_ANY_EXHDR(arg), name);
+					 text_to_cstring(PG_GETARG_TEXT_PP(argno)), name);
 }
 
 /*

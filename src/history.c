@@ -227,7 +227,7 @@ Datum
 shedlock_run_outcome(PG_FUNCTION_ARGS)
 {
 	int64		token = PG_GETARG_INT64(0);
-	text	   *nametext = PG_GETARG_TEXT_PP(1);
+	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	char	   *logged = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	ShedlockName name;
 
@@ -236,7 +236,6 @@ shedlock_run_outcome(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
 
-	ShedlockMakeName(ShedlockSchema(fcinfo), VARDATA_ANY(nametext),
-					 (int) VARSIZE_ANY_EXHDR(nametext), &name);
+	ShedlockMakeName(ShedlockSchema(fcinfo), str, &name);
 	PG_RETURN_TEXT_P(cstring_to_text(ShedlockHistoryOutcome(&name, token, logged)));
 }

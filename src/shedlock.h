@@ -191,7 +191,7 @@ extern int	shedlock_foreign_clock_tolerance;
 
 /* args.c */
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
-extern void ShedlockMakeName(Oid nsp, const char *str, int len, ShedlockName *name);
+extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);

@@ -315,7 +315,7 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 	if (new.name == NULL || new.name[0] == '\0' || new.locked_by == NULL)
 		PG_RETURN_POINTER(result);
 
-	ShedlockMakeName(nsp, row.name, (int) strlen(row.name), &name);
+	ShedlockMakeName(nsp, row.name, &name);
 	ShedlockOpen(&store, nsp, "shedlock");
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);
