@@ -315,7 +315,9 @@ FROM pg_extension e WHERE e.extname = 'shedlock';
 
 SELECT ok(length(c.description) > 10, pg_describe_object(m.classid, m.objid, 0) || ' has a comment')
 FROM member m
-	 LEFT JOIN pg_description c ON c.classoid = m.classid AND c.objoid = m.objid AND c.objsubid = 0;
+	 LEFT JOIN pg_description c ON c.classoid = m.classid AND c.objoid = m.objid AND c.objsubid = 0
+-- row types are members since 17
+WHERE m.classid <> 'pg_type'::regclass;
 
 SELECT ok(length(col_description(a.attrelid, a.attnum)) > 5,
 		  pg_describe_object('pg_class'::regclass, a.attrelid, a.attnum) || ' has a comment')

@@ -232,7 +232,8 @@ GRANT UPDATE (lock_until), SELECT (lock_until) ON adopt.t TO regress_adopt_other
 RESET ROLE;
 CREATE VIEW adopt_acl AS
 SELECT relname, pg_get_userbyid(relowner) AS owner, attname,
-	(SELECT string_agg(x::text, ' ' ORDER BY x::text COLLATE "C") FROM unnest(coalesce(attacl, relacl)) x) AS acl
+	-- 17 has a privilege m
+	replace((SELECT string_agg(x::text, ' ' ORDER BY x::text COLLATE "C") FROM unnest(coalesce(attacl, relacl)) x), 'tm/', 't/') AS acl
 FROM pg_class c LEFT JOIN (SELECT attrelid, attname, attacl FROM pg_attribute WHERE attacl IS NOT NULL UNION ALL
 						   SELECT oid, '', NULL FROM pg_class) a ON attrelid = c.oid
 WHERE relnamespace = 'adopt'::regnamespace AND relkind IN ('r', 'v') AND relname LIKE 't%';

@@ -71,14 +71,14 @@ WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every,
 	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, NULL::text);
 
 SELECT * FROM not_the_same;
-SET standard_conforming_strings = off;
-SET escape_string_warning = off;
+-- 19 has no other strings any more.
+SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
+WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
+	  current_setting('server_version_num')::int < 190000 \gset
 SET IntervalStyle = sql_standard;
 SELECT * FROM not_the_same;
 SELECT shedlock_cron_call('n', E'a\\b', '1 day -1 min', NULL, '90 min', 'error') AS call;
-RESET standard_conforming_strings;
-RESET escape_string_warning;
-RESET IntervalStyle;
+RESET ALL;
 
 DROP VIEW not_the_same;
 DROP TABLE round_trip;

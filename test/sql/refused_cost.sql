@@ -46,7 +46,7 @@ SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM 
 VACUUM shedlock, shedlock_tick;
 CHECKPOINT;
 SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'), shedlock_once('refused', '2026-01-01');
-CREATE FUNCTION pg_temp.wal_of_refused(name text) RETURNS pg_lsn
+CREATE FUNCTION pg_temp.wal_of_refused(name text) RETURNS numeric
 LANGUAGE plpgsql AS $$
 DECLARE
 	before pg_lsn;
@@ -62,7 +62,7 @@ BEGIN
 		least := least(least, pg_current_wal_insert_lsn() - before);
 		EXIT WHEN least = 0;
 	END LOOP;
-	RETURN '0/0'::pg_lsn + least;
+	RETURN least;
 END
 $$;
 SELECT pg_temp.wal_of_refused('refused');

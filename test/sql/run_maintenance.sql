@@ -74,8 +74,9 @@ SELECT * FROM pg_temp.runs('run batches');
 SELECT * FROM pg_temp.my_locks();
 
 -- In several statements none of that can be, as without the guard.
+\set VERBOSITY sqlstate
 CALL shedlock_run('run batches', 'SELECT 1; VACUUM run_table');
-\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
 CALL shedlock_run('run batches', 'SELECT 1; CALL run_batch()');
 \echo :LAST_ERROR_SQLSTATE
 
