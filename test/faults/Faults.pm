@@ -12,7 +12,7 @@ use Getopt::Long;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(options log_to note_line seed_stream chance among between connect_to
-  ms_interval is_lost signal_number sleep time);
+  interval is_lost signal_number sleep time);
 
 my $log;
 
@@ -76,11 +76,12 @@ sub between
 	return $low + rand($high - $low);
 }
 
-sub ms_interval
+# To the microsecond, which is what the server counts in
+sub interval
 {
 	my ($seconds) = @_;
 
-	return sprintf("'%d ms'", $seconds * 1000);
+	return sprintf("'%.6f s'", $seconds);
 }
 
 sub signal_number
