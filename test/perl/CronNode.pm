@@ -22,13 +22,15 @@ my %jobs = (
 	elsewhere => 'succeeded');
 
 # Starts a server whose scheduler needs no password.  Jobs are run over its
-# socket, so this has to be known before the first job is made.
+# socket, so this has to be known before the first job is made.  Options are
+# those of new() and init().
 sub start_cron_node
 {
-	my ($name, $conf) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my ($name, $conf, %options) = @_;
+	my %host = (own_host => delete $options{own_host});
+	my $node = PostgreSQL::Test::Cluster->new($name, %host);
 
-	$node->init;
+	$node->init(%options);
 	$node->append_conf('postgresql.conf',
 			"shared_preload_libraries = 'pg_cron'\n"
 		  . "cron.database_name = 'postgres'\n"
