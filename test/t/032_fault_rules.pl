@@ -243,6 +243,13 @@ finds('refused for nothing', 'the holder has let go of it', q{
 	1 1.6 acquire name=a most=1 -> false
 }, '1 1.6', '1 1.505');
 
+finds('refused for nothing', 'unless a crash has lost the release', q{
+	0 1.0 acquire name=a most=9 -> true token=1
+	0 1.5 release name=a token=1 -> true
+	nemesis 3.0 kill_backend worker=1 -> true
+	1 3.6 acquire name=a most=1 -> false
+}, 'nemesis 3.0', 'nemesis 2.0');
+
 finds('refused for nothing', 'the holder is long dead', q{
 	0 1.0 acquire_session name=a -> true token=1
 	0 1.5 probe ->
