@@ -128,12 +128,15 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	const ShedlockName *name = &request->name;
 	ShedlockRow *row = &result->row;
 	TimestampTz deadline = DT_NOEND;
+	bool		known;
 
 	ShedlockReadRow(store, name->str, row);
 	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
 	if (result->verdict != SHEDLOCK_FREE)
 		return false;
 
+	known = lock_held_by_me(&name->tag, ShareLock) ||
+		lock_held_by_me(&name->tag, ExclusiveLock);
 	ShedlockBreakDelay();
 	if (!ShedlockBroken(NO_ADVISORY_HALF) && !ShedlockTryLock(&name->tag, ExclusiveLock))
 	{
@@ -151,6 +154,8 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	ShedlockWakeLater(&name->tag);
 	ShedlockCommitDurably();
 
+	if (known)
+		ShedlockReleaseStaleHoldings(name->str);
 	if (request->kind == SHEDLOCK_LEASE)
 		ShedlockRememberLease(row->token);
 	else

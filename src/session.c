@@ -212,6 +212,30 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
 }
 
 /*
+ * ShedlockReleaseStaleHoldings - let go of session locks whose rows are gone
+ *
+ * To be called when this transaction has taken the lock of that name, which
+ * was free by its row: TRUNCATE, or DROP EXTENSION, has taken the row away from
+ * under what we hold, and nobody would get the lock when the new one ends.
+ */
+void
+ShedlockReleaseStaleHoldings(const char *name)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &holdings)
+	{
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+
+		/* What was reset is dropped at the end of the transaction. */
+		if (holding->released_in == InvalidSubTransactionId && !holding->is_run &&
+			(!holding->upgraded || lock_held_by_me(&holding->tag, ShareLock)) &&
+			strcmp(holding->name, name) == 0)
+			ShedlockReleaseHolding(holding);
+	}
+}
+
+/*
  * ShedlockExtendHolding - give it another deadline when this transaction commits
  *
  * Until the commit begins the latest of all rules.  From then on the one that

@@ -286,6 +286,7 @@ extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
 extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
 										   bool is_run, TimestampTz until);
 extern void ShedlockReleaseHolding(ShedlockHolding *holding);
+extern void ShedlockReleaseStaleHoldings(const char *name);
 extern void ShedlockDropHolding(ShedlockHolding *holding);
 extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);

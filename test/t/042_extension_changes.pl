@@ -1,0 +1,177 @@
+# The extension may be updated, dropped and made again under clients that use
+# it: what an update finds held stays held, and nobody who meets a change
+# crashes or waits for ever; it gets an answer or an error that says what is.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use File::Copy;
+use File::Path;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_node('main');
+
+# A version of our own, in a folder of our own: a column more, a view and
+# functions made anew, as an update may do it.
+my $found = $node->safe_psql('postgres', q{SELECT max(setting) FROM pg_settings WHERE name IN ('extension_destdir', 'extension_control_path')});
+my $new_path = $node->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'extension_control_path'});
+my $share = $node->config_data('--sharedir');
+my $lib = $node->config_data('--pkglibdir');
+my $from = $new_path ? ($found =~ /^([^:]+)/)[0] : $found . $share;
+my $own = PostgreSQL::Test::Utils::tempdir;
+$from = $share if $from eq '$system';
+mkpath("$own$share/extension");
+copy($_, "$own$share/extension") or die "copy: $!" foreach glob("$from/extension/shedlock*");
+PostgreSQL::Test::Utils::append_to_file(
+	"$own$share/extension/shedlock--1.0--1.0.1.sql", q{
+ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
+CREATE OR REPLACE VIEW shedlock_locks AS SELECT s.name, s.state, s.kind,
+	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for, NULL::interval AS remaining,
+	s.lock_until, s.locked_at, s.locked_by, s.token, s.waiters, s.pid, NULL::text AS application_name, NULL::text AS query,
+	s.paused_until, s.paused_by, s.pause_reason, 1 AS more FROM shedlock_status() s;
+CREATE OR REPLACE FUNCTION shedlock_token(name text) RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shedlock_token';
+CREATE FUNCTION shedlock_mine(name text) RETURNS boolean LANGUAGE sql VOLATILE PARALLEL UNSAFE AS $$ SELECT @extschema@.shedlock_token(name) IS NOT NULL $$;
+});
+if ($new_path)
+{
+	$node->append_conf('postgresql.conf', "extension_control_path = '$own$share:\$system'\n");
+}
+else
+{
+	mkpath("$own$lib");
+	# the same file: a session loads a library once
+	symlink("$found$lib/shedlock.so", "$own$lib/shedlock.so") or die "symlink: $!";
+	$node->append_conf('postgresql.conf', "extension_destdir = '$own'\n");
+}
+
+my %session;
+sub started
+{
+	my ($name, @sql) = @_;
+	$session{$name} = session($node);
+	my @answers = map { ask($session{$name}, $_) } @sql;
+	is($session{$name}->{heard}, '', "$name: is under way");
+	return $answers[-1];
+}
+
+# Sends a statement that takes its time; finished() awaits its end.
+sub begun
+{
+	my ($name, $sql) = @_;
+	$session{$name} ||= session($node);
+	$session{$name}->{stderr} = '';
+	$session{$name}->query_until(qr/begun/, "\\echo begun\n$sql;\n");
+	return;
+}
+
+sub finished
+{
+	my ($name) = @_;
+	my $answer = $session{$name}->query_until(qr/finished/, "\\echo finished\n");
+	my $err = $session{$name}->{stderr};
+	$session{$name}->{stderr} = '';
+	return ($answer =~ s/\n?finished\n?\z//r, $err);
+}
+
+started('blocker', 'SELECT pg_advisory_lock(1), pg_advisory_lock(2)');
+my $token = started('lease', "PREPARE extend AS SELECT shedlock_extend('lease')", "SELECT shedlock_acquire_token('lease', '1 h')");
+started('session lock', 'PREPARE state AS SELECT state FROM shedlock_locks WHERE name = $1', "SELECT shedlock_acquire_session('session lock')",
+	"EXECUTE state('session lock')");
+started('timed', "SELECT shedlock_acquire_session('timed', '10 min')");
+started('fence', "SELECT shedlock_acquire('fence', '1 h')", "BEGIN; SELECT shedlock_assert('fence')");
+begun('run', "CALL shedlock_run('run', 'SELECT pg_advisory_xact_lock_shared(1)')");
+begun('waiter', "SELECT shedlock_acquire('session lock', wait => '1 h')");
+ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'session lock'"), 'one waits');
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'run'"), 'one runs');
+$node->reload;
+begun('admin', 'SET client_min_messages = warning; ALTER EXTENSION shedlock UPDATE TO \'1.0.1\'');
+ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'ALTER EXTENSION'}),
+	'an update that alters the table waits for an open fence');
+ask($session{fence}, 'COMMIT');
+is($session{fence}->{heard}, '', 'which ends');
+is(join('', finished('admin')), '', 'ALTER EXTENSION UPDATE: waits for nobody else');
+is($node->safe_psql('postgres', 'SELECT extversion FROM pg_extension WHERE extname = $$shedlock$$'), '1.0.1', 'it is done');
+is($node->safe_psql('postgres', 'SELECT name, state, kind, more FROM shedlock_locks ORDER BY name'),
+	"fence|held|lease|1\nlease|held|lease|1\nrun|held|run|1\nsession lock|held|session|1\ntimed|held|session|1", 'what was held is held');
+is($node->safe_psql('postgres', "SELECT name, shedlock_acquire(name) FROM unnest('{fence,lease,run,session lock,timed}'::text[]) name"),
+	"fence|f\nlease|f\nrun|f\nsession lock|f\ntimed|f", 'and excludes others');
+is(ask($session{lease}, 'EXECUTE extend'), 't', 'a session goes on with what it has prepared');
+is(ask($session{lease}, "SELECT shedlock_mine('lease'), shedlock_release('lease')"), 't|t', 'and has the new functions');
+is(ask($session{fence}, "BEGIN; SELECT shedlock_assert('fence', shedlock_token('fence')); COMMIT; SELECT shedlock_release('fence')"), "\nt", 'a lease is asserted and released');
+is(ask($session{'session lock'}, "EXECUTE state('session lock')"), 'held', 'a view is planned anew');
+is(ask($session{timed}, "SELECT shedlock_extend('timed', '20 min'), shedlock_release('timed')"), 't|t', 'a session lock is extended and released');
+is(ask($session{'session lock'}, "SELECT shedlock_release('session lock')"), 't', 'another is released');
+is((finished('waiter'))[0], 't', 'to the one who waited for it');
+is($node->safe_psql('postgres', "SELECT team FROM shedlock WHERE name = 'session lock'"), 'nobody', 'new columns have their defaults');
+my ($out, $err);
+
+# Dropped in another session, while one waits, one runs, and one holds a fence
+ask($session{blocker}, 'SELECT pg_advisory_unlock(1)');
+is((finished('run'))[1], '', 'the run comes to its end');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'run'"), 'succeeded', 'and is logged');
+begun('run', "CALL shedlock_run('run', 'SELECT pg_advisory_xact_lock_shared(2)')");
+started('holder', "SELECT shedlock_acquire_session('wanted')");
+begun('waiter', "SELECT shedlock_acquire('wanted', wait => '1 h')");
+started('fence', "SELECT shedlock_acquire('fence', '1 h')", "BEGIN; SELECT shedlock_assert('fence')");
+ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'wanted'"), 'one waits');
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'run'"), 'one runs');
+like(error_of($node, "SET lock_timeout = '200 ms'; DROP EXTENSION shedlock"), qr/^55P03/, 'DROP EXTENSION waits for an open fence');
+ask($session{fence}, 'COMMIT');
+$node->safe_psql('postgres', 'DROP EXTENSION shedlock');
+pass('it does not wait for a waiter, a run or a session lock');
+($out, $err) = finished('waiter');
+like($err, qr/ERROR: +relation "shedlock" of extension "shedlock" does not exist/, 'the waiter is told that it is gone');
+ask($session{holder}, "SELECT shedlock_release('wanted')");
+like($session{holder}->{heard}, qr/ERROR: +function shedlock_release\(unknown\) does not exist/, 'so is the holder');
+ask($session{blocker}, 'SELECT pg_advisory_unlock(2)');
+($out, $err) = finished('run');
+like($err, qr/WARNING: +could not release lock "run": relation "shedlock" of extension "shedlock" does not exist/, 'and the run');
+unlike($err, qr/ERROR|FATAL/, 'whose command has succeeded');
+is(ask($session{$_}, 'SELECT 1'), '1', "$_: the session lives on") foreach 'waiter', 'holder', 'run', 'fence';
+is($node->safe_psql('postgres', 'CREATE EXTENSION shedlock; SELECT shedlock_acquire($$run$$), shedlock_acquire($$fence$$), shedlock_acquire($$wanted$$)'), 't|t|f',
+	'made again: only what a session still holds is held');
+is(ask($session{run}, "SELECT shedlock_release('run')"), 'f', 'leases of others are no prey');
+ask($session{run}, "CALL shedlock_run('again', 'SELECT')");
+is($session{run}->{heard}, '', 'the session that ran runs again');
+is(ask($session{waiter}, "SELECT shedlock_acquire('again', wait => '1 s')"), 't', 'the one that waited waits again');
+ask($session{waiter}, "SELECT shedlock_release('again')");
+is(ask($session{holder}, "SELECT shedlock_release('wanted')"), 'f', 'and the holder lets go of what is no more');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('wanted')"), 't', 'which is free then');
+
+# The session itself does it, with everything of its own under way.
+started('self', "SELECT shedlock_acquire('l', '1 h'), shedlock_acquire_session('s'), shedlock_acquire_session('t', '1 h')",
+	"BEGIN; SELECT shedlock_assert('l'), shedlock_assert('s'), shedlock_once('tick', '2026-01-01'), shedlock_acquire('new'), shedlock_acquire_session('new session')");
+ask($session{self}, 'DROP EXTENSION shedlock');
+is($session{self}->{heard}, '', 'a session with a lease, session locks, fences and a claim drops the extension');
+ask($session{self}, 'CREATE EXTENSION shedlock; COMMIT');
+is($session{self}->{heard}, '', 'and makes it anew in the same transaction');
+is(ask($session{self}, "SELECT shedlock_release('l'), shedlock_acquire('l'), shedlock_release('l')"), 'f|t|t', 'its leases are gone');
+is(ask($session{self}, "SELECT shedlock_acquire_session('new session'), shedlock_release('new session')"), 't|t', 'its session locks can be taken anew');
+is(ask($session{self}, "SELECT shedlock_acquire_session('s'), shedlock_release('s'), shedlock_release('t')"), 't|t|f', 'all of them');
+is($node->safe_psql('postgres', "SELECT name, shedlock_acquire(name) FROM unnest('{l,s,t,new,new session}'::text[]) name"),
+	"l|t\ns|t\nt|t\nnew|t\nnew session|t", 'and nothing is left in the lock table');
+
+# A guarded command that drops it, or makes it anew
+foreach my $command ('DROP EXTENSION shedlock', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock', 'BEGIN; DROP EXTENSION shedlock; ROLLBACK')
+{
+	my $runner = $session{runner} ||= session($node);
+
+	ask($runner, 'CREATE EXTENSION IF NOT EXISTS shedlock');
+	ask($runner, "CALL shedlock_run('itself', '$command')");
+	unlike($runner->{heard}, qr/FATAL|PANIC|server closed/, "$command, guarded: the session lives on");
+	note($runner->{heard});
+	is(ask($runner, 'SELECT 1'), '1', 'and answers');
+	ask($runner, 'SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS shedlock; RESET client_min_messages');
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('itself', '1 ms'), count(*) FROM shedlock_locks WHERE name = 'itself' AND kind = 'run'"), 't|0',
+		'the lock is free');
+	ask($runner, "CALL shedlock_run('another', 'SELECT')");
+	is($runner->{heard}, '', 'and it runs commands');
+}
+
+ok(!grep({ /PANIC|was terminated by signal|TRAP/ } PostgreSQL::Test::Utils::slurp_file($node->logfile)), 'no process has crashed');
+$node->stop;
+done_testing();
