@@ -1,0 +1,1 @@
+SELECT shedlock_acquire('busy', '10 min');

@@ -1,0 +1,92 @@
+# test/bench/calls.sh - instructions of a prepared statement, counted by callgrind
+# shellcheck shell=bash
+#
+# In a server in single-user mode, that is without a client and its messages.
+# Two numbers of calls are counted, the difference is that of the calls alone:
+# the same on every run of one build.
+
+case_calls() {
+    local n
+    n=$(full_or_quick 500 100)
+    require_packages valgrind
+    create_database calls
+    # used before, as most locks are; each statement has names of its own
+    cluster_psql main -d calls -At \
+        -c "SELECT count(*) FROM generate_series(1, $((4 * n))) n, shedlock_acquire('lock-' || n, '1 min')" \
+        -c "SELECT count(*) FROM generate_series(1, $((4 * n))) n, shedlock_release('lock-' || n)" \
+        -c "VACUUM FREEZE shedlock" >/dev/null
+    cluster_stop main
+
+    local one busy acquire release upsert update unlock prepared acquired
+    prepared="PREPARE one AS SELECT 1;
+PREPARE busy AS SELECT shedlock_acquire('busy', '10 min');
+PREPARE acquire(text) AS SELECT shedlock_acquire(\$1, '10 min');
+PREPARE release(text) AS SELECT shedlock_release(\$1);
+SET search_path = peer;
+PREPARE upsert AS $(calls_peer busy_upsert);
+PREPARE update(text) AS $(calls_peer pair_shedlock 1);
+PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);
+RESET search_path;"
+    calls_count one "$n" "$prepared" "EXECUTE one;"
+    one=$VALUE
+    calls_count busy "$n" "$prepared" "EXECUTE busy;"
+    busy=$VALUE
+    calls_count acquire "$n" "$prepared" "EXECUTE acquire('lock-%d');"
+    acquire=$VALUE
+    acquired=$(calls_lines "$((2 * n + 1))" "$((4 * n))" "EXECUTE acquire('lock-%d');")
+    calls_count release "$n" "$prepared"$'\n'"$acquired" "EXECUTE release('lock-%d');" "$((2 * n))"
+    release=$VALUE
+    calls_count upsert "$n" "$prepared" "EXECUTE upsert;"
+    upsert=$VALUE
+    # one name for these: its acquire is over at once, and its versions stay in
+    # one page, as they do in a table that has been in use for a while
+    calls_count update "$n" "$prepared" "EXECUTE update('lock-1');"
+    update=$VALUE
+    calls_count unlock "$n" "$prepared" "EXECUTE unlock('lock-1');"
+    unlock=$VALUE
+    record calls 1 1 "instructions, busy" "SELECT 1" "$busy" "$one"
+    record calls 1 1 "instructions, acquire" "SELECT 1" "$acquire" "$one"
+    record calls 1 1 "instructions, release" "SELECT 1" "$release" "$one"
+    record calls 1 1 "instructions, busy" "ShedLock, upsert" "$busy" "$upsert"
+    record calls 1 1 "instructions, acquire" "ShedLock" "$acquire" "$update"
+    record calls 1 1 "instructions, release" "ShedLock" "$release" "$unlock"
+    cluster_start main
+}
+
+# Prints statement $2 of a file of pgbench's, its name as the parameter.
+calls_peer() {
+    grep -vE '^(--|\\)' "$BENCH/$1.sql" | sed -n "${2:-1}{s/'lock-' || :n/\$1/; s/:secs/0/g; s/:least/0/g; s/;\$//p}"
+}
+
+# Prints a line for each number from $1 to $2.
+calls_lines() {
+    local i
+    for ((i = $1; i <= $2; i++)); do
+        # the format is the statement
+        # shellcheck disable=SC2059
+        printf "$3\n" "$i"
+    done
+}
+
+# Sets VALUE, instructions a call: name, calls, what comes before, statement,
+# number before the first.
+calls_count() {
+    local name=$1 n=$2 before=$3 statement=$4 first=${5:-0} i
+    local -a counted=()
+    for i in 1 2; do
+        { say "$before"; calls_lines "$((first + 1))" "$((first + i * n))" "$statement"; } |
+            as_user tee "$WORK/t/$name.$i.sql" >/dev/null
+    done
+    for i in 1 2; do
+        # nothing that a call does must stay: what is not closed is not on disk
+        as_user cp -a "$WORK/main" "$WORK/t/counted"
+        # a background job has no input but what it opens itself
+        run bash -c 'exec <"$1"; shift; exec "$@"' calls "$WORK/t/$name.$i.sql" \
+            valgrind --tool=callgrind --callgrind-out-file="$WORK/t/$name.$i.callgrind" \
+            postgres --single -D "$WORK/t/counted" -c full_page_writes=off -c autovacuum=off -c jit=off calls
+        ! grep -E '(ERROR|WARNING|FATAL):' "$WORK/out" || die "the server did not answer as expected"
+        counted+=("$(awk '/Collected *:/ { print $NF }' "$WORK/out")")
+        as_user rm -rf "$WORK/t/counted"
+    done
+    VALUE=$(calc "(${counted[1]} - ${counted[0]}) / $n")
+}

@@ -1,0 +1,33 @@
+-- What each case finds in its database: ours, the peers' table, the limit's.
+CREATE EXTENSION shedlock;
+
+-- A lease that is in other hands for as long as anything here runs.
+SELECT shedlock_acquire('busy', '1 week');
+
+-- ShedLock's documented table, without our trigger.
+CREATE SCHEMA peer;
+CREATE TABLE peer.shedlock (
+	name VARCHAR(64) NOT NULL,
+	lock_until TIMESTAMP NOT NULL,
+	locked_at TIMESTAMP NOT NULL,
+	locked_by VARCHAR(255) NOT NULL,
+	PRIMARY KEY (name)
+);
+INSERT INTO peer.shedlock
+SELECT 'busy', timezone('utc', now()) + '1 week', timezone('utc', now()), 'somebody else';
+
+-- No lock can do with less than two updates of one row.
+CREATE TABLE peer.bare (
+	name text PRIMARY KEY,
+	lock_until timestamp NOT NULL
+) WITH (fillfactor = 50);
+
+-- The names of the pairs have been used before: nobody measures the first use.
+SELECT count(*) FROM generate_series(0, 999) n, shedlock_acquire('lock-' || n, '1 min');
+SELECT count(*) FROM generate_series(0, 999) n, shedlock_release('lock-' || n);
+INSERT INTO peer.shedlock
+SELECT 'lock-' || n, timezone('utc', now()), timezone('utc', now()), 'nobody' FROM generate_series(0, 999) n;
+UPDATE peer.shedlock SET locked_by = 'host' WHERE name <> 'busy';
+INSERT INTO peer.bare SELECT 'lock-' || n, timezone('utc', now()) FROM generate_series(0, 999) n;
+VACUUM ANALYZE;
+CHECKPOINT;

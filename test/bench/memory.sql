@@ -1,0 +1,91 @@
+-- What one session has after many calls of each function: a line for each
+-- phase with its name, bytes in memory contexts that were not there before, and
+-- kilobytes of memory that this process has for itself alone.
+-- calls, runs: how many.  The server must not wait for the disk here: nobody
+-- asks for the time.
+CREATE TEMP TABLE measured (n serial, phase text, bytes bigint, kb bigint);
+
+-- The bytes that are in use, and not the free ones that a context keeps.
+CREATE FUNCTION pg_temp.measure(phase text) RETURNS void
+LANGUAGE sql AS $$
+	INSERT INTO measured (phase, bytes, kb)
+	SELECT phase, sum(used_bytes),
+		   (regexp_match(pg_read_file('/proc/self/status'), 'RssAnon:\s+(\d+)'))[1]::bigint
+	FROM pg_backend_memory_contexts;
+$$;
+
+-- Each function once a turn, as a service calls them: most of them twice, by
+-- session and by token.
+CREATE PROCEDURE pg_temp.leases(turns int)
+LANGUAGE plpgsql AS $$
+DECLARE
+	held bigint;
+	dummy text;
+BEGIN
+	FOR i IN 1..turns LOOP
+		held := shedlock_acquire_token('memory', '10 min', '0 s', '1 ms', 'somebody');
+		IF held IS NULL OR shedlock_acquire('memory') OR shedlock_acquire('busy') OR
+			shedlock_token('memory') <> held OR NOT shedlock_extend('memory', '20 min', '0 s', held) THEN
+			RAISE 'wrong answer';
+		END IF;
+		dummy := shedlock_assert('memory', held);
+		COMMIT;
+		IF NOT shedlock_release('memory', held) THEN
+			RAISE 'wrong answer';
+		END IF;
+		COMMIT;
+	END LOOP;
+END $$;
+
+CREATE PROCEDURE pg_temp.session_locks(turns int)
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..turns LOOP
+		IF NOT shedlock_acquire_session('memory session', '10 min') THEN
+			RAISE 'wrong answer';
+		END IF;
+		COMMIT;
+		IF NOT shedlock_extend('memory session') OR NOT shedlock_release('memory session') THEN
+			RAISE 'wrong answer';
+		END IF;
+		COMMIT;
+	END LOOP;
+END $$;
+
+CREATE PROCEDURE pg_temp.ticks(turns int)
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..turns LOOP
+		IF NOT shedlock_once('memory tick', '2001-01-01'::timestamptz + (turns + i) * interval '1 s') THEN
+			RAISE 'wrong answer';
+		END IF;
+		PERFORM shedlock_once_every('memory period', '3650 days');
+		COMMIT;
+	END LOOP;
+END $$;
+
+-- Refused within one statement: such calls must not pile up before its end.
+-- Runs are statements of their own.
+-- What is kept for good is there after a few.
+\set n 1000
+CALL pg_temp.leases(:n);
+CALL pg_temp.session_locks(:n);
+CALL pg_temp.ticks(:n);
+SELECT count(*) FROM generate_series(1, :n) WHERE shedlock_acquire('busy');
+SELECT format('CALL shedlock_run(%L, %L)', 'memory run', 'SELECT 1') FROM generate_series(1, :n) \gexec
+SELECT pg_temp.measure('start');
+
+\set n :calls
+CALL pg_temp.leases(:n);
+SELECT pg_temp.measure('leases');
+CALL pg_temp.session_locks(:n);
+SELECT pg_temp.measure('session locks');
+CALL pg_temp.ticks(:n);
+SELECT pg_temp.measure('ticks');
+SELECT count(*) FROM generate_series(1, :n) WHERE shedlock_acquire('busy');
+SELECT pg_temp.measure('refused');
+SELECT format('CALL shedlock_run(%L, %L)', 'memory run', 'SELECT 1') FROM generate_series(1, :runs) \gexec
+SELECT pg_temp.measure('runs');
+
+\o
+SELECT phase, bytes - lag(bytes) OVER (ORDER BY n), kb - lag(kb) OVER (ORDER BY n) FROM measured ORDER BY n OFFSET 1;

@@ -1,0 +1,46 @@
+# test/bench/million.sh - one name, taken and released a million times
+# shellcheck shell=bash
+
+case_million() {
+    # a wait for the disk in each pair would hide what it costs more and more
+    set_fsync off
+    create_database million
+    million_tenths "" "$(full_or_quick 100000 5000)"
+    psql_session_begin "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"
+    million_tenths ", old snapshot open" "$(full_or_quick 2000 500)"
+    psql_session_end
+    cluster_psql main -c "DROP DATABASE million"
+    set_fsync on
+}
+
+# Ten parts, one after the other: a remark for the measures, pairs in each.
+million_tenths() {
+    local tenth tps=()
+    cluster_psql main -d million -c "TRUNCATE shedlock" -c "CHECKPOINT"
+    for tenth in {1..10}; do
+        bench_pgbench million 1 one_name -t "$2"
+        tps+=("$VALUE")
+        record million 1 "$tenth" "pairs/s, tenth $tenth$1" - "$VALUE" -
+    done
+    record million 1 1 "pairs/s, last tenth$1" "first tenth" "${tps[9]}" "${tps[0]}"
+    record million 1 1 "pages of the table at the end$1" - "$(million_pages shedlock)" -
+    record million 1 1 "pages of the index at the end$1" - "$(million_pages shedlock_pkey)" -
+}
+
+million_pages() {
+    psql_value million "SELECT pg_relation_size('$1') / current_setting('block_size')::int"
+}
+
+# A session that does this, and then nothing.
+psql_session_begin() {
+    coproc HOLDER { exec 2>&1; cluster_psql main -At -d million; }
+    say "$1" >&"${HOLDER[1]}"
+    local answer
+    read -r -t 60 answer <&"${HOLDER[0]}" || die "the session that holds a snapshot does not answer"
+}
+
+psql_session_end() {
+    local pid=$HOLDER_PID
+    say '\q' >&"${HOLDER[1]}"
+    wait "$pid" || true
+}

@@ -1,0 +1,38 @@
+# test/bench/run.sh - what shedlock_run adds to the command that it guards
+# shellcheck shell=bash
+
+case_run() {
+    in_turn run 1 "ms a call" "ours=ms_of postgres run" "the bare statement=ms_of postgres one" \
+        "acquire_session + release=ms_of postgres run_parts"
+    # the same figures once more, for the limit
+    awk -F '\t' -v OFS='\t' '$1 == "run" && $5 == "the bare statement" {
+        print $1, $2, $3, "ms added", "-", $6 - $7, "-", "-" }' "$RESULTS" >"$WORK/t/added"
+    cat "$WORK/t/added" >>"$RESULTS"
+    run_parts run "a call"
+    run_parts run_parts "acquire_session + release"
+}
+
+ms_of() {
+    rate "$@"
+    VALUE=$(calc "1000 / $VALUE")
+}
+
+# Counts what the server does for each: script, name for the measures.  What
+# the measuring itself does is lost in a thousand calls.
+run_parts() {
+    local before after calls=1000 i part
+    local parts=("commits" "WAL flushes" "WAL records" "WAL bytes")
+    no_clients
+    read -ra before <<<"$(run_counters)"
+    bench_pgbench postgres 1 "$1" -t "$calls"
+    no_clients
+    read -ra after <<<"$(run_counters)"
+    for i in "${!parts[@]}"; do
+        record run 1 1 "${parts[i]}, $2" - "$(calc "(${after[i]} - ${before[i]}) / $calls")" -
+    done
+}
+
+run_counters() {
+    cluster_psql main -At -F ' ' -c "SELECT sum(xact_commit), (SELECT wal_sync FROM pg_stat_wal),
+        (SELECT wal_records FROM pg_stat_wal), (SELECT wal_bytes FROM pg_stat_wal) FROM pg_stat_database"
+}

@@ -1,0 +1,1 @@
+CALL shedlock_run('bench run', 'SELECT 1');
