@@ -318,7 +318,8 @@ is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_histor
 my $true_time = strftime('%Y-%m-%d %H:%M:%S', gmtime);
 like(
 	error_of($node,
-		"INSERT INTO shedlock VALUES ('java', timestamp '$true_time' + interval '1 min', '$true_time', 'host')"),
+		"INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
+		  . "VALUES ('java', timestamp '$true_time' + interval '1 min', '$true_time', 'host')"),
 	qr/^22008/,
 	'forward: a ShedLock client that uses its own clock gets an error');
 
