@@ -1,0 +1,114 @@
+# pg_upgrade takes locks, ticks, history and the state of the tokens to a newer
+# major version of PostgreSQL, and roles go on owning what they own.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+# From scripts/test, which has built our library for the older one, too: its
+# folder, and the settings that let it find the library
+my ($older, $conf) = ($ENV{SHEDLOCK_OLDER_POSTGRES}, $ENV{SHEDLOCK_OLDER_CONF});
+unless ($older)
+{
+	pass('nothing was tried: there is one major version of PostgreSQL only');
+	done_testing();
+	exit;
+}
+
+my $old = PostgreSQL::Test::Cluster->new('old', install_path => $older);
+{
+	local $ENV{TEMP_CONFIG} = $conf;
+	$old->init;
+}
+$old->start;
+my $new = PostgreSQL::Test::Cluster->new('new');
+$new->init;
+my $version = 'SELECT current_setting($$server_version_num$$)::int / 10000';
+note('from ' . $old->safe_psql('postgres', $version));
+
+# Some roles that are gone: whoever came later must not step into their place.
+$old->safe_psql('postgres', 'CREATE ROLE gone; DROP ROLE gone; CREATE ROLE app; CREATE SCHEMA "My Locks"; CREATE EXTENSION shedlock SCHEMA "My Locks"; GRANT USAGE ON SCHEMA "My Locks" TO app');
+my $in = 'SET search_path = "My Locks"; ';
+my $token = $old->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('lease', '1 day')");
+my $app_token = $old->safe_psql('postgres', $in . "SET ROLE app; SELECT shedlock_acquire_token('of app', '1 day')");
+$old->safe_psql('postgres', $in . "SELECT shedlock_acquire('kept', '1 day', '1 day'); SELECT shedlock_release('kept');"
+	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');"
+	  . 'GRANT EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) TO app; GRANT SELECT, INSERT, UPDATE ON shedlock TO app');
+$old->safe_psql('postgres', $in . "SET ROLE app; CALL shedlock_run('run', 'SELECT', once_every => '365 days')");
+
+# What was held by sessions when the old server went down
+my $holder = session($old);
+ask($holder, $in . "SELECT shedlock_acquire_session('session')");
+my $runner = session($old);
+$runner->query_until(qr/runs/, $in . "\n\\echo runs\nCALL shedlock_run('lost', 'SELECT pg_sleep(600)');\n");
+await($old, q{SELECT count(*) = 1 FROM "My Locks".shedlock_locks l WHERE l.name = 'lost'});
+$old->stop('immediate');
+reap($_) foreach $holder, $runner;
+$old->start;
+my %queries = (
+	locks => 'SELECT l FROM "My Locks".shedlock l ORDER BY name',
+	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
+	history => 'SELECT h FROM "My Locks".shedlock_history h ORDER BY token',
+	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',
+	privileges => q{SELECT p.proname, p.proacl::text FROM pg_proc p WHERE p.proname LIKE 'shedlock%' UNION ALL SELECT relname, relacl::text FROM pg_class WHERE relname LIKE 'shedlock%' ORDER BY 1},
+	extension => 'SELECT extversion, extnamespace::regnamespace FROM pg_extension WHERE extname = $$shedlock$$');
+my %before = map { $_ => $old->safe_psql('postgres', $queries{$_}) } keys %queries;
+$old->stop;
+
+sub upgrade
+{
+	my ($from, $to) = @_;
+
+	return PostgreSQL::Test::Utils::run_log(
+		[ $to->config_data('--bindir') . '/pg_upgrade', '--no-sync', '-d', $from->data_dir, '-D', $to->data_dir,
+			'-b', "$older/bin", '-B', $to->config_data('--bindir'), '-s', $to->host, '-p', $from->port, '-P', $to->port,
+			'-U', scalar(getpwuid($<)) ]);
+}
+
+# There are minor versions that pg_upgrade cannot bring together: then it fails
+# for any table.
+chdir $PostgreSQL::Test::Utils::tmp_check;
+unless (upgrade($old, $new))
+{
+	my $plain_old = PostgreSQL::Test::Cluster->new('plain_old', install_path => $older);
+	my $plain_new = PostgreSQL::Test::Cluster->new('plain_new');
+
+	{
+		local $ENV{TEMP_CONFIG} = $conf;
+		$plain_old->init;
+	}
+	$plain_new->init;
+	$plain_old->start;
+	$plain_old->safe_psql('postgres', 'CREATE TABLE plain (a int)');
+	$plain_old->stop;
+	ok(!upgrade($plain_old, $plain_new), 'nothing was proved: pg_upgrade from this version fails without us, too');
+	done_testing();
+	exit;
+}
+pass('pg_upgrade has done its work');
+$new->start;
+cmp_ok($new->safe_psql('postgres', $version), '>', $older =~ /(\d+)$/, 'the server is newer');
+is($new->safe_psql('postgres', $queries{$_}), $before{$_}, "$_ are the same") foreach grep { $_ ne 'privileges' } sort keys %queries;
+is($new->safe_psql('postgres', $queries{privileges}) =~ s/m(?=[^|]*\/)//gr, $before{privileges}, 'privileges are the same');
+is($new->safe_psql('postgres', $in . 'SELECT name, state FROM shedlock_locks ORDER BY name'),
+	"kept|kept\nlease|held\nof app|held\npaused|paused", 'what was held is held, but for what sessions held');
+is($new->safe_psql('postgres', $in . "SELECT outcome FROM shedlock_history WHERE name = 'lost'"), 'lost', 'a run that died is lost');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('lease'), shedlock_acquire('of app'), shedlock_acquire('kept'), shedlock_acquire('paused')"),
+	'f|f|f|f', 'nobody gets it');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 't|t', 'nor waits for the dead');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_extend('lease', token => $token), shedlock_release('lease', $token)"), 't|t', 'a token extends and releases its lease');
+is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT name FROM shedlock_history; SELECT shedlock_release('of app', $app_token)"), "run\nt",
+	'a role sees its runs, and releases its lock');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', 'ticks stay claimed');
+cmp_ok($new->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('new')"), '>', $app_token, 'tokens go on growing');
+is($new->safe_psql('postgres', $in . "CALL shedlock_run('after', 'VACUUM'); SELECT outcome FROM shedlock_history WHERE name = 'after'"), 'succeeded', 'commands run');
+$new->safe_psql('postgres', 'ALTER EXTENSION shedlock UPDATE');
+is($new->safe_psql('postgres', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock; SELECT shedlock_acquire($$again$$)'), 't', 'the extension can be made anew');
+
+$new->stop;
+done_testing();
