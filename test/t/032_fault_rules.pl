@@ -138,6 +138,14 @@ finds('two holders', 'so has one that is rolled back later', q{
 	0 2.0 rollback transaction=1 -> ok
 }, '0 2.0 rollback', '0 1.4 rollback');
 
+finds('two holders', 'a fence outlasts its lease', q{
+	0 1.0 acquire name=a most=1 -> true token=1
+	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.6 assert transaction=1 name=a token=1 -> ok
+	1 2.5 acquire name=a most=1 -> true token=2
+	0 3.0 commit transaction=1 -> ok
+}, '1 2.5', '1 3.0');
+
 finds('two holders', 'a session lock lasts while its session answers', q{
 	0 1.0 acquire_session name=a -> true token=1
 	1 5.0 acquire name=a most=1 -> true token=2
