@@ -18,15 +18,15 @@ case_calls() {
     cluster_stop main
 
     local one busy acquire release upsert update unlock prepared acquired
-    prepared="PREPARE one AS SELECT 1;
+    # the table is the peers' own throughout: a plan is made anew when the path changes
+    prepared="SET search_path = peer, public;
+PREPARE one AS SELECT 1;
 PREPARE busy AS SELECT shedlock_acquire('busy', '10 min');
 PREPARE acquire(text) AS SELECT shedlock_acquire(\$1, '10 min');
 PREPARE release(text) AS SELECT shedlock_release(\$1);
-SET search_path = peer;
 PREPARE upsert AS $(calls_peer busy_upsert);
 PREPARE update(text) AS $(calls_peer pair_shedlock 1);
-PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);
-RESET search_path;"
+PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
     calls_count one "$n" "$prepared" "EXECUTE one;"
     one=$VALUE
     calls_count busy "$n" "$prepared" "EXECUTE busy;"
