@@ -58,7 +58,7 @@ work_begin() {
 # servers refuse to run as root; it exists once the packages are there.
 work_hand_over() {
     mkdir -p "$WORK/home" "$WORK/t" "$WORK/s"
-    if [ "$EUID" -eq 0 ]; then
+    if [ "$EUID" -eq 0 ] && id postgres >/dev/null 2>&1; then
         chown -R postgres:postgres "$WORK"
     fi
 }
@@ -188,6 +188,13 @@ as_root() {
 
 package_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Is there a package of that name, installed or to be had?
+package_known() {
+    package_installed "$1" && return
+    apt-cache show postgresql-common >/dev/null 2>&1 || apt_update >&2
+    apt-cache show "$1" >/dev/null 2>&1
 }
 
 apt_update() {
