@@ -25,12 +25,14 @@
 #include "breakage.h"
 #include "catalog/namespace.h"
 #include "commands/sequence.h"
+#include "common/hashfn.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "rewrite/rewriteHandler.h"
 #include "shedlock.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/sinval.h"
 #include "utils/builtins.h"
@@ -60,6 +62,12 @@ enum
 	Anum_paused_by,
 	Anum_pause_reason
 };
+
+/*
+ * Where rows were seen last.  Most processes have to do with few locks; one
+ * that has not falls back on the index.
+ */
+static ShedlockPlace places[64];
 
 static const char *const kind_names[] = {
 	[SHEDLOCK_LEASE] = "lease",
@@ -205,27 +213,53 @@ fetch(ShedlockStore *store, Snapshot snapshot)
 }
 
 /*
- * refetch - is the row that was fetched last still the one with this key?
+ * place_of - where this process remembers the place of the row with this key
+ */
+static ShedlockPlace *
+place_of(ShedlockStore *store, Datum key)
+{
+	uint32		hash = RelationGetRelid(store->rel);
+
+	if (store->key.sk_func.fn_oid == F_TEXTEQ)
+		hash ^= hash_bytes((unsigned char *) VARDATA(DatumGetPointer(key)),
+						   (int) VARSIZE(DatumGetPointer(key)) - VARHDRSZ);
+	else
+		hash ^= (uint32) DatumGetInt64(key);
+	return &places[hash % lengthof(places)];
+}
+
+/*
+ * refetch - is the row with this key where this process has seen it last?
  *
- * A second read is most often of a row that nobody has changed: then it is
- * where it was, and no index is asked.  If not, its place may be another
- * row's by now.
+ * The second read of a call is most often of a row that nobody has changed, and
+ * so is that of a release: no index is asked, and no versions are walked
+ * through that an old snapshot keeps.  The place may be that of an old version
+ * by now, or another row's, or gone; then the index is asked.
  */
 static bool
 refetch(ShedlockStore *store)
 {
-	ItemPointerData tid = store->slot->tts_tid;
+	ItemPointerData tid = store->place->tid;
 	Datum		key;
 	bool		isnull;
 
-	if (TTS_EMPTY(store->slot))
-		return false;
-	ExecClearTuple(store->slot);
-	if (!table_tuple_fetch_row_version(store->rel, &tid, SnapshotSelf, store->slot))
+	if (store->place->relid != RelationGetRelid(store->rel) ||
+		ItemPointerGetBlockNumber(&tid) >= RelationGetNumberOfBlocks(store->rel) ||
+		!table_tuple_fetch_row_version(store->rel, &tid, SnapshotSelf, store->slot))
 		return false;
 	key = slot_getattr(store->slot, 1, &isnull);
 	return DatumGetBool(FunctionCall2Coll(&store->key.sk_func, store->key.sk_collation,
 										  key, store->key.sk_argument));
+}
+
+/*
+ * remember_place - of the row that was fetched or written last
+ */
+static void
+remember_place(ShedlockStore *store, ItemPointer tid)
+{
+	store->place->relid = RelationGetRelid(store->rel);
+	store->place->tid = *tid;
 }
 
 /*
@@ -240,9 +274,12 @@ bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
 	store->key.sk_argument = key;
+	store->place = place_of(store, key);
+	ExecClearTuple(store->slot);
 	if (refetch(store) || fetch(store, SnapshotSelf) || fetch(store, SnapshotSelf))
 	{
 		ExecMaterializeSlot(store->slot);
+		remember_place(store, &store->slot->tts_tid);
 		return true;
 	}
 	ExecClearTuple(store->slot);
@@ -468,11 +505,13 @@ ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
 		ExecCloseIndices(relinfo);
 		FreeExecutorState(estate);
 	}
+	if (result == TM_Ok)
+	{
+		remember_place(store, &slot->tts_tid);
+		CommandCounterIncrement();
+	}
 	ExecDropSingleTupleTableSlot(slot);
 	heap_freetuple(tuple);
-
-	if (result == TM_Ok)
-		CommandCounterIncrement();
 	return result;
 }
 

@@ -77,6 +77,13 @@ typedef struct ShedlockRow
 	char	   *pause_reason;	/* or NULL */
 } ShedlockRow;
 
+/* Where a row was seen last, which need not be true any more. */
+typedef struct ShedlockPlace
+{
+	Oid			relid;
+	ItemPointerData tid;
+} ShedlockPlace;
+
 /* One of our tables, open, with what it takes to write to it. */
 typedef struct ShedlockStore
 {
@@ -84,6 +91,7 @@ typedef struct ShedlockStore
 	Relation	index;			/* its primary key */
 	ScanKeyData key;			/* what is looked for in it */
 	TupleTableSlot *slot;		/* what was fetched last */
+	ShedlockPlace *place;		/* of the row with the key, once it is fetched */
 } ShedlockStore;
 
 /* Columns to be written; what is not set is null, or stays as it is. */
