@@ -64,7 +64,7 @@ enum
 };
 
 /*
- * Where rows were seen last.  Most processes have to do with few locks; one
+ * Where rows were found last.  Most processes have to do with few locks; one
  * that has not falls back on the index.
  */
 static ShedlockPlace places[64];
@@ -198,16 +198,23 @@ ShedlockCloseUnused(ShedlockStore *store)
 
 /*
  * fetch - find the row with this primary key by that snapshot
+ *
+ * *root is what the index has as its place, which is where its versions begin.
  */
 static bool
-fetch(ShedlockStore *store, Snapshot snapshot)
+fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 {
 	IndexScanDesc scan;
-	bool		found;
+	ItemPointer tid;
+	bool		found = false;
 
 	scan = begin_index_scan(store->rel, store->index, snapshot, 1);
 	index_rescan(scan, &store->key, 1, NULL, 0);
-	found = index_getnext_slot(scan, ForwardScanDirection, store->slot);
+	while (!found && (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
+	{
+		*root = *tid;
+		found = index_fetch_heap(scan, store->slot);
+	}
 	index_endscan(scan);
 	return found;
 }
@@ -229,37 +236,41 @@ place_of(ShedlockStore *store, Datum key)
 }
 
 /*
- * refetch - is the row with this key where this process has seen it last?
+ * refetch - is the row with this key where this process has found it last?
  *
- * The second read of a call is most often of a row that nobody has changed, and
- * so is that of a release: no index is asked, and no versions are walked
- * through that an old snapshot keeps.  The place may be that of an old version
- * by now, or another row's, or gone; then the index is asked.
+ * The second read of a call, that of a release, and that of whoever polls a
+ * held lock need no index.  The versions are followed, and the page is pruned,
+ * as by an index scan.  The place may be another row's by now, or gone.
  */
 static bool
 refetch(ShedlockStore *store)
 {
-	ItemPointerData tid = store->place->tid;
-	Datum		key;
+	ItemPointerData tid = store->place->root;
+	IndexFetchTableData *heap;
+	bool		call_again = false;
+	bool		found;
 	bool		isnull;
 
 	if (store->place->relid != RelationGetRelid(store->rel) ||
-		ItemPointerGetBlockNumber(&tid) >= RelationGetNumberOfBlocks(store->rel) ||
-		!table_tuple_fetch_row_version(store->rel, &tid, SnapshotSelf, store->slot))
+		ItemPointerGetBlockNumber(&tid) >= RelationGetNumberOfBlocks(store->rel))
 		return false;
-	key = slot_getattr(store->slot, 1, &isnull);
-	return DatumGetBool(FunctionCall2Coll(&store->key.sk_func, store->key.sk_collation,
-										  key, store->key.sk_argument));
+	heap = begin_index_fetch(store->rel);
+	found = table_index_fetch_tuple(heap, &tid, SnapshotSelf, store->slot, &call_again, NULL);
+	table_index_fetch_end(heap);
+	return found &&
+		DatumGetBool(FunctionCall2Coll(&store->key.sk_func, store->key.sk_collation,
+									   slot_getattr(store->slot, 1, &isnull),
+									   store->key.sk_argument));
 }
 
 /*
- * remember_place - of the row that was fetched or written last
+ * remember_place - of the row with the key
  */
 static void
-remember_place(ShedlockStore *store, ItemPointer tid)
+remember_place(ShedlockStore *store, const ItemPointerData *root)
 {
 	store->place->relid = RelationGetRelid(store->rel);
-	store->place->tid = *tid;
+	store->place->root = *root;
 }
 
 /*
@@ -273,17 +284,20 @@ remember_place(ShedlockStore *store, ItemPointer tid)
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
+	ItemPointerData root;
+
 	store->key.sk_argument = key;
 	store->place = place_of(store, key);
 	ExecClearTuple(store->slot);
-	if (refetch(store) || fetch(store, SnapshotSelf) || fetch(store, SnapshotSelf))
+	if (!refetch(store))
 	{
-		ExecMaterializeSlot(store->slot);
-		remember_place(store, &store->slot->tts_tid);
-		return true;
+		ExecClearTuple(store->slot);
+		if (!fetch(store, SnapshotSelf, &root) && !fetch(store, SnapshotSelf, &root))
+			return false;
+		remember_place(store, &root);
 	}
-	ExecClearTuple(store->slot);
-	return false;
+	ExecMaterializeSlot(store->slot);
+	return true;
 }
 
 /*
@@ -293,11 +307,12 @@ bool
 ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 {
 	SnapshotData dirty;
+	ItemPointerData root;
 	bool		found;
 
 	InitDirtySnapshot(dirty);
 	store->key.sk_argument = CStringGetTextDatum(name);
-	found = fetch(store, &dirty);
+	found = fetch(store, &dirty, &root);
 	ExecClearTuple(store->slot);
 	return found && TransactionIdIsValid(dirty.xmin);
 }
@@ -504,12 +519,10 @@ ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
 									  updated));
 		ExecCloseIndices(relinfo);
 		FreeExecutorState(estate);
+		remember_place(store, &slot->tts_tid);
 	}
 	if (result == TM_Ok)
-	{
-		remember_place(store, &slot->tts_tid);
 		CommandCounterIncrement();
-	}
 	ExecDropSingleTupleTableSlot(slot);
 	heap_freetuple(tuple);
 	return result;

@@ -77,11 +77,11 @@ typedef struct ShedlockRow
 	char	   *pause_reason;	/* or NULL */
 } ShedlockRow;
 
-/* Where a row was seen last, which need not be true any more. */
+/* Where the index had a row last, which need not be true any more. */
 typedef struct ShedlockPlace
 {
 	Oid			relid;
-	ItemPointerData tid;
+	ItemPointerData root;
 } ShedlockPlace;
 
 /* One of our tables, open, with what it takes to write to it. */
