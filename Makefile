@@ -78,6 +78,7 @@ REGRESS = \
 	run_refused \
 	run_often \
 	many_locks \
+	no_bloat \
 	cron_missing \
 	cron_call \
 	cron_due \
