@@ -55,12 +55,7 @@ ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 					bool have_advisory)
 {
 	if (row->kind == SHEDLOCK_SESSION && is_of_this_backend(row))
-	{
-		ShedlockHolding *holding = ShedlockFindHolding(name->str, row->token);
-
-		return holding &&
-			(!holding->upgraded || lock_held_by_me(&name->tag, ShareLock));
-	}
+		return ShedlockHoldsSession(name->str, row->token);
 
 	/* A run that is not on our stack ended without being able to say so. */
 	if (is_of_this_backend(row))

@@ -8,7 +8,9 @@
  * keep; only a reset (DISCARD ALL, pg_advisory_unlock_all) must make the
  * session forget, since behind a pool that is where one client ends and the
  * next begins.  A session-level lock of SHEDLOCK_CLASS_SENTINEL is dropped by
- * the same statements: when it is gone, leases with older tokens are not ours.
+ * the same statements: when it is gone, leases with older tokens are not ours,
+ * and session locks are over.  Their own locks do not tell: a fence, or a new
+ * lock of the same name, has the same tag and mode.
  * PREPARE TRANSACTION gives its leases away, too: the tokens that it drew are
  * remembered as ranges.
  *
@@ -58,6 +60,9 @@ static int64 xact_last_token = 0;
 static TokenRange prepared[PREPARED_RANGES_MAX];
 static int	prepared_count = 0;
 
+/* How often this session was reset, as far as it matters. */
+static int	resets = 0;
+
 /* This transaction took, released, extended or fenced a session lock. */
 static bool session_touched = false;
 
@@ -86,18 +91,32 @@ sentinel_is_held(void)
 }
 
 /*
+ * notice_reset - from here on the session owns something that a reset ends
+ */
+static void
+notice_reset(void)
+{
+	LOCKTAG		tag;
+
+	if (sentinel_is_held())
+		return;
+	sentinel_tag(&tag);
+	(void) LockAcquire(&tag, ShareLock, true, true);
+	resets++;
+	first_token = 0;
+}
+
+/*
  * ShedlockRememberLease - this session took a lease with that token
  */
 void
 ShedlockRememberLease(int64 token)
 {
-	/* The extension may have been made anew, with a new sequence. */
-	if (first_token == 0 || token <= last_token || !sentinel_is_held())
-	{
-		LOCKTAG		tag;
+	notice_reset();
 
-		sentinel_tag(&tag);
-		(void) LockAcquire(&tag, ShareLock, true, true);
+	/* The extension may have been made anew, with a new sequence. */
+	if (first_token == 0 || token <= last_token)
+	{
 		first_token = token;
 		prepared_count = 0;
 	}
@@ -185,6 +204,8 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	ShedlockHolding *holding;
 
 	ShedlockTouchSession();
+	if (!is_run)
+		notice_reset();
 	holding = MemoryContextAllocZero(TopMemoryContext,
 									 offsetof(ShedlockHolding, name) + (Size) name->len + 1);
 	holding->tag = name->tag;
@@ -227,9 +248,7 @@ ShedlockReleaseStaleHoldings(const char *name)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
-		/* What was reset is dropped at the end of the transaction. */
 		if (holding->released_in == InvalidSubTransactionId && !holding->is_run &&
-			(!holding->upgraded || lock_held_by_me(&holding->tag, ShareLock)) &&
 			strcmp(holding->name, name) == 0)
 			ShedlockReleaseHolding(holding);
 	}
@@ -365,12 +384,25 @@ drop_holding(ShedlockHolding *holding)
 }
 
 /*
+ * has_session_lock - is its session-level lock there, or has a reset dropped it?
+ *
+ * A run takes it again after a reset.
+ */
+static bool
+has_session_lock(const ShedlockHolding *holding)
+{
+	if (holding->is_run)
+		return holding->upgraded && lock_held_by_me(&holding->tag, ShareLock);
+	return holding->upgraded && holding->resets == resets && sentinel_is_held();
+}
+
+/*
  * unlock_session - give back the session-level lock, unless a reset did
  */
 static void
 unlock_session(ShedlockHolding *holding)
 {
-	if (holding->upgraded && lock_held_by_me(&holding->tag, ShareLock))
+	if (has_session_lock(holding))
 		LockRelease(&holding->tag, ShareLock, true);
 	holding->upgraded = false;
 }
@@ -384,8 +416,18 @@ unlock_session(ShedlockHolding *holding)
 static bool
 was_reset(const ShedlockHolding *holding)
 {
-	return holding->upgraded && !holding->is_run &&
-		!lock_held_by_me(&holding->tag, ShareLock);
+	return holding->upgraded && !holding->is_run && !has_session_lock(holding);
+}
+
+/*
+ * ShedlockHoldsSession - does this session hold the session lock with that token?
+ */
+bool
+ShedlockHoldsSession(const char *name, int64 token)
+{
+	ShedlockHolding *holding = ShedlockFindHolding(name, token);
+
+	return holding && !was_reset(holding);
 }
 
 /*
@@ -417,11 +459,14 @@ ShedlockSessionPreCommit(void)
 		if (holding->acquired_in == InvalidSubTransactionId ||
 			holding->released_in != InvalidSubTransactionId)
 			continue;
+		if (!holding->is_run)
+			notice_reset();
 		if (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not keep lock \"%s\" for the session", holding->name)));
 		holding->upgraded = true;
+		holding->resets = resets;
 	}
 	if (extended)
 	{

@@ -156,6 +156,7 @@ typedef struct ShedlockHolding
 	int64		token;
 	bool		is_run;
 	bool		upgraded;		/* has its session-level lock */
+	int			resets;			/* of the session before it got that */
 	SubTransactionId acquired_in;
 	SubTransactionId released_in;
 	int64		deadline;		/* steady clock; DT_NOEND: no limit */
@@ -295,6 +296,7 @@ extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token
 										   bool is_run, TimestampTz until);
 extern void ShedlockReleaseHolding(ShedlockHolding *holding);
 extern void ShedlockReleaseStaleHoldings(const char *name);
+extern bool ShedlockHoldsSession(const char *name, int64 token);
 extern void ShedlockDropHolding(ShedlockHolding *holding);
 extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);

@@ -73,6 +73,36 @@ SELECT shedlock_assert('session_lock');
 SELECT pg_advisory_unlock_all();
 SELECT shedlock_release('session_lock');
 SELECT shedlock_acquire_session('session_lock');
+
+-- Also between a release, or a fence, and its commit; what is taken after it is
+-- kept.
+BEGIN;
+SELECT shedlock_release('session_lock');
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_acquire_session('session_lock');
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+BEGIN;
+SELECT shedlock_assert('session_lock');
+SELECT pg_advisory_unlock_all();
+SELECT shedlock_token('session_lock');
+SELECT shedlock_acquire_session('session_lock');
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_release('session_lock');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_acquire_session('session_lock');
+
+-- Taken by a transaction that is not committed yet, it is not the session's.
+BEGIN;
+SELECT shedlock_acquire_session('session_lock kept');
+SELECT pg_advisory_unlock_all();
+COMMIT;
+SELECT shedlock_acquire_session('session_lock');
+SELECT * FROM pg_temp.my_locks();
+SELECT shedlock_release('session_lock kept');
+
+-- And as pools do it.
 DISCARD ALL;
 SELECT count(*) FROM shedlock_locks WHERE name = 'session_lock';
 SELECT shedlock_token('session_lock');

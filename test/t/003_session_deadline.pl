@@ -74,6 +74,7 @@ $sessions{busy}->query_until(qr/busy/, "\\echo busy\nSELECT pg_sleep(600);\n");
 my @living = (
 	'extended', 'extended within a transaction', 'extended to more than once',
 	'released', 'reset by DISCARD ALL', 'reset by pg_advisory_unlock_all', 'reset in a failed transaction',
+	'taken again after a reset',
 	'acquired in a rolled-back transaction', 'without a limit');
 
 take('extended', "SELECT shedlock_extend('extended', '1 hour')");
@@ -88,6 +89,8 @@ take('released', "SELECT shedlock_release('released')");
 take('reset by DISCARD ALL', 'DISCARD ALL');
 take('reset by pg_advisory_unlock_all', 'SELECT pg_advisory_unlock_all()');
 take('reset in a failed transaction', 'BEGIN; SELECT pg_advisory_unlock_all(); SELECT 1/0; ROLLBACK');
+take('taken again after a reset',
+	"BEGIN; SELECT pg_advisory_unlock_all(); SELECT shedlock_acquire_session('taken again after a reset', '1 hour'); COMMIT");
 
 foreach my $claim ('acquired in a rolled-back transaction', 'without a limit')
 {
@@ -134,7 +137,7 @@ foreach my $claim (grep { /^reset/ } @living)
 {
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and its lock is free");
 }
-foreach my $claim ('extended', 'extended to more than once', 'without a limit')
+foreach my $claim ('extended', 'extended to more than once', 'taken again after a reset', 'without a limit')
 {
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: and holds the lock");
 	is(ask($sessions{$claim}, "SELECT shedlock_release('$claim')"), 't', "$claim: until its release");
