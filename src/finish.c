@@ -55,6 +55,10 @@ release_run(ShedlockRun *run)
 	ShedlockStore store;
 	ShedlockRow row;
 
+	/* A command that dropped it and then failed: nobody has taken it again. */
+	if (holding && !lock_held_by_me(&name->tag, ShareLock))
+		holding->upgraded = false;
+
 	ShedlockOpen(&store, name->nsp, "shedlock");
 	(void) ShedlockTryShare(&name->tag);
 	for (;;)

@@ -70,6 +70,9 @@ CALL shedlock_run('run reset', 'DISCARD ALL');
 \i :srcdir/helpers.sql
 SELECT * FROM pg_temp.runs('run reset');
 SELECT * FROM pg_temp.my_locks();
+CALL shedlock_run('run reset failed', 'DO $$ BEGIN PERFORM pg_advisory_unlock_all(); RAISE ''after the reset''; END $$');
+SELECT * FROM pg_temp.runs('run reset failed');
+SELECT * FROM pg_temp.my_locks();
 CALL shedlock_run('run reset', 'DISCARD ALL', '1 h');
 CALL shedlock_run('run reset', 'DISCARD PLANS');
 CALL shedlock_run('run reset', 'DISCARD TEMP');
