@@ -125,10 +125,14 @@ set_timer(DeadlineTimer *timer, int64 deadline)
 void
 ShedlockArmDeadlines(void)
 {
-	if (run_timer.armed_for != DT_NOEND && ShedlockSteadyNow() >= run_timer.armed_for)
-		run_deadline_passed = true;
+	int64		run_deadline = run_timer.armed_for;
+
 	set_timer(&session_timer, ShedlockNextDeadline(false));
 	set_timer(&run_timer, runs_watched ? ShedlockNextDeadline(true) : DT_NOEND);
+
+	/* Not before: until the timer was set its signal could still come. */
+	if (run_deadline != DT_NOEND && ShedlockSteadyNow() >= run_deadline)
+		run_deadline_passed = true;
 }
 
 /*
