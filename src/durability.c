@@ -74,18 +74,28 @@ ShedlockEndRelease(void)
 }
 
 /*
+ * ShedlockDurabilityPrePrepare - set synchronous_commit for PREPARE TRANSACTION
+ *
+ * A promise that is prepared goes along to the standby, and keeps others off
+ * there; COMMIT PREPARED then waits as its own session says.
+ */
+void
+ShedlockDurabilityPrePrepare(void)
+{
+	if (must_be_durable && synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+		(void) set_config_option("synchronous_commit", "on",
+								 PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+/*
  * ShedlockDurabilityPreCommit - set synchronous_commit for this commit
  */
 void
 ShedlockDurabilityPreCommit(void)
 {
 	if (must_be_durable)
-	{
-		if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-			(void) set_config_option("synchronous_commit", "on",
-									 PGC_USERSET, PGC_S_SESSION,
-									 GUC_ACTION_LOCAL, true, 0, false);
-	}
+		ShedlockDurabilityPrePrepare();
 	else if (released && only_releases && XactLastRecEnd == release_end &&
 			 !shedlock_synchronous_release)
 	{

@@ -315,6 +315,7 @@ extern void ShedlockSessionExit(void);
 extern void ShedlockCommitDurably(void);
 extern void ShedlockBeginRelease(void);
 extern void ShedlockEndRelease(void);
+extern void ShedlockDurabilityPrePrepare(void);
 extern void ShedlockDurabilityPreCommit(void);
 extern void ShedlockDurabilityReset(void);
 

@@ -41,6 +41,7 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			ShedlockSessionPrePrepare();
+			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			ShedlockDurabilityReset();

@@ -13,7 +13,7 @@ use Test::More;
 # Nothing else is to write or flush WAL.
 my $node = start_node('main',
 	allows_streaming => 1,
-	conf => "autovacuum = off\nwal_writer_delay = 10s\nwal_writer_flush_after = 1GB\ncheckpoint_timeout = 1h\n");
+	conf => "max_prepared_transactions = 5\nautovacuum = off\nwal_writer_delay = 10s\nwal_writer_flush_after = 1GB\ncheckpoint_timeout = 1h\n");
 my $dbname = 'postgres';
 
 $node->safe_psql(
@@ -230,6 +230,9 @@ foreach my $setting ('local', 'off', 'remote_write')
 	waits_for_standby('an acquire', "SELECT shedlock_acquire('sync $setting')", $setting);
 	waits_for_standby('an extend', "SELECT shedlock_extend('to extend $setting', token => $row_token)", $setting);
 	waits_for_standby('a claim', "SELECT shedlock_once('sync $setting', now())", $setting);
+	waits_for_standby('an acquire that is prepared',
+		"BEGIN; SELECT shedlock_acquire('prepared $setting'); PREPARE TRANSACTION 'prepared $setting'", $setting);
+	$node->safe_psql($dbname, "SET synchronous_commit = local; ROLLBACK PREPARED 'prepared $setting'");
 }
 
 my $row_token = $node->safe_psql($dbname, "SELECT token FROM shedlock WHERE name = 'to release local'");
