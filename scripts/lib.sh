@@ -312,9 +312,9 @@ build_extension() {
     fi
 }
 
-# make in the copy.
+# make in the copy.  COPT in the environment are flags for compiler and linker.
 make_in_work() {
-    as_user make -s -C "$WORK/src" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no "$@"
+    as_user make -s -C "$WORK/src" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no ${COPT:+"COPT=$COPT"} "$@"
 }
 
 # Nothing is installed on the machine: servers get the paths into WORK/dest, or
