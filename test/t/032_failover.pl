@@ -107,10 +107,15 @@ foreach my $claim ('immediate stop', 'kill -9', 'kill -9 while the standby hangs
 		ok(defined await($primary, "SELECT count(*) = " . @settings
 				  . " FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'"),
 			"$claim: clients of every synchronous_commit wait for a standby that hangs");
-		sleep(0.2);
-		my $lines = lines_of(@clients);
-		sleep(1);
-		is(lines_of(@clients), $lines, "$claim: and are answered nothing");
+
+		# but for what the standby had said just before
+		my ($lines, $before) = (lines_of(@clients), -1);
+		for (my $try = 0; $lines != $before && $try < 10; $try++)
+		{
+			sleep(1);
+			($lines, $before) = (lines_of(@clients), $lines);
+		}
+		is($lines, $before, "$claim: and are answered nothing");
 		$primary->kill9;
 		kill 'CONT', $receiver;
 	}
