@@ -9,7 +9,7 @@ case_names() {
     # written as the extension writes it: past the trigger, all of them free
     cluster_psql main -d many -c "SET session_replication_role = replica" \
         -c "INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind)
-            SELECT 'lock-' || n, '2026-01-01', '2026-01-01', 'nobody', 1, 'released'
+            SELECT 'lock-' || n, '2026-01-01', '2026-01-01', 'nobody', 1, NULL
             FROM generate_series(1000, $names - 1) n ORDER BY random()" \
         -c "VACUUM ANALYZE" -c "CHECKPOINT"
     # the same number of names in use, so that neither writes more pages after
