@@ -8,6 +8,7 @@ OBJS = \
 	src/shedlock.o \
 	src/args.o \
 	src/locktag.o \
+	src/store.o \
 	src/row.o \
 	src/judge.o \
 	src/acquire.o \

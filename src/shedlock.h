@@ -227,7 +227,7 @@ extern List *ShedlockHolders(const LOCKTAG *tag);
 extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 
-/* row.c */
+/* store.c */
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
 extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
@@ -242,14 +242,16 @@ extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 extern TM_Result ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
+extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
+extern int64 ShedlockNextToken(Oid nsp);
+
+/* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
 extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
-extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
-extern int64 ShedlockNextToken(Oid nsp);
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
