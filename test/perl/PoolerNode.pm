@@ -9,10 +9,11 @@ use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
+use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler pooled pooled_url
-  pooled_session pooled_dbh crowd killed_client left_locks);
+  pooled_session pooled_dbh crowd killed_client left_locks nothing_left);
 
 my @poolers;
 
@@ -163,6 +164,25 @@ sub left_locks
 
 	return $node->safe_psql('postgres',
 		"SELECT objsubid, mode, count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid IN (21324, 21325, 21327) GROUP BY 1, 2");
+}
+
+# What a crowd leaves: nothing that is held, no update that was lost, no token out
+# of order.  runs: which rows of the log count.
+sub nothing_left
+{
+	my ($node, $runs) = @_;
+
+	ok(defined await($node, 'SELECT count(*) = 0 FROM shedlock_locks', 't', 60), 'nothing is held when they are gone');
+	is(left_locks($node), '', 'nothing is left in the lock table');
+	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'"), '>=', 1,
+		'of processes that are still there');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_run_log WHERE outcome <> 'succeeded' AND $runs"), '0', 'no run was lost, none is running');
+	is($node->safe_psql('postgres', 'SELECT c.name, c.n - (SELECT count(*) FROM taken t WHERE t.name = c.name) FROM counters c ORDER BY 1'),
+		"job 1|0\njob 2|0\njob 3|0", 'no update of a counter is lost');
+	is($node->safe_psql('postgres',
+			'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY name ORDER BY id) AS smaller FROM taken) t WHERE smaller'),
+		'0', 'nobody has a smaller token than the holder before');
+	return;
 }
 
 1;
