@@ -13,6 +13,7 @@ OBJS = \
 	src/judge.o \
 	src/acquire.o \
 	src/wait.o \
+	src/lease.o \
 	src/session.o \
 	src/xact.o \
 	src/fence.o \

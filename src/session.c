@@ -1,26 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * session.c
- *	  What this session owns, and what becomes of it when things end.
+ *	  The session locks and runs of this session, and what becomes of them
+ *	  when things end.
  *
- * A lease is owned by the session that took it, for callers without a token.
- * The row has the process and its start, which is all the proof there is to
- * keep; only a reset (DISCARD ALL, pg_advisory_unlock_all) must make the
- * session forget, since behind a pool that is where one client ends and the
- * next begins.  A session-level lock of SHEDLOCK_CLASS_SENTINEL is dropped by
- * the same statements: when it is gone, leases with older tokens are not ours,
- * and session locks are over.  Their own locks do not tell: a fence, or a new
- * lock of the same name, has the same tag and mode.
- * PREPARE TRANSACTION gives its leases away, too: the tokens that it drew are
- * remembered as ranges.
- *
- * Session locks and runs are listed here (ShedlockHolding).  While the
- * transaction that takes one is open, its advisory half is the exclusive,
- * transaction-level lock of any acquire.  PRE_COMMIT adds the session-level
- * lock in share mode, which needs no room in shared memory, since the process
- * has an entry for this lock already.  If the transaction fails after that,
- * ABORT takes it back.  A release keeps it until COMMIT, because anything
- * earlier would let others in before the released row is visible.
+ * While the transaction that takes one (ShedlockHolding) is open, its advisory
+ * half is the exclusive, transaction-level lock of any acquire.  PRE_COMMIT
+ * adds the session-level lock in share mode, which needs no room in shared
+ * memory, since the process has an entry for this lock already.  If the
+ * transaction fails after that, ABORT takes it back.  A release keeps it until
+ * COMMIT, because anything earlier would let others in before the released row
+ * is visible.  A reset of the session (lease.c) has dropped it: then a session
+ * lock is over, and a run takes it again.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,143 +21,17 @@
 
 #include "access/xact.h"
 #include "lib/ilist.h"
-#include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* More ranges than this: the oldest leases are forgotten with them. */
-#define PREPARED_RANGES_MAX		64
-
-typedef struct TokenRange
-{
-	int64		first;
-	int64		last;
-} TokenRange;
-
 static dlist_head holdings = DLIST_STATIC_INIT(holdings);
-
-/* Leases with tokens from here on are ours; 0: none since the last reset. */
-static int64 first_token = 0;
-
-/* The token of the last of them. */
-static int64 last_token = 0;
-
-/* Tokens of leases that this transaction took; 0: none. */
-static int64 xact_first_token = 0;
-static int64 xact_last_token = 0;
-
-/* Tokens of leases that were given away by PREPARE TRANSACTION, ascending. */
-static TokenRange prepared[PREPARED_RANGES_MAX];
-static int	prepared_count = 0;
-
-/* How often this session was reset, as far as it matters. */
-static int	resets = 0;
 
 /* This transaction took, released, extended or fenced a session lock. */
 static bool session_touched = false;
 
 /* When the commit of this transaction began, which may wait for a standby; 0 before. */
 static int64 committing_since = 0;
-
-/*
- * sentinel_tag - the lock that a reset of this session drops
- */
-static void
-sentinel_tag(LOCKTAG *tag)
-{
-	ShedlockSetTag(tag, SHEDLOCK_CLASS_SENTINEL, (uint64) MyProcPid);
-}
-
-/*
- * sentinel_is_held - has the session not been reset since ShedlockRememberLease?
- */
-static bool
-sentinel_is_held(void)
-{
-	LOCKTAG		tag;
-
-	sentinel_tag(&tag);
-	return lock_held_by_me(&tag, ShareLock);
-}
-
-/*
- * notice_reset - from here on the session owns something that a reset ends
- */
-static void
-notice_reset(void)
-{
-	LOCKTAG		tag;
-
-	if (sentinel_is_held())
-		return;
-	sentinel_tag(&tag);
-	(void) LockAcquire(&tag, ShareLock, true, true);
-	resets++;
-	first_token = 0;
-}
-
-/*
- * ShedlockRememberLease - this session took a lease with that token
- */
-void
-ShedlockRememberLease(int64 token)
-{
-	notice_reset();
-
-	/* The extension may have been made anew, with a new sequence. */
-	if (first_token == 0 || token <= last_token)
-	{
-		first_token = token;
-		prepared_count = 0;
-	}
-	if (xact_first_token == 0)
-		xact_first_token = token;
-	xact_last_token = token;
-	last_token = token;
-}
-
-/*
- * ShedlockLeaseOfSession - may this session do without the token?
- *
- * Given that the row was written by this process.
- */
-bool
-ShedlockLeaseOfSession(const ShedlockRow *row)
-{
-	if (first_token == 0 || row->token < first_token || !sentinel_is_held())
-		return false;
-	for (int i = 0; i < prepared_count; i++)
-	{
-		if (row->token >= prepared[i].first && row->token <= prepared[i].last)
-			return false;
-	}
-	return true;
-}
-
-/*
- * forget_prepared - the leases of this transaction belong to their tokens only
- *
- * Between the tokens of two transactions that were prepared one after the
- * other no lease of this session can lie that it still owns, unless it took
- * one: then its token starts a range of its own.
- */
-static void
-forget_prepared(void)
-{
-	if (xact_first_token == 0)
-		return;
-	if (prepared_count == PREPARED_RANGES_MAX)
-	{
-		first_token = prepared[0].last + 1;
-		memmove(&prepared[0], &prepared[1],
-				(PREPARED_RANGES_MAX - 1) * sizeof(TokenRange));
-		prepared_count--;
-	}
-	prepared[prepared_count].first = xact_first_token;
-	prepared[prepared_count].last = xact_last_token;
-	prepared_count++;
-}
 
 /*
  * ShedlockFindHolding - the session lock or run of that name that we hold
@@ -205,7 +70,7 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 
 	ShedlockTouchSession();
 	if (!is_run)
-		notice_reset();
+		(void) ShedlockWatchReset();
 	holding = MemoryContextAllocZero(TopMemoryContext,
 									 offsetof(ShedlockHolding, name) + (Size) name->len + 1);
 	holding->tag = name->tag;
@@ -393,7 +258,7 @@ has_session_lock(const ShedlockHolding *holding)
 {
 	if (holding->is_run)
 		return holding->upgraded && lock_held_by_me(&holding->tag, ShareLock);
-	return holding->upgraded && holding->resets == resets && sentinel_is_held();
+	return holding->upgraded && !ShedlockWasReset(holding->resets);
 }
 
 /*
@@ -460,13 +325,12 @@ ShedlockSessionPreCommit(void)
 			holding->released_in != InvalidSubTransactionId)
 			continue;
 		if (!holding->is_run)
-			notice_reset();
+			holding->resets = ShedlockWatchReset();
 		if (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not keep lock \"%s\" for the session", holding->name)));
 		holding->upgraded = true;
-		holding->resets = resets;
 	}
 	if (extended)
 	{
@@ -494,19 +358,16 @@ ShedlockSessionPrePrepare(void)
 static void
 end_of_transaction(void)
 {
-	xact_first_token = 0;
-	xact_last_token = 0;
 	session_touched = false;
 	committing_since = 0;
 }
 
 /*
- * ShedlockSessionPrepared - the leases go with the prepared transaction
+ * ShedlockSessionPrepared - nothing of the session's was in it
  */
 void
 ShedlockSessionPrepared(void)
 {
-	forget_prepared();
 	end_of_transaction();
 }
 

@@ -156,7 +156,8 @@ typedef struct ShedlockHolding
 	int64		token;
 	bool		is_run;
 	bool		upgraded;		/* has its session-level lock */
-	int			resets;			/* of the session before it got that */
+	int			resets;			/* what ShedlockWatchReset said before that;
+								 * not for runs */
 	SubTransactionId acquired_in;
 	SubTransactionId released_in;
 	int64		deadline;		/* steady clock; DT_NOEND: no limit */
@@ -290,9 +291,14 @@ extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
 /* release.c */
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 
-/* session.c */
-extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
+/* lease.c */
+extern int	ShedlockWatchReset(void);
+extern bool ShedlockWasReset(int watched);
 extern void ShedlockRememberLease(int64 token);
+extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
+extern void ShedlockLeasesAtEnd(bool is_prepare);
+
+/* session.c */
 extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
 extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
 										   bool is_run, TimestampTz until);

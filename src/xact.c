@@ -45,14 +45,17 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 			ShedlockDurabilityReset();
+			ShedlockLeasesAtEnd(false);
 			ShedlockSessionCommit();
 			break;
 		case XACT_EVENT_PREPARE:
 			ShedlockDurabilityReset();
+			ShedlockLeasesAtEnd(true);
 			ShedlockSessionPrepared();
 			break;
 		case XACT_EVENT_ABORT:
 			ShedlockDurabilityReset();
+			ShedlockLeasesAtEnd(false);
 			ShedlockSessionAbort();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
