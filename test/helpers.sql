@@ -4,11 +4,12 @@
 -- A setting of a library that is not loaded yet takes any value.
 SELECT shedlock_cron_timezone() \gset
 
--- What differs from run to run: times, tokens, process IDs.
+-- What differs from run to run: times, addresses, tokens, process IDs.
 CREATE FUNCTION pg_temp.mask(str text) RETURNS text
 LANGUAGE sql AS $$
-	SELECT regexp_replace(regexp_replace(regexp_replace(regexp_replace(str,
+	SELECT regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(str,
 		'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? ?[-+A-Z0-9:]*', 'TIME', 'g'),
+		'@[^ "]+ #', '@ADDRESS #', 'g'),
 		'#\d+', '#N', 'g'),
 		'(token( is)?) \d+', '\1 N', 'gi'),
 		'(process ID( is| was)?) \d+', '\1 PID', 'gi')

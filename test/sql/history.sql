@@ -31,7 +31,7 @@ DROP TABLE history_seen;
 SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
 UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
 INSERT INTO shedlock_run_log (token, name, command, started_at, outcome, run_role, locked_by, pid)
-VALUES (:token, 'history dead', 'SELECT 1', clock_timestamp(), 'running', 'postgres'::regrole, 'somebody', 0);
+VALUES (:token, 'history dead', 'SELECT 1', clock_timestamp(), 'running', current_user::regrole, 'somebody', 0);
 SELECT outcome FROM shedlock_history WHERE name = 'history dead';
 SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
