@@ -4,13 +4,15 @@ package ShedlockNode;
 use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
+use File::Copy;
+use File::Path;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-our @EXPORT = qw(start_node start_standby session ask pid_of kill_client reap last_words
-  error_of answers await seconds terminate);
+our @EXPORT = qw(start_node start_standby private_scripts session ask pid_of kill_client reap
+  last_words error_of answers await seconds terminate);
 
 # Starts a server with the extension in its database postgres.  Options are
 # those of init(), and conf.
@@ -43,6 +45,39 @@ sub start_standby
 	defined await($primary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
 	  or BAIL_OUT("standby $name is not synchronous");
 	return $standby;
+}
+
+# Gives a server a copy of the extension's scripts, for a test that adds some of
+# its own.  Returns the folder.
+sub private_scripts
+{
+	my ($node) = @_;
+	my $own = PostgreSQL::Test::Utils::tempdir;
+	my $share = $node->config_data('--sharedir');
+	my $lib = $node->config_data('--pkglibdir');
+
+	# 18 has a path to search; Debian has a folder in front of all before that
+	my ($setting, $value) = split /\|/,
+	  $node->safe_psql('postgres', q{SELECT name, setting FROM pg_settings WHERE name IN ('extension_destdir', 'extension_control_path')});
+	my ($from, $set);
+	if ($setting eq 'extension_destdir')
+	{
+		($from, $set) = ("$value$share", $own);
+		mkpath("$own$lib");
+		# the same file: a session loads a library once
+		symlink("$value$lib/shedlock.so", "$own$lib/shedlock.so") or die "symlink: $!";
+	}
+	else
+	{
+		($from, $set) = ($value =~ /^([^:]+)/, "$own$share:\$system");
+		$from = $share if $from eq '$system';
+	}
+	mkpath("$own$share/extension");
+	copy($_, "$own$share/extension") or die "copy: $!" foreach glob("$from/extension/shedlock*");
+	$node->append_conf('postgresql.conf', "$setting = '$set'\n");
+	$node->reload;
+	defined await($node, "SELECT current_setting('$setting') = '$set'") or BAIL_OUT("$setting was not read");
+	return "$own$share/extension";
 }
 
 # Connects a client that stays.  It goes on after errors, as applications do.

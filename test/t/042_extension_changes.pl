@@ -6,8 +6,6 @@ use strict;
 use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
-use File::Copy;
-use File::Path;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -17,17 +15,9 @@ my $node = start_node('main');
 
 # A version of our own, in a folder of our own: a column more, a view and
 # functions made anew, as an update may do it.
-my $found = $node->safe_psql('postgres', q{SELECT max(setting) FROM pg_settings WHERE name IN ('extension_destdir', 'extension_control_path')});
-my $new_path = $node->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'extension_control_path'});
-my $share = $node->config_data('--sharedir');
-my $lib = $node->config_data('--pkglibdir');
-my $from = $new_path ? ($found =~ /^([^:]+)/)[0] : $found . $share;
-my $own = PostgreSQL::Test::Utils::tempdir;
-$from = $share if $from eq '$system';
-mkpath("$own$share/extension");
-copy($_, "$own$share/extension") or die "copy: $!" foreach glob("$from/extension/shedlock*");
+my $scripts = private_scripts($node);
 PostgreSQL::Test::Utils::append_to_file(
-	"$own$share/extension/shedlock--1.0--1.0.1.sql", q{
+	"$scripts/shedlock--1.0--1.0.1.sql", q{
 ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
 CREATE OR REPLACE VIEW shedlock_locks AS SELECT s.name, s.state, s.kind,
 	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for, NULL::interval AS remaining,
@@ -36,18 +26,6 @@ CREATE OR REPLACE VIEW shedlock_locks AS SELECT s.name, s.state, s.kind,
 CREATE OR REPLACE FUNCTION shedlock_token(name text) RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shedlock_token';
 CREATE FUNCTION shedlock_mine(name text) RETURNS boolean LANGUAGE sql VOLATILE PARALLEL UNSAFE AS $$ SELECT @extschema@.shedlock_token(name) IS NOT NULL $$;
 });
-if ($new_path)
-{
-	$node->append_conf('postgresql.conf', "extension_control_path = '$own$share:\$system'\n");
-}
-else
-{
-	mkpath("$own$lib");
-	# the same file: a session loads a library once
-	symlink("$found$lib/shedlock.so", "$own$lib/shedlock.so") or die "symlink: $!";
-	$node->append_conf('postgresql.conf', "extension_destdir = '$own'\n");
-}
-
 my %session;
 sub started
 {
@@ -87,7 +65,6 @@ begun('run', "CALL shedlock_run('run', 'SELECT pg_advisory_xact_lock_shared(1)')
 begun('waiter', "SELECT shedlock_acquire('session lock', wait => '1 h')");
 ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'session lock'"), 'one waits');
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'run'"), 'one runs');
-$node->reload;
 begun('admin', 'SET client_min_messages = warning; ALTER EXTENSION shedlock UPDATE TO \'1.0.1\'');
 ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'ALTER EXTENSION'}),
 	'an update that alters the table waits for an open fence');
