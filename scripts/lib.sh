@@ -6,15 +6,18 @@
 # Existing clusters of the machine are neither used nor changed.
 #
 #	work_begin                   makes WORK and sets the traps; call it first
-#	choose_postgres              sets PG_MAJOR, PG_BIN
+#	choose_postgres              sets PG_MAJOR, PG_BIN; given in the environment they rule
 #	require_packages NAME...     installs what is missing
-#	build_extension [TARGET]     builds a copy of the tree into WORK/dest
+#	archive, archives FORMAT     print where this machine gets Debian's packages from
+#	copy_tree                    copies the tree to WORK/src
+#	build_extension [TARGET]     builds such a copy into WORK/dest
 #	cluster_start NAME [LINE...] data in WORK/NAME, LINEs go to its postgresql.conf
 #	cluster_psql NAME [ARG...]   psql as its superuser postgres, stops at errors
 #	cluster_url NAME [DBNAME]    a connection string for other clients
 #	cluster_stop NAME [MODE]     fast (the default), smart or immediate
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
+#	alarms LOG...                what servers said there of failed assertions and the like
 #	server_settings [DEST]       the lines that let a server find the build
 #	unpack_packages DIR NAME...  into WORK/DIR, without installing them
 #	unpack_node_pg               puts Debian's node-pg into WORK/node
@@ -23,7 +26,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 WORK=
 PG_MAJOR=${PG_MAJOR:-}
-PG_BIN=
+PG_BIN=${PG_BIN:-}
 SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
 APT_UPDATED=
@@ -204,6 +207,17 @@ apt_update() {
     APT_UPDATED=yes
 }
 
+# Prints what $1, a format of apt-get indextargets, says of each archive of
+# Debian's that this machine gets packages from.
+archives() {
+    apt-get indextargets --format "$1" 'Created-By: Packages' 'Origin: Debian' | sort -u
+}
+
+# Prints the address of the one that has them all.
+archive() {
+    archives '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed -n 1p
+}
+
 # Prints the major versions that are installed with their files for extensions.
 installed_postgres() {
     local bin
@@ -216,10 +230,15 @@ installed_postgres() {
 }
 
 # Takes the highest PostgreSQL that extensions can be built for, else the one
-# of this release of Debian.  PG_MAJOR in the environment rules.
+# of this release of Debian.  PG_MAJOR in the environment rules, and PG_BIN for
+# a server that is not Debian's build.
 choose_postgres() {
     command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
         die "this needs Debian 12 or newer; elsewhere use the Dockerfile"
+    if [ -n "$PG_BIN" ]; then
+        PG_MAJOR=$("$PG_BIN/pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+        return
+    fi
     if [ -z "$PG_MAJOR" ]; then
         PG_MAJOR=$(installed_postgres | sort -n | tail -n 1)
     fi
@@ -296,15 +315,19 @@ default_cluster_allow() {
 # The build
 #
 
-# Builds in a copy: the tree may belong to somebody else, and stays clean.
-# with_llvm=no: bitcode for inlining takes longer than all the rest.
-build_extension() {
-    local target=${1:-all} log=$WORK/build.log
-    say "Building shedlock for PostgreSQL $PG_MAJOR"
+# The tree may belong to somebody else, and stays clean.
+copy_tree() {
     as_user mkdir -p "$WORK/src"
     tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude=./results \
         --exclude=./output_iso --exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./log -cf - . |
         as_user tar -C "$WORK/src" -xf -
+}
+
+# with_llvm=no: bitcode for inlining takes longer than all the rest.
+build_extension() {
+    local target=${1:-all} log=$WORK/build.log
+    say "Building shedlock for PostgreSQL $PG_MAJOR"
+    copy_tree
     if ! make_in_work "$target" >"$log" 2>&1 ||
         ! make_in_work install "DESTDIR=$WORK/dest" >>"$log" 2>&1; then
         tail -n 60 "$log"
@@ -366,7 +389,7 @@ cluster_start() {
             [ $# -eq 0 ] || printf '%s\n' "$@"
         } | as_user tee -a "$data/postgresql.conf" >/dev/null
     fi
-    as_user pg_ctl -D "$data" -l "$WORK/$name.log" -w -t 60 start >/dev/null ||
+    as_user pg_ctl -D "$data" -l "$WORK/$name.log" -w -t 180 start >/dev/null ||
         { tail -n 20 "$WORK/$name.log"; die "the server $name did not start"; }
 }
 
@@ -382,6 +405,12 @@ cluster_psql() {
 
 cluster_url() {
     say "host=$WORK/s port=${CLUSTER_PORT[$1]} user=postgres dbname=${2:-postgres}"
+}
+
+# Prints what servers say, in their logs, when an assertion has failed, or
+# valgrind or a sanitizer has found something; succeeds if there is any.
+alarms() {
+    grep -hE -A 40 '^TRAP: |VALGRINDERROR-BEGIN|: runtime error: ' "$@"
 }
 
 # Unpacks packages into the folder WORK/$1: those that may not be installed.

@@ -2,6 +2,7 @@
 #
 #	make strict         build with warnings as errors
 #	make lint           everything that can be checked without a server
+#	make analyze        what takes minutes: analyzers of gcc and clang, cppcheck
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
 #	make indent-check   fail, and show the difference, where that would change something
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
@@ -17,7 +18,8 @@ C_FILES = $(sort $(wildcard src/*.c))
 H_FILES = $(sort $(wildcard src/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
-.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text indent indent-check pgtap skew
+.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text \
+	analyze analyze-gcc analyze-clang analyze-cppcheck indent indent-check pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -84,6 +86,24 @@ lint-text:
 	exit $$rc
 	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
 		{ echo "test/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
+
+# Each is tried on planted faults by scripts/test-hard, which sets C_FILES.
+analyze: analyze-gcc analyze-clang analyze-cppcheck
+
+analyze-gcc:
+	@printf '%s\n' $(C_FILES) | \
+		xargs -P 2 -I FILE $(CC) $(CFLAGS) -O1 $(CPPFLAGS) -fanalyzer -Werror -S -o /dev/null FILE
+
+analyze-clang:
+	@rm -f $(C_FILES:.c=.o)
+	@scan-build --use-cc=$(CC) --status-bugs -o tmp_check/scan-build $(MAKE) -s $(C_FILES:.c=.o)
+
+# The macros spare cppcheck the configurations of other machines.
+analyze-cppcheck:
+	@cppcheck --quiet -j 2 --std=c99 --enable=warning,performance,portability \
+		-D__GNUC__=12 -D__linux__ -D__x86_64__ -DUSE_ASSERT_CHECKING $(filter -D%,$(CPPFLAGS)) \
+		-I $(includedir_server) --suppressions-list=test/hard/cppcheck.suppress \
+		--error-exitcode=1 $(C_FILES)
 
 indent:
 	@$(INDENT) --write $(C_FILES) $(H_FILES)
