@@ -8,7 +8,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use Test::More;
 
-our @EXPORT = qw(start_cron_node prepare_jobs await_minute schedule_jobs await_first_runs check_jobs);
+our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs);
 
 # Jobs of schedule_jobs, with what pg_cron says of their first run
 my %jobs = (
@@ -21,15 +21,24 @@ my %jobs = (
 	plain => 'succeeded',
 	elsewhere => 'succeeded');
 
+# Whether there is a pg_cron for this PostgreSQL
+sub has_pg_cron
+{
+	my ($node) = @_;
+
+	return -e $node->config_data('--sharedir') . '/extension/pg_cron.control';
+}
+
 # Starts a server whose scheduler needs no password.  Jobs are run over its
 # socket, so this has to be known before the first job is made.  Options are
-# those of new() and init().
+# those of new() and init().  Without a pg_cron the test is skipped.
 sub start_cron_node
 {
 	my ($name, $conf, %options) = @_;
 	my %host = (own_host => delete $options{own_host});
 	my $node = PostgreSQL::Test::Cluster->new($name, %host);
 
+	plan skip_all => 'there is no pg_cron for this PostgreSQL' unless has_pg_cron($node);
 	$node->init(%options);
 	$node->append_conf('postgresql.conf',
 			"shared_preload_libraries = 'pg_cron'\n"
@@ -41,6 +50,18 @@ sub start_cron_node
 	$node->safe_psql('postgres',
 		'CREATE EXTENSION pg_cron; CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA cron TO plain');
 	return $node;
+}
+
+# Schedules in seconds, cron.timezone and a launcher that comes back came with
+# 1.5 and 1.6.  To be called before the first test.
+sub skip_before_16
+{
+	my ($node) = @_;
+	my $version = $node->safe_psql('postgres', "SELECT extversion FROM pg_extension WHERE extname = 'pg_cron'");
+	my ($major, $minor) = $version =~ /^(\d+)\.(\d+)/;
+
+	plan skip_all => "pg_cron $version is older than 1.6" if $major == 1 && $minor < 6;
+	return;
 }
 
 # Returns with so much left of the minute that all jobs made after this are

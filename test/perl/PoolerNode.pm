@@ -4,6 +4,7 @@ package PoolerNode;
 use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
+use File::Temp;
 use IPC::Run;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
@@ -80,12 +81,17 @@ sub pooled_url
 }
 
 # What a client gets that comes, sends this, and goes: on stdout, and on stderr.
+# psql reads a file: a pipe may be broken before all is written, since psql does
+# not read at all while the pooler does not answer.
 sub pooled
 {
 	my ($pooler, $sql, @options) = @_;
 	my ($out, $err) = ('', '');
+	my $file = File::Temp->new(DIR => $pooler->{dir});
 
-	IPC::Run::run([ 'psql', '-XAtq', @options, '-d', pooled_url($pooler) ], '<', \$sql, '>', \$out, '2>', \$err);
+	print $file $sql;
+	close $file;
+	IPC::Run::run([ 'psql', '-XAtq', @options, '-d', pooled_url($pooler) ], '<', $file->filename, '>', \$out, '2>', \$err);
 	chomp $out;
 	return wantarray ? ($out, $err) : $out;
 }

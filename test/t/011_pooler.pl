@@ -13,12 +13,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-unless (find_pgbouncer())
-{
-	pass('nothing was tried: pgbouncer is not installed');
-	done_testing();
-	exit;
-}
+plan skip_all => 'there is no pgbouncer' unless find_pgbouncer();
 
 my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE TABLE done (pid int); GRANT INSERT ON done TO app');
