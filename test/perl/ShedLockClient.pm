@@ -50,8 +50,7 @@ my %STATEMENTS = (
 
 # A time comes as text of no type, so that the column decides.
 my %TYPES = (
-	s => PG_NUMERIC, l => PG_NUMERIC, b => PG_VARCHAR, n => PG_VARCHAR,
-	u => PG_UNKNOWN, a => PG_UNKNOWN, t => PG_UNKNOWN);
+	s => PG_NUMERIC, l => PG_NUMERIC, b => PG_VARCHAR, n => PG_VARCHAR);
 
 # A client of a node.  Options: mode, db (usingDbTime) or client; dbname, user;
 # table; locked_by; offset, seconds that the client's zone is east of UTC;
@@ -82,7 +81,7 @@ sub new
 		$sql =~ s/TABLE/$self->{table}/;
 		$sql =~ s/QUALIFIER/$qualifier/g;
 		my $sth = $self->{dbh}->prepare($sql, { pg_server_prepare => 1, pg_switch_prepared => 1 });
-		$sth->bind_param(++$position, undef, { pg_type => $TYPES{$_} }) foreach split //, $parameters;
+		$sth->bind_param(++$position, undef, $TYPES{$_} && { pg_type => $TYPES{$_} }) foreach split //, $parameters;
 		$self->{statements}{$kind} = [ $sth, $parameters ];
 	}
 	return $self;

@@ -34,7 +34,7 @@ sub short_run
 		faults => 'stop_client,kill_client,cancel,terminate', require => 'none', %options);
 }
 
-is($node->safe_psql('postgres', "SHOW dynamic_library_path; LOAD '\$libdir/shedlock'; SHOW shedlock.break")
+is($node->safe_psql('postgres', "SHOW dynamic_library_path; LOAD 'shedlock'; SHOW shedlock.break")
 	  =~ s/.*\n//r, 'none', 'a library that can be broken');
 
 foreach my $delay (0, 20)
