@@ -1091,11 +1091,15 @@ CREATE FUNCTION shedlock_cron_advise(
 	job text,
 	lock_name text,
 	lock_at_most_for interval,
-	database text)
+	database text,
+	schedule text,
+	once_every interval)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	lost CONSTANT timestamptz := @extschema@.shedlock_cron_lost_tick(schedule, once_every);
 BEGIN
 	IF lock_at_most_for IS NULL THEN
 		RAISE NOTICE USING
@@ -1108,10 +1112,16 @@ BEGIN
 			DETAIL = 'Its lock and its history are in that database.',
 			HINT = 'There, too: CREATE EXTENSION shedlock SCHEMA @extschema@.';
 	END IF;
+	IF lost IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('job "%s" will be skipped at %s', job, lost),
+			DETAIL = format('When summer time begins, the run before it is in the same period of %s, which is counted in UTC.', once_every),
+			HINT = format('Give half of that: once_every => ''%s''.', once_every / 2);
+	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_advise(text, text, interval, text) IS
+COMMENT ON FUNCTION shedlock_cron_advise(text, text, interval, text, text, interval) IS
 'Says what a guarded job has no guard against';
 
 CREATE FUNCTION shedlock_cron_rewrite(
@@ -1217,7 +1227,7 @@ BEGIN
 										nullif(job_owner, current_user), job_active);
 	END IF;
 
-	PERFORM @extschema@.shedlock_cron_advise(job_name, lock_name, lock_at_most_for, job_database);
+	PERFORM @extschema@.shedlock_cron_advise(job_name, lock_name, lock_at_most_for, job_database, schedule, once_every);
 	RETURN id;
 END
 $$;
@@ -1269,7 +1279,7 @@ BEGIN
 		@extschema@.shedlock_cron_call(guarded.name, guarded.command,
 									   lock_at_most_for, lock_at_least_for, once_every, guarded.on_busy));
 	PERFORM @extschema@.shedlock_cron_advise(coalesce(j.job_name, j.jobid::text), guarded.name,
-											 lock_at_most_for, j.database);
+											 lock_at_most_for, j.database, j.schedule, once_every);
 	RETURN guarded.name;
 END
 $$;
@@ -1374,6 +1384,7 @@ DECLARE
 		'{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[]);
 	weekdays CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[5], 0, 7,
 		'{sun,mon,tue,wed,thu,fri,sat}'::text[]);
+	seconds CONSTANT integer := substring(lower(schedule) FROM '^\s*0*([1-9]|[1-5]\d)\s*seconds?\s*$');
 	day date;
 	on_day boolean;
 	on_weekday boolean;
@@ -1383,8 +1394,8 @@ DECLARE
 	due timestamptz;
 BEGIN
 	-- These run that long after each other, at no particular second.
-	IF cardinality(fields) = 2 AND fields[1] ~ '^\d{1,2}$' AND fields[2] IN ('second', 'seconds') THEN
-		RETURN at - make_interval(secs => fields[1]::integer);
+	IF seconds IS NOT NULL THEN
+		RETURN at - make_interval(secs => seconds);
 	ELSIF minutes IS NULL OR hours IS NULL OR days IS NULL OR months IS NULL OR weekdays IS NULL THEN
 		RETURN NULL;
 	END IF;
@@ -1407,6 +1418,11 @@ BEGIN
 				local := day + make_interval(hours => hour, mins => minute);
 				due := timezone(zone, local);
 
+				-- In autumn an hour of the wall clock is twice.
+				IF due > at AND timezone(zone, due - '1 hour'::interval) = local THEN
+					due := due - '1 hour'::interval;
+				END IF;
+
 				-- In spring an hour of the wall clock never is.
 				IF due <= at AND timezone(zone, due) = local THEN
 					RETURN due;
@@ -1420,6 +1436,46 @@ $$;
 
 COMMENT ON FUNCTION shedlock_cron_last_due(text, timestamptz) IS
 'When a pg_cron schedule was due last; NULL for @reboot and when that is more than a year ago';
+
+-- Ticks are counted in UTC, schedules in cron.timezone.  When summer time begins
+-- there, two runs are an hour nearer to each other than they look, so that a
+-- period as long as the time between them can have both.
+CREATE FUNCTION shedlock_cron_lost_tick(
+	schedule text,
+	once_every interval,
+	at timestamptz DEFAULT pg_catalog.clock_timestamp())
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	zone CONSTANT text := @extschema@.shedlock_cron_timezone();
+	step CONSTANT interval := '30 min';
+	early CONSTANT interval := least(once_every / 4, '30 s'::interval);
+	epoch CONSTANT timestamptz := 'epoch';
+	change timestamptz;
+	due timestamptz;
+	previous timestamptz;
+BEGIN
+	FOR change IN
+		SELECT g + step
+		FROM generate_series(date_trunc('hour', at), at + '366 days'::interval, step) g
+		WHERE timezone(zone, g + step) - timezone(zone, g) > step
+	LOOP
+		due := @extschema@.shedlock_cron_last_due(schedule, change + once_every - '1 us'::interval);
+		previous := @extschema@.shedlock_cron_last_due(schedule, due - '1 us'::interval);
+		IF timezone(zone, due) - timezone(zone, previous) >= once_every AND
+		   date_bin(once_every, due + early, epoch) = date_bin(once_every, previous + early, epoch)
+		THEN
+			RETURN due;
+		END IF;
+	END LOOP;
+	RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION shedlock_cron_lost_tick(text, interval, timestamptz) IS
+'When a pg_cron schedule is due next in a period whose tick the run before has used, because summer time begins; NULL for never within a year';
 
 CREATE FUNCTION shedlock_cron_jobs(
 	OUT jobid bigint,

@@ -86,7 +86,7 @@ INSERT INTO helper VALUES
 ('shedlock_adopt_dependents'), ('shedlock_adopt_check'), ('shedlock_adopt_grants'), ('shedlock_guarded_call'), ('shedlock_check_run'), ('shedlock_cron_timezone'),
 ('shedlock_cron_require'), ('shedlock_cron_job'), ('shedlock_cron_name_is_shared'), ('shedlock_cron_lock_name'),
 ('shedlock_cron_call'), ('shedlock_cron_advise'), ('shedlock_cron_rewrite'), ('shedlock_cron_field'),
-('shedlock_cron_last_due'), ('shedlock_cron_jobs');
+('shedlock_cron_last_due'), ('shedlock_cron_lost_tick'), ('shedlock_cron_jobs');
 
 SELECT set_eq(
 	'SELECT proname::text FROM member_function',

@@ -34,6 +34,8 @@ FROM unnest(ARRAY[
 	'0 0 30 2 *',
 	'30 seconds',
 	'1 second',
+	'59 Seconds',
+	'  05seconds ',
 	'@hourly',
 	'@daily',
 	'@midnight',
@@ -60,7 +62,11 @@ FROM unnest(ARRAY[
 	'5- * * * *',
 	'1-99999999999 * * * *',
 	'jan * * * *',
-	'a b c d e']) AS schedule;
+	'a b c d e',
+	'0 seconds',
+	'60 seconds',
+	'1 minute',
+	'1.5 seconds']) AS schedule;
 
 -- At the very instant, and a moment before
 SELECT shedlock_cron_last_due('0 3 * * *', '2026-11-21 03:00:00') AS at_it,
@@ -71,3 +77,6 @@ SELECT clock_timestamp() - shedlock_cron_last_due('* * * * *') < '61 s' AS now_b
 SET timezone = 'Asia/Kolkata';
 SELECT shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:34:56 UTC') AT TIME ZONE 'UTC' AS utc;
 RESET timezone;
+
+-- In GMT there is no summer time, which could bring two runs nearer to each other
+SELECT shedlock_cron_lost_tick('30 0 * * *', '1 day'), shedlock_cron_lost_tick('30 0 * * *', NULL);
