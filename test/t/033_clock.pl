@@ -7,8 +7,6 @@
 # What is kept as a time of day moves with the clock: leases, lock_at_least_for
 # and pauses end early when it is set forward.  When it is set back they end
 # late, and so does what has just been given back: nobody gets it early.
-#
-# scripts/test builds the library that moves the clock, test/faults/skew.c.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,26 +16,11 @@ use POSIX qw(strftime);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
+use SkewedClock;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-plan skip_all => 'SHEDLOCK_SKEW does not name the library that moves the clock: see scripts/test'
-  unless $ENV{SHEDLOCK_SKEW};
-
 my $hour = 3600;
-my $offset_file = "$PostgreSQL::Test::Utils::tmp_check/skew";
-
-# Sets the server's clock that much ahead of the true time.  The file is mapped:
-# it must not be truncated.
-sub set_clock
-{
-	my ($seconds) = @_;
-
-	open my $file, '+<', $offset_file or die "$offset_file: $!";
-	syswrite $file, pack('q', $seconds * 1_000_000);
-	close $file;
-	return;
-}
 
 # How far it is ahead
 sub clock_offset
@@ -47,13 +30,7 @@ sub clock_offset
 	return ask($session, 'SELECT extract(epoch FROM clock_timestamp())') - time;
 }
 
-append_to_file($offset_file, pack('q', 0));
-my $node;
-{
-	local $ENV{LD_PRELOAD} = $ENV{SHEDLOCK_SKEW};
-	local $ENV{SKEW_FILE} = $offset_file;
-	$node = start_node('main');
-}
+my $node = with_skewed_clock { start_node('main') };
 
 # An observer, who was there before the clock was moved
 my $psql = session($node);

@@ -1,0 +1,44 @@
+# A clock that can be moved, for the servers that are started with it.
+package SkewedClock;
+
+use strict;
+use warnings FATAL => 'all';
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(with_skewed_clock set_clock);
+
+my $offset_file;
+
+# Runs code that starts servers; they have the clock from then on.  Without the
+# library that scripts/test builds, test/faults/skew.c, the test is skipped.
+sub with_skewed_clock(&)
+{
+	my ($code) = @_;
+
+	plan skip_all => 'SHEDLOCK_SKEW does not name the library that moves the clock: see scripts/test'
+	  unless $ENV{SHEDLOCK_SKEW};
+	unless ($offset_file)
+	{
+		$offset_file = "$PostgreSQL::Test::Utils::tmp_check/skew";
+		append_to_file($offset_file, pack('q', 0));
+	}
+	local $ENV{LD_PRELOAD} = $ENV{SHEDLOCK_SKEW};
+	local $ENV{SKEW_FILE} = $offset_file;
+	return $code->();
+}
+
+# Sets the clock that many seconds ahead of the true time.  The file is mapped:
+# it must not be truncated.
+sub set_clock
+{
+	my ($seconds) = @_;
+
+	open my $file, '+<', $offset_file or die "$offset_file: $!";
+	syswrite $file, pack('q', $seconds * 1_000_000);
+	close $file;
+	return;
+}
+
+1;

@@ -1,0 +1,198 @@
+# Jobs that pg_cron runs every so many seconds are guarded as any others.  pg_cron
+# counts those seconds from the last start, each server for itself, so that two
+# servers share no instant; the tick of such a job is the period of once_every
+# by the clock.  Of all that fire in it one runs, also of those that come late.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use CronNode;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode qw(await error_of);
+use Test::More;
+
+my $node = start_cron_node('seconds', '');
+skip_before_16($node);
+
+# Its jobs run in the first server's database.
+my $second = start_cron_node('second', '');
+
+sub query
+{
+	return $node->safe_psql('postgres', $_[0]);
+}
+
+# How often a server's pg_cron has started a job and seen its end.
+sub starts
+{
+	my ($server, $job) = @_;
+
+	return $server->safe_psql('postgres',
+		"SELECT count(*) FROM cron.job_run_details d JOIN cron.job j USING (jobid)"
+		  . " WHERE jobname = '$job' AND status IN ('succeeded', 'failed')");
+}
+
+sub await_starts
+{
+	my ($server, $job, $count) = @_;
+
+	return defined await($server,
+		"SELECT count(*) >= $count FROM cron.job_run_details d JOIN cron.job j USING (jobid)"
+		  . " WHERE jobname = '$job' AND status IN ('succeeded', 'failed')");
+}
+
+# Runs that began before an earlier one had ended, of the history
+sub overlaps
+{
+	my ($lock) = @_;
+
+	return query(
+		"SELECT count(*) FROM shedlock_history a JOIN shedlock_history b USING (name)"
+		  . " WHERE name = '$lock' AND a.token < b.token AND (a.ended_at IS NULL OR b.started_at < a.ended_at)");
+}
+
+#
+# What can be scheduled
+#
+query(
+	q{
+CREATE EXTENSION shedlock;
+CREATE TABLE done (job text, at timestamptz DEFAULT clock_timestamp());
+});
+foreach my $schedule ('1 second', '1 seconds', '59 seconds')
+{
+	query("SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min', active => false)");
+	is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), $schedule, "$schedule is a schedule");
+}
+foreach my $schedule ('0 seconds', '60 seconds')
+{
+	like(error_of($node, "SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min')"),
+		qr/^22023: invalid schedule: $schedule/, "$schedule is none");
+}
+is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), '59 seconds', 'and changes nothing');
+
+#
+# Two servers fire, each at seconds of its own
+#
+my $every = 4;
+
+query(
+	qq{
+SELECT shedlock_cron_schedule('ticks', '$every seconds', \$\$INSERT INTO done VALUES ('ticks')\$\$, '1 min',
+							  once_every => '$every s'),
+	   cron.schedule('bare', '$every seconds', \$\$INSERT INTO done VALUES ('bare')\$\$)});
+$second->safe_psql(
+	'postgres', qq{
+SELECT cron.schedule(jobname, '$every seconds', command)
+FROM (VALUES ('ticks', \$c\$} . query("SELECT command FROM cron.job WHERE jobname = 'ticks'") . qq{\$c\$),
+			 ('bare', \$c\$INSERT INTO done VALUES ('bare')\$c\$)) jobs(jobname, command);
+UPDATE cron.job SET nodeport = } . $node->port);
+
+# Meanwhile, on the first server alone: a run that takes longer than the period,
+# once, and ends with the beginning of a tick, since what is started in the last
+# quarter of a period counts for the next one; and one that never ends by itself.
+my $long = 8;
+
+sub slow_first
+{
+	my ($job) = @_;
+
+	return "SELECT pg_sleep(CASE WHEN (SELECT count(*) FROM shedlock_history WHERE name = '$job') > 1 THEN 0"
+	  . " ELSE extract(epoch FROM date_bin('$long s', clock_timestamp() + '" . 2 * $long . " s', 'epoch') - clock_timestamp()) + 0.3 END)";
+}
+query(
+	"SELECT shedlock_cron_schedule('slow', '$long seconds', \$c\$" . slow_first('slow') . "\$c\$, '1 min', once_every => '$long s'),"
+	  . "shedlock_cron_schedule('slow_always', '$long seconds', \$c\$" . slow_first('slow_always') . "\$c\$, '1 min'),"
+	  . q{shedlock_cron_schedule('outlives', '1 second', 'SELECT pg_sleep(600)', '2 s'),
+		  shedlock_cron_schedule('once', '1 second', $$INSERT INTO done VALUES ('once')$$, '1 min', once_every => '36500 days')});
+
+foreach my $server ($node, $second)
+{
+	ok(await_starts($server, $_, 6), $server->name . " has started job $_ six times") foreach 'ticks', 'bare';
+}
+
+# The launchers go on while we count, so all is counted in one statement.  What
+# a quarter of the period early is started belongs to the coming tick.
+is( query(
+		q{
+SELECT count(*) >= 4, count(*) = count(DISTINCT tick), bool_and(outcome = 'succeeded'),
+	   bool_and(started_at >= tick - interval '1 s'), bool_and(started_at < tick + interval '60 s')
+FROM shedlock_history WHERE name = 'ticks' AND ended_at IS NOT NULL}),
+	't|t|t|t|t', 'each tick was run once, in its period');
+cmp_ok(query("SELECT count(*) FROM done WHERE job = 'ticks'"), '<', starts($node, 'ticks') + starts($second, 'ticks'),
+	'by one of the two servers');
+cmp_ok(
+	query(
+		qq{
+SELECT max(count) FROM (SELECT date_bin('$every s', at, 'epoch'), count(*) FROM done WHERE job = 'bare' GROUP BY 1) ticks}),
+	'>', 1, 'and without a guard by both');
+
+#
+# A run that takes longer than the period
+#
+ok(await_starts($node, $_, 3), "a run that takes longer than the period ends, and two more are started: $_")
+  foreach 'slow', 'slow_always';
+is(overlaps($_), '0', "and never beside itself: $_") foreach 'slow', 'slow_always';
+is( query(
+		q{
+SELECT started_at - previous < '} . $long / 2 . q{ s'
+FROM (SELECT started_at, lag(ended_at) OVER (ORDER BY token) AS previous FROM shedlock_history WHERE name = 'slow_always') runs
+WHERE previous IS NOT NULL ORDER BY started_at LIMIT 1}),
+	't', 'without once_every at once');
+ok(defined await($node, "SELECT count(*) > 1 FROM shedlock_history WHERE name = 'slow'"), 'with once_every it runs again');
+is( query(
+		q{
+SELECT count(*) FILTER (WHERE tick <= date_bin('} . $long . q{ s', previous, 'epoch'))
+FROM (SELECT tick, lag(ended_at) OVER (ORDER BY token) AS previous FROM shedlock_history WHERE name = 'slow') runs}),
+	'0', 'for a tick after those that came while it ran');
+is( query(
+		q{
+SELECT count(*) > 0
+FROM cron.job_run_details d JOIN cron.job j USING (jobid),
+	 (SELECT token, ended_at, lead(started_at) OVER (ORDER BY token) AS next FROM shedlock_history WHERE name = 'slow'
+	  ORDER BY token LIMIT 1) first
+WHERE jobname = 'slow' AND d.status = 'succeeded' AND d.start_time > first.ended_at - interval '1 s' AND d.end_time < first.next}),
+	't', 'so that the one that pg_cron had queued was skipped');
+
+#
+# The rest
+#
+ok(await_starts($node, 'outlives', 2), 'a job that outlives its time is started again');
+is( query(
+		q{
+SELECT count(*) > 1, bool_and(outcome = 'timed out'), bool_and(duration >= '2 s')
+FROM shedlock_history WHERE name = 'outlives' AND outcome <> 'running'}),
+	't|t|t', 'each time after its time was over');
+is(overlaps('outlives'), '0', 'and never beside itself');
+
+ok(await_starts($node, 'once', 5), 'a job that fires every second');
+is(query("SELECT count(*) FROM done WHERE job = 'once'"), '1', 'is run once in a period of once_every');
+
+is( query(
+		q{
+SELECT string_agg(job_name, ' ' ORDER BY job_name) FILTER (WHERE overdue), count(*) FILTER (WHERE NOT overdue)
+FROM shedlock_jobs WHERE job_name <> 'bounds'}),
+	'|5', 'none of them is overdue');
+
+# One that cannot be started, with a last run some time back
+query(
+	q{
+SELECT shedlock_cron_schedule('stuck', '20 Seconds', 'SELECT 1', '1 min');
+UPDATE cron.job SET nodeport = 1 WHERE jobname = 'stuck'});
+query(query("SELECT command FROM cron.job WHERE jobname = 'stuck'"));
+
+sub overdue_after
+{
+	my ($age) = @_;
+
+	return query("UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
+		  . "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'");
+}
+is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue so soon');
+is(overdue_after('115 s'), 't', 'but 90 seconds after it was due');
+
+$second->stop;
+$node->stop;
+done_testing();
