@@ -1099,7 +1099,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	lost CONSTANT timestamptz := @extschema@.shedlock_cron_lost_tick(schedule, once_every);
+	lost CONSTANT timestamptz := @extschema@.shedlock_cron_lost_tick(schedule, once_every, clock_timestamp());
 BEGIN
 	IF lock_at_most_for IS NULL THEN
 		RAISE NOTICE USING
