@@ -24,9 +24,8 @@ my %jobs = (
 # Whether there is a pg_cron for this PostgreSQL
 sub has_pg_cron
 {
-	my ($node) = @_;
-
-	return -e $node->config_data('--sharedir') . '/extension/pg_cron.control';
+	chomp(my $share = `pg_config --sharedir`);
+	return -e "$share/extension/pg_cron.control";
 }
 
 # Starts a server whose scheduler needs no password.  Jobs are run over its
@@ -36,9 +35,10 @@ sub start_cron_node
 {
 	my ($name, $conf, %options) = @_;
 	my %host = (own_host => delete $options{own_host});
-	my $node = PostgreSQL::Test::Cluster->new($name, %host);
 
-	plan skip_all => 'there is no pg_cron for this PostgreSQL' unless has_pg_cron($node);
+	plan skip_all => 'there is no pg_cron for this PostgreSQL' unless has_pg_cron();
+
+	my $node = PostgreSQL::Test::Cluster->new($name, %host);
 	$node->init(%options);
 	$node->append_conf('postgresql.conf',
 			"shared_preload_libraries = 'pg_cron'\n"

@@ -13,7 +13,13 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my $node = start_cron_node('main', "cron.use_background_workers = on\n");
+# With a time zone in which summer time is looked for
+my $has_cron = has_pg_cron();
+my $node =
+  $has_cron
+  ? start_cron_node('main', "cron.use_background_workers = on\ncron.timezone = 'Europe/Berlin'\n")
+  : start_node('main');
+$node->safe_psql('postgres', 'DROP EXTENSION IF EXISTS shedlock');
 $node->safe_psql('postgres', 'CREATE ROLE mallory; CREATE DATABASE probe; CREATE SCHEMA open; GRANT CREATE, USAGE ON SCHEMA open TO mallory');
 $node->safe_psql('probe', 'CREATE SCHEMA open; CREATE EXTENSION shedlock SCHEMA open');
 
@@ -128,6 +134,8 @@ SELECT open.shedlock_cron_last_due('0 3 * * *'::$t, '2026-01-01'::pg_catalog.tim
 SELECT open.shedlock_adopt('public.old'::pg_catalog.regclass, 'name'::pg_catalog.name, 'lock_until'::pg_catalog.name,
 	'locked_at'::pg_catalog.name, 'locked_by'::pg_catalog.name, true);
 };
+# Those for pg_cron look for it first.
+$tour =~ s/^SELECT .*shedlock_(?:cron_(?!last_due)|jobs).*\n//mg unless $has_cron;
 my $prepare = q{
 RESET search_path;
 DROP VIEW IF EXISTS public.old; DROP TABLE IF EXISTS public.old_before_shedlock;
@@ -182,14 +190,19 @@ foreach my $setting ('on', 'off')
 
 # A leaky function in the reader's WHERE sees no row that the views hide.
 $node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
-$node->safe_psql('postgres', "SELECT open.shedlock_cron_schedule('of app', '0 0 1 1 *', 'SELECT 1', once_every => '1 day', username => 'app'); SELECT open.shedlock_once('secret', '2026-02-02'); CALL open.shedlock_run('secret', 'SELECT ''password''');");
-foreach my $query ('SELECT * FROM open.shedlock_history WHERE pg_temp.leak(command)', 'SELECT * FROM open.shedlock_jobs WHERE coalesce(pg_temp.leak(tick_claimed::text), true) AND pg_temp.leak(command)')
+SKIP:
 {
-	($status, $out, $err) = $node->psql('postgres', "GRANT USAGE ON SCHEMA cron TO app; GRANT SELECT ON cron.job TO app; SET ROLE app;\n"
-		  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;' . "\n$query");
-	unlike($err, qr/password|2026-02-02/, "$query: shows nothing");
-	like($query . $out, qr/history|of app/, 'and is answered');
-	unlike($err, qr/ERROR/, 'without an error');
+	skip 'there is no pg_cron for this PostgreSQL', 6 unless $has_cron;
+
+	$node->safe_psql('postgres', "SELECT open.shedlock_cron_schedule('of app', '0 0 1 1 *', 'SELECT 1', once_every => '1 day', username => 'app'); SELECT open.shedlock_once('secret', '2026-02-02'); CALL open.shedlock_run('secret', 'SELECT ''password''');");
+	foreach my $query ('SELECT * FROM open.shedlock_history WHERE pg_temp.leak(command)', 'SELECT * FROM open.shedlock_jobs WHERE coalesce(pg_temp.leak(tick_claimed::text), true) AND pg_temp.leak(command)')
+	{
+		($status, $out, $err) = $node->psql('postgres', "GRANT USAGE ON SCHEMA cron TO app; GRANT SELECT ON cron.job TO app; SET ROLE app;\n"
+			  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;' . "\n$query");
+		unlike($err, qr/password|2026-02-02/, "$query: shows nothing");
+		like($query . $out, qr/history|of app/, 'and is answered');
+		unlike($err, qr/ERROR/, 'without an error');
+	}
 }
 
 $node->stop;

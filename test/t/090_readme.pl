@@ -167,7 +167,7 @@ sub can_run
 # Ticks of this README change with the hour, and half a minute before midnight.
 sleep 1 while time % 3600 > 3555;
 
-my $has_cron = has_pg_cron($node);
+my $has_cron = has_pg_cron();
 
 $node->init;
 $node->append_conf('postgresql.conf',
