@@ -50,7 +50,7 @@ CREATE TABLE shedlock (
 	CONSTRAINT shedlock_kind_check
 		CHECK (kind OPERATOR(pg_catalog.=) 'lease' OR kind OPERATOR(pg_catalog.=) 'session' OR
 			   kind OPERATOR(pg_catalog.=) 'run')
-) WITH (fillfactor = 85);
+) WITH (fillfactor = 70);
 
 COMMENT ON TABLE shedlock IS
 'The durable half of each lock: one row per name that was ever taken; shared with ShedLock''s Java clients';

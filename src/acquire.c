@@ -84,7 +84,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		TimestampTz now;
 		bool		written;
 
-		ShedlockReadRow(store, request->name.str, row);
+		ShedlockRereadRow(store, request->name.str, row);
 		now = ShedlockBroken(TRANSACTION_TIME) ?
 			GetCurrentTransactionStartTimestamp() : GetCurrentTimestamp();
 		result->verdict = ShedlockJudge(row, &request->name, now, true);
@@ -105,9 +105,9 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 				ShedlockHistoryEnd(request->name.nsp, old.token, "lost", NULL);
 			return true;
 		}
+		*row = old;
 		if (!ShedlockAwaitForeignLock(&tries))
 		{
-			*row = old;
 			result->verdict = SHEDLOCK_BUSY;
 			return false;
 		}

@@ -68,7 +68,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 		ShedlockNap(1);
 	}
 
-	ShedlockReadRow(store, name->str, row);
+	ShedlockRereadRow(store, name->str, row);
 	*now = GetCurrentTimestamp();
 	if (ShedlockIsMine(row, name, token, *now))
 	{

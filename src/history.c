@@ -196,7 +196,7 @@ ShedlockHistoryPrune(Oid nsp)
 	IndexScanDesc scan;
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	scan = begin_index_scan(store.rel, store.index, SnapshotSelf, 0);
+	scan = begin_index_scan(store.rel, ShedlockPrimaryKey(&store), SnapshotSelf, 0);
 	index_rescan(scan, NULL, 0, NULL, 0);
 	while (n < PRUNE_MAX &&
 		   index_getnext_slot(scan, ForwardScanDirection, store.slot))

@@ -142,6 +142,18 @@ ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 }
 
 /*
+ * ShedlockRereadRow - read it again, after ShedlockReadRow()
+ *
+ * row must be as that has left it.
+ */
+void
+ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+{
+	if (!ShedlockIsCurrent(store))
+		ShedlockReadRow(store, name, row);
+}
+
+/*
  * form_row - all columns of ours
  */
 static void

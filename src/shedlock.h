@@ -77,19 +77,22 @@ typedef struct ShedlockRow
 	char	   *pause_reason;	/* or NULL */
 } ShedlockRow;
 
-/* Where the index had a row last, which need not be true any more. */
+/* Where a row was last, which need not be true any more. */
 typedef struct ShedlockPlace
 {
 	Oid			relid;
-	ItemPointerData root;
+	uint32		hash;			/* of its key */
+	ItemPointerData root;		/* where its index entry points to; or invalid */
+	ItemPointerData version;	/* what was read or written last */
 } ShedlockPlace;
 
 /* One of our tables, open, with what it takes to write to it. */
 typedef struct ShedlockStore
 {
 	Relation	rel;
-	Relation	index;			/* its primary key */
-	ScanKeyData key;			/* what is looked for in it */
+	Relation	index;			/* its primary key, or NULL */
+	bool		key_is_text;	/* else a bigint */
+	Datum		key;			/* what is looked for in it */
 	TupleTableSlot *slot;		/* what was fetched last */
 	ShedlockPlace *place;		/* of the row with the key, once it is fetched */
 } ShedlockStore;
@@ -232,15 +235,17 @@ extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
 extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
+extern Relation ShedlockPrimaryKey(ShedlockStore *store);
 extern void ShedlockClose(ShedlockStore *store);
 extern void ShedlockCloseUnused(ShedlockStore *store);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
+extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
 extern void ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str);
 extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns);
-extern TM_Result ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns,
+extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
@@ -249,6 +254,7 @@ extern int64 ShedlockNextToken(Oid nsp);
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
 extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
+extern void ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);

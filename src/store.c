@@ -43,11 +43,16 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+/* As long as there is room for these on its page, a row is read without pruning. */
+#define ROOM_FOR_VERSIONS	4
+
 /*
- * Where rows were found last.  Most processes have to do with few locks; one
- * that has not falls back on the index.
+ * Where rows were found last: sets of places, by the hash of the row's key.
+ * One that is not here is found by the index.
  */
-static ShedlockPlace places[64];
+#define PLACE_SETS		1024
+#define PLACES_IN_SET	4
+static ShedlockPlace places[PLACE_SETS][PLACES_IN_SET];
 
 /*
  * relation_of - OID of a relation in the extension's schema
@@ -88,30 +93,33 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 }
 
 /*
- * open_store - open one of our tables
- *
- * The index is looked up under the lock on the table, which REINDEX
- * CONCURRENTLY waits for before it drops the one that it has replaced.
+ * open_store - open one of our tables, whose primary key is its first column
  */
 static void
 open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 {
-	Oid			pkey;
-	Form_pg_attribute keyatt;
-
 	store->rel = open_relation(nsp, table, lockmode);
-	pkey = primary_key_index(store->rel);
-	if (!OidIsValid(pkey))
+	store->index = NULL;
+	store->slot = table_slot_create(store->rel, NULL);
+	store->key_is_text = TupleDescAttr(RelationGetDescr(store->rel), 0)->atttypid != INT8OID;
+	if (!OidIsValid(primary_key_index(store->rel)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("table \"%s\" of extension \"shedlock\" has no primary key", table)));
-	store->index = index_open(pkey, AccessShareLock);
-	store->slot = table_slot_create(store->rel, NULL);
+}
 
-	keyatt = TupleDescAttr(RelationGetDescr(store->index), 0);
-	ScanKeyEntryInitialize(&store->key, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   store->index->rd_indcollation[0],
-						   keyatt->atttypid == INT8OID ? F_INT8EQ : F_TEXTEQ, (Datum) 0);
+/*
+ * ShedlockPrimaryKey - the index of the primary key, which is opened once it is needed
+ *
+ * It is looked up under the lock on the table, which REINDEX CONCURRENTLY
+ * waits for before it drops the one that it has replaced.
+ */
+Relation
+ShedlockPrimaryKey(ShedlockStore *store)
+{
+	if (store->index == NULL)
+		store->index = index_open(primary_key_index(store->rel), AccessShareLock);
+	return store->index;
 }
 
 /*
@@ -148,14 +156,24 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 }
 
 /*
+ * close_store - close it, and let go of that lock
+ */
+static void
+close_store(ShedlockStore *store, LOCKMODE lockmode)
+{
+	ExecDropSingleTupleTableSlot(store->slot);
+	if (store->index)
+		index_close(store->index, AccessShareLock);
+	table_close(store->rel, lockmode);
+}
+
+/*
  * ShedlockClose - close it; the lock stays
  */
 void
 ShedlockClose(ShedlockStore *store)
 {
-	ExecDropSingleTupleTableSlot(store->slot);
-	index_close(store->index, AccessShareLock);
-	table_close(store->rel, NoLock);
+	close_store(store, NoLock);
 }
 
 /*
@@ -164,9 +182,7 @@ ShedlockClose(ShedlockStore *store)
 void
 ShedlockCloseUnused(ShedlockStore *store)
 {
-	ExecDropSingleTupleTableSlot(store->slot);
-	index_close(store->index, AccessShareLock);
-	table_close(store->rel, RowExclusiveLock);
+	close_store(store, RowExclusiveLock);
 }
 
 /*
@@ -177,12 +193,17 @@ ShedlockCloseUnused(ShedlockStore *store)
 static bool
 fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 {
+	Relation	index = ShedlockPrimaryKey(store);
+	ScanKeyData key;
 	IndexScanDesc scan;
 	ItemPointer tid;
 	bool		found = false;
 
-	scan = begin_index_scan(store->rel, store->index, snapshot, 1);
-	index_rescan(scan, &store->key, 1, NULL, 0);
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0],
+						   store->key_is_text ? F_TEXTEQ : F_INT8EQ, store->key);
+	scan = begin_index_scan(store->rel, index, snapshot, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
 	while (!found && (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
 	{
 		*root = *tid;
@@ -193,57 +214,152 @@ fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 }
 
 /*
- * place_of - where this process remembers the place of the row with this key
+ * place_of - what this process remembers of the row with this key
+ *
+ * If that is nothing, another row of the set is forgotten for it.
  */
 static ShedlockPlace *
 place_of(ShedlockStore *store, Datum key)
 {
-	uint32		hash = RelationGetRelid(store->rel);
+	static unsigned victim = 0;
+	Oid			relid = RelationGetRelid(store->rel);
+	ShedlockPlace *set;
+	ShedlockPlace *place;
+	uint32		hash;
 
-	if (store->key.sk_func.fn_oid == F_TEXTEQ)
-		hash ^= hash_bytes((unsigned char *) VARDATA(DatumGetPointer(key)),
-						   (int) VARSIZE(DatumGetPointer(key)) - VARHDRSZ);
+	if (store->key_is_text)
+		hash = hash_bytes((unsigned char *) VARDATA(DatumGetPointer(key)),
+						  (int) VARSIZE(DatumGetPointer(key)) - VARHDRSZ);
 	else
-		hash ^= (uint32) DatumGetInt64(key);
-	return &places[hash % lengthof(places)];
+		hash = hash_bytes_uint32((uint32) DatumGetInt64(key));
+
+	set = places[hash % PLACE_SETS];
+	for (place = set; place < set + PLACES_IN_SET; place++)
+	{
+		if (place->hash == hash && place->relid == relid)
+			return place;
+	}
+	place = &set[victim++ % PLACES_IN_SET];
+	place->relid = relid;
+	place->hash = hash;
+	ItemPointerSetInvalid(&place->root);
+	return place;
 }
 
 /*
- * refetch - is the row with this key where this process has found it last?
+ * has_page - has the table a page of this number?
  *
- * The second read of a call, that of a release, and that of whoever polls a
- * held lock need no index.  The versions are followed, and the page is pruned,
- * as by an index scan.  The place may be another row's by now, or gone.
+ * Asking the file system is a system call.  A size that the server has seen
+ * once is enough until it forgets it: who truncates a table locks it against
+ * all others, and makes them forget before that, as the free space map relies
+ * on, too.
  */
 static bool
-refetch(ShedlockStore *store)
+has_page(Relation rel, BlockNumber page)
+{
+	BlockNumber seen = RelationGetSmgr(rel)->smgr_cached_nblocks[MAIN_FORKNUM];
+
+	return (seen != InvalidBlockNumber && page < seen) ||
+		page < RelationGetNumberOfBlocks(rel);
+}
+
+/*
+ * has_key - is the row in the slot the one that is looked for?
+ *
+ * By its bytes: what is equal only by some collation is found by the index.
+ */
+static bool
+has_key(ShedlockStore *store)
+{
+	bool		isnull;
+	Datum		key = slot_getattr(store->slot, 1, &isnull);
+	text	   *name;
+	text	   *wanted;
+
+	if (!store->key_is_text)
+		return key == store->key;
+	name = DatumGetTextPP(key);
+	wanted = DatumGetTextPP(store->key);
+	return VARSIZE_ANY_EXHDR(name) == VARSIZE_ANY_EXHDR(wanted) &&
+		memcmp(VARDATA_ANY(name), VARDATA_ANY(wanted), VARSIZE_ANY_EXHDR(name)) == 0;
+}
+
+/*
+ * has_room - can the row be written a few times more on its page?
+ *
+ * The answer is a guess, since the page is not locked, as that of the server
+ * is when it decides whether to prune.
+ */
+static bool
+has_room(TupleTableSlot *slot)
+{
+	BufferHeapTupleTableSlot *bslot = (BufferHeapTupleTableSlot *) slot;
+
+	return !TTS_IS_BUFFERTUPLE(slot) ||
+		PageGetExactFreeSpace(BufferGetPage(bslot->buffer)) >=
+		ROOM_FOR_VERSIONS * MAXALIGN(bslot->base.tuple->t_len);
+}
+
+/*
+ * fetch_version - is the version that this process has had last still the one?
+ *
+ * This way does not prune the page, so that it is taken only as long as there
+ * is room: rather once for many versions than for each.
+ */
+static bool
+fetch_version(ShedlockStore *store)
+{
+	ItemPointer tid = &store->place->version;
+
+	return has_page(store->rel, ItemPointerGetBlockNumber(tid)) &&
+		table_tuple_fetch_row_version(store->rel, tid, SnapshotSelf, store->slot) &&
+		has_key(store) && has_room(store->slot);
+}
+
+/*
+ * fetch_chain - is the row among the versions that begin where it began last?
+ *
+ * The versions are followed, and the page is pruned, as by an index scan.
+ */
+static bool
+fetch_chain(ShedlockStore *store)
 {
 	ItemPointerData tid = store->place->root;
 	IndexFetchTableData *heap;
 	bool		call_again = false;
 	bool		found;
-	bool		isnull;
 
-	if (store->place->relid != RelationGetRelid(store->rel) ||
-		ItemPointerGetBlockNumber(&tid) >= RelationGetNumberOfBlocks(store->rel))
+	ExecClearTuple(store->slot);
+	if (!has_page(store->rel, ItemPointerGetBlockNumber(&tid)))
 		return false;
 	heap = begin_index_fetch(store->rel);
 	found = table_index_fetch_tuple(heap, &tid, SnapshotSelf, store->slot, &call_again, NULL);
 	table_index_fetch_end(heap);
-	return found &&
-		DatumGetBool(FunctionCall2Coll(&store->key.sk_func, store->key.sk_collation,
-									   slot_getattr(store->slot, 1, &isnull),
-									   store->key.sk_argument));
+	return found && has_key(store);
+}
+
+/*
+ * refetch - is the row with this key where this process has found it last?
+ *
+ * A release, and whoever polls a held lock, need no index.  The place may be
+ * another row's by now, or gone.
+ */
+static bool
+refetch(ShedlockStore *store)
+{
+	return ItemPointerIsValid(&store->place->root) &&
+		(fetch_version(store) || fetch_chain(store));
 }
 
 /*
  * remember_place - of the row with the key
  */
 static void
-remember_place(ShedlockStore *store, const ItemPointerData *root)
+remember_place(ShedlockStore *store, const ItemPointerData *root,
+			   const ItemPointerData *version)
 {
-	store->place->relid = RelationGetRelid(store->rel);
 	store->place->root = *root;
+	store->place->version = *version;
 }
 
 /*
@@ -253,24 +369,39 @@ remember_place(ShedlockStore *store, const ItemPointerData *root)
  * row whose new version is stored elsewhere by an update that commits during
  * the scan can be missed, since the new version is passed too early and the
  * old one too late.  The owner of a lock must not take that for a loss.
+ *
+ * The slot keeps the page pinned, until the next fetch or the close.
  */
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
 	ItemPointerData root;
 
-	store->key.sk_argument = key;
+	store->key = key;
 	store->place = place_of(store, key);
 	ExecClearTuple(store->slot);
-	if (!refetch(store))
+	if (refetch(store))
+		root = store->place->root;
+	else
 	{
 		ExecClearTuple(store->slot);
 		if (!fetch(store, SnapshotSelf, &root) && !fetch(store, SnapshotSelf, &root))
 			return false;
-		remember_place(store, &root);
 	}
-	ExecMaterializeSlot(store->slot);
+	remember_place(store, &root, &store->slot->tts_tid);
 	return true;
+}
+
+/*
+ * ShedlockIsCurrent - is what was fetched last what a fetch would find now?
+ *
+ * Nothing on a page moves while it is pinned.
+ */
+bool
+ShedlockIsCurrent(ShedlockStore *store)
+{
+	return !TTS_EMPTY(store->slot) &&
+		table_tuple_satisfies_snapshot(store->rel, store->slot, SnapshotSelf);
 }
 
 /*
@@ -284,7 +415,7 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 	bool		found;
 
 	InitDirtySnapshot(dirty);
-	store->key.sk_argument = CStringGetTextDatum(name);
+	store->key = CStringGetTextDatum(name);
 	found = fetch(store, &dirty, &root);
 	ExecClearTuple(store->slot);
 	return found && TransactionIdIsValid(dirty.xmin);
@@ -452,27 +583,31 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 /*
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
- * wait: wait for whoever has the row locked, as UPDATE does; without it
- * TM_BeingModified comes back.  Anything but TM_Ok: nothing was written.
+ * The others are filled in.  wait: wait for whoever has the row locked, as
+ * UPDATE does; without it TM_BeingModified comes back.  Anything but TM_Ok:
+ * nothing was written.
  */
 TM_Result
-ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
+ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 {
 	TupleDesc	desc = RelationGetDescr(store->rel);
 	TupleTableSlot *slot;
 	HeapTuple	tuple;
-	HeapTuple	old;
-	bool		free_old;
 	TM_FailureData failure;
 	LockTupleMode lockmode;
 	UpdatedIndexes updated = UPDATED_NO_INDEX;
 	TM_Result	result;
 
-	old = ExecFetchSlotHeapTuple(store->slot, false, &free_old);
-	tuple = heap_modify_tuple(old, desc, columns->values, columns->nulls,
-							  columns->replace);
-	if (free_old)
-		heap_freetuple(old);
+	slot_getallattrs(store->slot);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (!columns->replace[i])
+		{
+			columns->values[i] = store->slot->tts_values[i];
+			columns->nulls[i] = store->slot->tts_isnull[i];
+		}
+	}
+	tuple = heap_form_tuple(desc, columns->values, columns->nulls);
 	slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
 	ExecStoreHeapTuple(tuple, slot, false);
 	slot->tts_tableOid = RelationGetRelid(store->rel);
@@ -492,10 +627,13 @@ ShedlockUpdate(ShedlockStore *store, const ShedlockColumns *columns, bool wait)
 									  updated));
 		ExecCloseIndices(relinfo);
 		FreeExecutorState(estate);
-		remember_place(store, &slot->tts_tid);
+		store->place->root = slot->tts_tid;
 	}
 	if (result == TM_Ok)
+	{
+		store->place->version = slot->tts_tid;
 		CommandCounterIncrement();
+	}
 	ExecDropSingleTupleTableSlot(slot);
 	heap_freetuple(tuple);
 	return result;

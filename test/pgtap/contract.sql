@@ -284,7 +284,7 @@ SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
 
 -- Rows that are written again and again need room beside them, and no index on what changes.
-SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock' THEN 85 WHEN 'shedlock_run_log' THEN 70 ELSE 50 END],
+SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tick' THEN 50 ELSE 70 END],
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r';
 SELECT results_eq(
