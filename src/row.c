@@ -108,6 +108,9 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 	bool		isnull;
 	Datum		d;
 
+	/* once, and not bit by bit */
+	slot_getallattrs(slot);
+
 	row->found = true;
 	row->name = get_text(slot, Anum_name);
 	row->lock_until = get_int64(slot, Anum_lock_until, DT_NOBEGIN);
