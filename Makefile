@@ -114,6 +114,7 @@ ISOLATION = \
 	foreign_first \
 	foreign_takeover \
 	locks_view \
+	place_gone \
 	race
 
 REGRESS_OPTS   = --inputdir=$(srcdir)/test --load-extension=$(EXTENSION)
