@@ -281,7 +281,7 @@ has_key(ShedlockStore *store)
 	name = DatumGetTextPP(key);
 	wanted = DatumGetTextPP(store->key);
 	return VARSIZE_ANY_EXHDR(name) == VARSIZE_ANY_EXHDR(wanted) &&
-		memcmp(VARDATA_ANY(name), VARDATA_ANY(wanted), VARSIZE_ANY_EXHDR(name)) == 0;
+		memcmp(VARDATA_ANY(name), VARDATA_ANY(wanted), (Size) VARSIZE_ANY_EXHDR(name)) == 0;
 }
 
 /*
