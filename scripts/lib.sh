@@ -22,6 +22,8 @@
 #	unpack_packages DIR NAME...  into WORK/DIR, without installing them
 #	unpack_node_pg               puts Debian's node-pg into WORK/node
 #	unpack_pgbouncer             makes WORK/pgbouncer/run, the pooler
+#	make_debian RELEASE DIR      a small Debian in a folder; root only, as the next
+#	inside DIR COMMAND...        runs a command in it
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 WORK=
@@ -444,4 +446,37 @@ unpack_pgbouncer() {
         'export LD_LIBRARY_PATH' "exec '$dir/usr/sbin/pgbouncer' \"\$@\"" >"$dir/run"
     chmod 755 "$dir/run"
     "$dir/run" --version
+}
+
+#
+# Small Debians in folders, for root
+#
+
+# Runs a command in the Debian in folder $1, as if that were a machine: without
+# anything of the environment, and nothing of it outlives the command.
+inside() {
+    local root=$1
+    shift
+    unshare --mount --pid --ipc --fork --kill-child bash -c '
+        root=$1
+        shift
+        mount -t proc proc "$root/proc"
+        mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+        exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "$@"' \
+        inside "$root" "$@"
+}
+
+# Makes one of release $1 in folder $2, with the packages $3,... and no cluster
+# ever.  When it is used again later, its archive's lists are out of date.
+make_debian() {
+    local release=$1 root=$2 script=/usr/share/debootstrap/scripts/$1 list
+    shift 2
+    list=$*
+    [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
+    mkdir -p "${root%/*}"
+    debootstrap --variant=minbase ${list:+"--include=${list// /,}"} "$release" "$root" "$(archive)" "$script"
+    apt-config dump | grep '^Acquire::\(http\|https\|Check\)' >"$root/etc/apt/apt.conf.d/90host" || [ $? -eq 1 ]
+    echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/91cache"
+    mkdir -p "$root/etc/postgresql-common/createcluster.d"
+    echo "create_main_cluster = false" >"$root/etc/postgresql-common/createcluster.d/shedlock.conf"
 }

@@ -5,6 +5,7 @@
 #	make analyze        what takes minutes: analyzers of gcc and clang, cppcheck
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
 #	make indent-check   fail, and show the difference, where that would change something
+#	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for test/t/033_clock.pl
 
@@ -18,13 +19,13 @@ C_FILES = $(sort $(wildcard src/*.c))
 H_FILES = $(sort $(wildcard src/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
-.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text \
-	analyze analyze-gcc analyze-clang analyze-cppcheck indent indent-check pgtap skew
+.PHONY: strict lint lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text lint-meta \
+	analyze analyze-gcc analyze-clang analyze-cppcheck dist indent indent-check pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
-lint: lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text
+lint: lint-gcc lint-clang lint-headers lint-versions lint-lists lint-text lint-meta
 
 lint-gcc:
 	@printf '%s\n' $(C_FILES) | \
@@ -104,6 +105,15 @@ analyze-cppcheck:
 		-D__GNUC__=12 -D__linux__ -D__x86_64__ -DUSE_ASSERT_CHECKING $(filter -D%,$(CPPFLAGS)) \
 		-I $(includedir_server) --suppressions-list=test/hard/cppcheck.suppress \
 		--error-exitcode=1 $(C_FILES)
+
+# PGXN refuses what it does not like when it is uploaded: too late.
+lint-meta:
+	@perl test/meta META.json
+
+dist: VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json)
+dist: lint-versions lint-meta
+	@git diff --quiet HEAD || { echo "dist: there are changes that are not committed"; exit 1; }
+	git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
 
 indent:
 	@$(INDENT) --write $(C_FILES) $(H_FILES)
