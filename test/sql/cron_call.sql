@@ -46,6 +46,9 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n, ''c'')',
 	'CALL shedlock_run(''n'', U&''\zzzz'')',
 	'CALL shedlock_run(''n'', ''c'', interval ''1'' second(-1))',
+	'CALL shedlock_run(''n'', ''c'', ''1 h''::pg_catalog.interval(1, 2, 3))',
+	'CALL shedlock_run(''n'', ''c'', ''1 h''::pg_catalog.interval(second))',
+	'CALL shedlock_run(''n'', ''c'', ''{1 h}''::interval[])',
 	'CREATE ASSERTION shedlock_run CHECK (true)']) AS command;
 SELECT shedlock_guarded_call(repeat('(', 200000) || 'shedlock_run') IS NULL AS too_deep;
 

@@ -111,6 +111,9 @@ SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'SELCT 1')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', NULL)$$);
 SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'INSERT INTO run_refused VALUES (1)')$$);
 SELECT count(*) FROM run_refused;
+SET shedlock.default_lock_at_least_for = '2 h';
+SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'VACUUM', '1 h')$$);
+RESET shedlock.default_lock_at_least_for;
 
 DROP TABLE run_refused;
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -72,7 +72,7 @@ take('busy');
 $sessions{busy}->query_until(qr/busy/, "\\echo busy\nSELECT pg_sleep(600);\n");
 
 my @living = (
-	'extended', 'extended within a transaction', 'extended to more than once',
+	'extended', 'extended within a transaction', 'extended to more than once', 'extended in a savepoint, too',
 	'released', 'reset by DISCARD ALL', 'reset by pg_advisory_unlock_all', 'reset in a failed transaction',
 	'taken again after a reset',
 	'acquired in a rolled-back transaction', 'without a limit');
@@ -83,6 +83,8 @@ take('extended within a transaction',
 take('extended to more than once',
 	"SELECT shedlock_extend('extended to more than once', '4 s')",
 	"BEGIN; SELECT shedlock_extend('extended to more than once', '1 s'), shedlock_extend('extended to more than once', '1 hour'); COMMIT");
+take('extended in a savepoint, too',
+	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', '4 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', '1 hour'); RELEASE s; COMMIT");
 take('released', "SELECT shedlock_release('released')");
 
 # A pool ends one client's session that way and gives it to the next.
@@ -137,7 +139,7 @@ foreach my $claim (grep { /^reset/ } @living)
 {
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and its lock is free");
 }
-foreach my $claim ('extended', 'extended to more than once', 'taken again after a reset', 'without a limit')
+foreach my $claim ('extended', 'extended to more than once', 'extended in a savepoint, too', 'taken again after a reset', 'without a limit')
 {
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: and holds the lock");
 	is(ask($sessions{$claim}, "SELECT shedlock_release('$claim')"), 't', "$claim: until its release");

@@ -93,6 +93,11 @@ sub test_settings
 	is(scalar(() = $log =~ /LOG:/g), 4, "$how: one line for each");
 	like(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire_session('$how session')"),
 		qr/LOG:  lock "$how session" acquired by ".*" until its session ends/, "$how: and of a session lock");
+	my $foreign = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT '$how foreign', utc + '1 h', utc, 'java' FROM (SELECT clock_timestamp() AT TIME ZONE 'UTC') c (utc)";
+	$log = logged("SET shedlock.log_locks = on; $foreign; $foreign; SELECT shedlock_force_release('$how foreign')");
+	like($log, qr/LOG:  lock "$how foreign" acquired by a foreign client\n/, "$how: and what a foreign client takes");
+	like($log, qr/LOG:  foreign acquire of lock "$how foreign" turned away\n/, "$how: and does not get");
+	like($log, qr/LOG:  lock "$how foreign" released by force, token \d+/, "$how: and what an administrator releases");
 
 	# log_skipped_runs
 	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how run', '1 h', locked_by => 'the test')");

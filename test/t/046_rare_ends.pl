@@ -1,0 +1,136 @@
+# What hardly ever stands in the way of a lock's end does no harm: the lock comes
+# to an end that is told, to the client or in the history, and the next one gets
+# it.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_node('main', conf => "max_prepared_transactions = 5\nlisten_addresses = '127.0.0.1'\n");
+my $runner = session($node);
+my $other = session($node);
+my $pid = pid_of($runner);
+
+# Lets the runner start a run that goes on until finish() is called.
+sub begin_run
+{
+	my ($name) = @_;
+
+	ask($other, 'SELECT pg_advisory_lock(1)');
+	$runner->{stderr} = '';
+	$runner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$name', 'SELECT pg_advisory_xact_lock_shared(1)');\n\\echo ended\n");
+	ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), "$name: is under way");
+	return;
+}
+
+# Returns what the client has heard of it.
+sub end_of_run
+{
+	ask($runner, 'SELECT 1');
+	return $runner->{heard};
+}
+
+# The row of the lock is locked by hand when the command has ended.
+my $naps = "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid";
+begin_run('row locked');
+ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
+ok(defined await($node, $naps), 'row locked: the release waits');
+ask($other, 'COMMIT');
+is(end_of_run(), '', 'row locked: nothing to complain of');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'row locked'"), 'succeeded', 'row locked: the outcome is logged');
+
+# The same, and somebody cancels the release.
+begin_run('cancelled');
+ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'cancelled' FOR UPDATE; SELECT pg_advisory_unlock(1)");
+ok(defined await($node, $naps), 'cancelled: the release waits');
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+$runner->{run}->pump until $runner->{stderr} =~ /could not log/ || !$runner->{run}->pumpable;
+like($runner->{stderr}, qr/WARNING: +could not log outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is given up');
+ok(defined await($node, $naps), 'cancelled: the lock is not');
+ask($other, 'COMMIT');
+unlike(end_of_run(), qr/could not release/, 'cancelled: it is released');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome FROM shedlock_history WHERE name = 'cancelled'"), 't|lost', 'cancelled: and free; the history says that the outcome is lost');
+
+# The row of the history is locked.
+begin_run('history locked');
+ask($other, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
+like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'history locked: told, not waited for');
+ask($other, 'COMMIT');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
+
+# Tokens are drawn again that are in the history.
+$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token) - 1) FROM shedlock_run_log");
+like(error_of($node, "CALL shedlock_run('tokens again', 'SELECT')"), qr/^23505: token \d+ is in the history already/, 'tokens again: refused');
+$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token)) FROM shedlock_run_log");
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't', 'tokens again: nothing is left of it');
+
+# A client of ShedLock takes what a run that is dead has held.
+begin_run('dead run');
+terminate($node, $pid);
+ask($other, 'SELECT pg_advisory_unlock(1)');
+reap($runner);
+my $utc = "clock_timestamp() AT TIME ZONE 'UTC'";
+is($node->safe_psql('postgres', "UPDATE shedlock SET lock_until = $utc + '1 h', locked_at = $utc, locked_by = 'java' WHERE name = 'dead run' RETURNING kind"), 'lease', 'dead run: its lock is taken by a foreign client');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'dead run'"), 'lost', 'dead run: which logs that it was lost');
+
+# The rows are gone from under a session that holds its lock.
+my $holder = session($node);
+ask($holder, "SELECT shedlock_acquire_session('no row')");
+$node->safe_psql('postgres', 'TRUNCATE shedlock');
+is($node->safe_psql('postgres', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('no row', $utc + '1 h', $utc, 'java') RETURNING name"), '', 'no row: a foreign client is turned away');
+is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock WHERE name = 'no row'"), 't|', 'no row: it finds one that it can try to take again');
+
+# A session does not end when it is told to.
+ask($holder, "SELECT shedlock_acquire_session('stopped')");
+my $stopped = pid_of($holder);
+kill('STOP', $stopped);
+my $error = error_of($node, "SELECT shedlock_force_release('stopped')");
+kill('CONT', $stopped);
+like($error, qr/^55006: session that holds lock "stopped" did not end in time/, 'stopped: force_release says so');
+ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: free once it is gone');
+reap($holder);
+
+# No timer can be had.
+my $poor = session($node);
+PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0');
+ask($poor, "SELECT shedlock_acquire_session('no timer', '1 h')");
+like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 'no timer: no session lock with an end');
+is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: nothing was held; one without an end needs none');
+$poor->quit;
+
+# Over TCP the row says from where.
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('address'); SELECT locked_by ~ '\@127\\.0\\.0\\.1 #\\d+\$' FROM shedlock WHERE name = 'address'",
+		connstr => 'host=127.0.0.1 port=' . $node->port . ' dbname=postgres'), "t\nt", 'address: it is in locked_by');
+
+# More prepared transactions than a session remembers leases of.
+my $many = session($node);
+ask($many, 'SET client_min_messages = error');
+my $token = ask($many, "SELECT shedlock_acquire_token('before all', '1 h')");
+ask($many, "BEGIN; SELECT shedlock_acquire('prepared $_', '1 h'); PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'") foreach 1 .. 70;
+ask($many, "SELECT shedlock_acquire('after all', '1 h')");
+is(ask($many, "SELECT count(*) FROM generate_series(1, 70) i WHERE shedlock_release('prepared ' || i)"), '0', 'many prepared: those leases are of their tokens');
+is(ask($many, "SELECT shedlock_release('before all')"), 'f', 'many prepared: so is, by then, a lease from before them');
+is(ask($many, "SELECT shedlock_release('before all', $token), shedlock_release('after all')"), 't|t', 'many prepared: with its token it is released; a new one is of the session');
+$many->quit;
+
+# The table has no primary key any more.
+like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; SELECT shedlock_acquire('no key')"), qr/^42704: table "shedlock" of extension "shedlock" has no primary key/, 'no key: an error that says so');
+
+# The extension is made anew under one who waits for its table.
+ask($other, 'SET client_min_messages = warning; BEGIN; DROP EXTENSION shedlock; CREATE EXTENSION shedlock');
+my $late = session($node);
+$late->query_until(qr/begun/, "\\echo begun\nSELECT 'made anew: ' || shedlock_acquire('made anew');\n");
+ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^SELECT .made anew'}), 'made anew: one waits');
+ask($other, 'COMMIT');
+like(ask($late, 'SELECT 1'), qr/^made anew: true$/m, 'made anew: it takes the lock in the new table');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('made anew')"), 'f', 'made anew: which excludes others');
+
+$other->quit;
+$late->quit;
+$node->stop;
+done_testing();
