@@ -271,17 +271,11 @@ has_page(Relation rel, BlockNumber page)
 static bool
 has_key(ShedlockStore *store)
 {
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 	bool		isnull;
 	Datum		key = slot_getattr(store->slot, 1, &isnull);
-	text	   *name;
-	text	   *wanted;
 
-	if (!store->key_is_text)
-		return key == store->key;
-	name = DatumGetTextPP(key);
-	wanted = DatumGetTextPP(store->key);
-	return VARSIZE_ANY_EXHDR(name) == VARSIZE_ANY_EXHDR(wanted) &&
-		memcmp(VARDATA_ANY(name), VARDATA_ANY(wanted), (Size) VARSIZE_ANY_EXHDR(name)) == 0;
+	return datum_image_eq(key, store->key, att->attbyval, att->attlen);
 }
 
 /*
