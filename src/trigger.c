@@ -232,9 +232,13 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		return tuple;
 	if (same_owner || new->lock_until <= old->lock_until)
 	{
-		/* Nothing was held, and nothing is. */
+		/*
+		 * Nothing was held, and nothing is; but a session lock can have
+		 * outlived its lock_until, and keeps its name.
+		 */
 		if (old->lock_until <= now && new->lock_until <= now)
-			return tuple;
+			return same_owner || ShedlockCountsAsLease(old) ||
+				!ShedlockHolderLives(old, name, false) ? tuple : keep_as_is(name);
 
 		/* Nor does an extend that comes too late end a pause. */
 		if (old->lock_until <= now && old->paused_until > now)

@@ -128,6 +128,9 @@ SELECT mode, shedlock_acquire_session(name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
 UPDATE shedlock SET lock_until = locked_at WHERE name LIKE 'foreign %';
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
+-- Nor does a lease that is over when it arrives put its name into the row.
+UPDATE shedlock SET lock_until = lock_until - interval '1 ms', locked_at = timezone('UTC', clock_timestamp()), locked_by = 'late'
+WHERE name LIKE 'foreign %' RETURNING name;
 SELECT mode, r.kind, shedlock_release(name) FROM lib, pg_temp.row_of(name) r;
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'unlock', name) AS unlock FROM lib;
 
