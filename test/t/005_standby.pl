@@ -29,7 +29,7 @@ ask($holder, "SELECT shedlock_acquire_session('session'), shedlock_acquire_sessi
 my $session_token = ask($holder, "SELECT shedlock_acquire_session('session of a token'); "
 	  . "SELECT shedlock_token('session of a token')");
 $session_token =~ s/^t\n//;
-ask($holder, "SELECT shedlock_acquire_session('limited session', '8 s')");
+ask($holder, "SELECT shedlock_acquire_session('limited session', '30 s')");
 my $runner = session($primary);
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)');\n");
 ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is going on');
@@ -118,12 +118,12 @@ is($err, '', 'promoted: and then it runs');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|lost\nrun|succeeded",
 	'promoted: which the history shows');
 
-ok(defined await($standby, "SELECT shedlock_acquire('limited session')", 't', 60),
+ok(defined await($standby, "SELECT shedlock_acquire('limited session')", 't', 120),
 	'promoted: a session lock with a lock_at_most_for is free when that is over');
 is($standby->safe_psql($dbname,
-		"SELECT clock_timestamp() >= (SELECT locked_at + '8 s' FROM shedlock_locks WHERE name = 'limited session')"),
+		"SELECT clock_timestamp() >= (SELECT locked_at + '30 s' FROM shedlock_locks WHERE name = 'limited session')"),
 	'f', 'promoted: by then it has a new holder');
-ok(defined await($primary, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'limited session'", 't', 30),
+ok(defined await($primary, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'limited session'", 't', 120),
 	'and the old primary has ended its session by then');
 
 # A session lock of the new timeline is one again.
