@@ -347,7 +347,7 @@ sleep(1.5);
 cmp_ok($node->safe_psql('race', "SELECT scheduling.shedlock_adopt('shedlock')"), '>=', 1, 'the move in the midst of it');
 $node->safe_psql('race', 'UPDATE control SET moved = true');
 start_worker('ours', $_) foreach 1 .. 2;
-sleep(2.5);
+sleep(6);
 $node->safe_psql('race', 'UPDATE control SET stop = true');
 foreach my $worker (@workers)
 {
