@@ -575,6 +575,35 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 }
 
 /*
+ * lock_unless_free - lock a row for an update, or say at once why not
+ *
+ * *wait is set if the row is locked: then the update does not wait, though it
+ * may.  heap_update() is not made to be forbidden that: it takes a lock of its
+ * own transaction for another's then, and asserts that there is no lock at all.
+ * Without assertions it returns TM_BeingModified if there is; so a row that
+ * nobody had locked when it was read is spared the lock and its WAL.
+ */
+static TM_Result
+lock_unless_free(ShedlockStore *store, bool *wait)
+{
+	TupleTableSlot *slot;
+	TM_FailureData failure;
+	TM_Result	result;
+
+#ifndef USE_ASSERT_CHECKING
+	if (ExecFetchSlotHeapTuple(store->slot, false, NULL)->t_data->t_infomask & HEAP_XMAX_INVALID)
+		return TM_Ok;
+#endif
+	slot = table_slot_create(store->rel, NULL);
+	result = table_tuple_lock(store->rel, &store->slot->tts_tid, SnapshotSelf, slot,
+							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							  LockWaitSkip, 0, &failure);
+	ExecDropSingleTupleTableSlot(slot);
+	*wait = result == TM_Ok;
+	return result == TM_WouldBlock ? TM_BeingModified : result;
+}
+
+/*
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
  * The others are filled in.  wait: wait for whoever has the row locked, as
@@ -590,8 +619,12 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	TM_FailureData failure;
 	LockTupleMode lockmode;
 	UpdatedIndexes updated = UPDATED_NO_INDEX;
-	TM_Result	result;
+	TM_Result	result = TM_Ok;
 
+	if (!wait)
+		result = lock_unless_free(store, &wait);
+	if (result != TM_Ok)
+		return result;
 	slot_getallattrs(store->slot);
 	for (int i = 0; i < desc->natts; i++)
 	{
