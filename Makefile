@@ -9,6 +9,7 @@ OBJS = \
 	src/args.o \
 	src/locktag.o \
 	src/store.o \
+	src/fetch.o \
 	src/row.o \
 	src/judge.o \
 	src/acquire.o \

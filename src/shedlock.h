@@ -238,8 +238,6 @@ extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);
 extern void ShedlockClose(ShedlockStore *store);
 extern void ShedlockCloseUnused(ShedlockStore *store);
-extern bool ShedlockFetch(ShedlockStore *store, Datum key);
-extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
@@ -248,8 +246,12 @@ extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
-extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 extern int64 ShedlockNextToken(Oid nsp);
+
+/* fetch.c */
+extern bool ShedlockFetch(ShedlockStore *store, Datum key);
+extern bool ShedlockIsCurrent(ShedlockStore *store);
+extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
