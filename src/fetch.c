@@ -204,17 +204,6 @@ refetch(ShedlockStore *store)
 }
 
 /*
- * remember_place - of the row with the key
- */
-static void
-remember_place(ShedlockStore *store, const ItemPointerData *root,
-			   const ItemPointerData *version)
-{
-	store->place->root = *root;
-	store->place->version = *version;
-}
-
-/*
  * ShedlockFetch - put the row with this primary key into store->slot
  *
  * Returns false if there is none.  It looks a second time before it says so: a
@@ -227,20 +216,19 @@ remember_place(ShedlockStore *store, const ItemPointerData *root,
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
-	ItemPointerData root;
-
 	store->key = key;
 	store->place = place_of(store, key);
 	ExecClearTuple(store->slot);
-	if (refetch(store))
-		root = store->place->root;
-	else
+	if (!refetch(store))
 	{
+		ItemPointerData root;
+
 		ExecClearTuple(store->slot);
 		if (!fetch(store, SnapshotSelf, &root) && !fetch(store, SnapshotSelf, &root))
 			return false;
+		store->place->root = root;
 	}
-	remember_place(store, &root, &store->slot->tts_tid);
+	store->place->version = store->slot->tts_tid;
 	return true;
 }
 
