@@ -232,6 +232,7 @@ extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 
 /* store.c */
+extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
 extern Relation ShedlockOpenForScan(Oid nsp, const char *table);

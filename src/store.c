@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "breakage.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
@@ -33,6 +34,56 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+
+/* The types of the columns of a table, to the first that is no type. */
+typedef struct
+{
+	const char *table;
+	Oid			types[16];
+} ShedlockLayout;
+
+/* In the order of the install script. */
+static const ShedlockLayout layouts[] = {
+	{"shedlock", {
+			VARCHAROID, TEXTOID, TIMESTAMPOID, TIMESTAMPOID, VARCHAROID,
+			INT8OID, TIMESTAMPTZOID, INT4OID, OIDOID, INT4OID,
+			TIMESTAMPOID, INTERVALOID, TIMESTAMPTZOID, TEXTOID, TEXTOID
+	}},
+	{"shedlock_tick", {
+			VARCHAROID, TIMESTAMPTZOID, TIMESTAMPTZOID, VARCHAROID, INT8OID
+	}},
+	{"shedlock_run_log", {
+			INT8OID, VARCHAROID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+			TEXTOID, TEXTOID, TEXTOID, OIDOID, VARCHAROID, INT4OID
+	}},
+	{NULL, {InvalidOid}}
+};
+
+/*
+ * ShedlockCheckColumns - are the columns of one of our tables those that we know?
+ *
+ * We go by their numbers and rely on their types, which the owner can change.
+ * Raises datatype_mismatch.
+ */
+void
+ShedlockCheckColumns(Relation rel)
+{
+	const char *table = RelationGetRelationName(rel);
+	const ShedlockLayout *layout = layouts;
+
+	while (layout->table != NULL && strcmp(layout->table, table) != 0)
+		layout++;
+	for (int i = 0; OidIsValid(layout->types[i]); i++)
+	{
+		if (TupleDescAttr(RelationGetDescr(rel), i)->atttypid != layout->types[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
+					 errdetail("Its column number %d is not of type %s any more.",
+							   i + 1, format_type_be(layout->types[i])),
+					 errhint("Columns may be added to it, but none changed or dropped.")));
+	}
+}
 
 /*
  * relation_of - OID of a relation in the extension's schema
@@ -67,7 +118,12 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 		LockRelationOid(relid, lockmode);
 		if (inval_count == SharedInvalidMessageCounter ||
 			relation_of(nsp, relname) == relid)
-			return table_open(relid, NoLock);
+		{
+			Relation	rel = table_open(relid, NoLock);
+
+			ShedlockCheckColumns(rel);
+			return rel;
+		}
 		UnlockRelationOid(relid, lockmode);
 	}
 }

@@ -306,6 +306,7 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("%s must be called by a BEFORE trigger for each row of the extension's own table",
 						"shedlock_row_trigger()")));
+	ShedlockCheckColumns(trigger->tg_relation);
 
 	event = trigger->tg_event;
 	result = TRIGGER_FIRED_BY_UPDATE(event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
