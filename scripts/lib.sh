@@ -8,6 +8,7 @@
 #	work_begin                   makes WORK and sets the traps; call it first
 #	choose_postgres              sets PG_MAJOR, PG_BIN; given in the environment they rule
 #	require_packages NAME...     installs what is missing
+#	package_installed NAME, package_known NAME   is it installed; could it be?
 #	archive, archives FORMAT     print where this machine gets Debian's packages from
 #	copy_tree                    copies the tree to WORK/src
 #	build_extension [TARGET]     builds such a copy into WORK/dest
@@ -16,16 +17,25 @@
 #	cluster_url NAME [DBNAME]    a connection string for other clients
 #	cluster_stop NAME [MODE]     fast (the default), smart or immediate
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
+#	make_in_work [ARG...]        make in WORK/src
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
 #	alarms LOG...                what servers said there of failed assertions and the like
 #	server_settings [DEST]       the lines that let a server find the build
 #	unpack_packages DIR NAME...  into WORK/DIR, without installing them
 #	unpack_node_pg               puts Debian's node-pg into WORK/node
 #	unpack_pgbouncer             makes WORK/pgbouncer/run, the pooler
-#	make_debian RELEASE DIR      a small Debian in a folder; root only, as the next
+#	cached_debian DIR COMMAND... a small Debian in DIR, made by "COMMAND... DIR.new" if
+#	                             it is not there; root only, as the next two
+#	make_debian RELEASE DIR      makes one
 #	inside DIR COMMAND...        runs a command in it
+#	remove_at_end PATH           removes what is not in WORK
+#	end_children                 ends what this script has started, but for servers
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# What programs say is read here, and others read what is made here.
+export LC_ALL=C.UTF-8
+umask 022
+
+ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 WORK=
 PG_MAJOR=${PG_MAJOR:-}
 PG_BIN=${PG_BIN:-}
@@ -33,6 +43,12 @@ SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
 APT_UPDATED=
 CLUSTER_DROPIN=
+# Where what takes long to make is kept
+CACHE=${SHEDLOCK_CACHE:-/var/cache/shedlock}
+[ "$EUID" -eq 0 ] || CACHE=${SHEDLOCK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/shedlock}
+CACHE=$(realpath -m -- "$CACHE")
+# What Debian has: major version and release, of which 19 is a candidate beside.
+RELEASES="15=bookworm 17=trixie 18=forky 19=forky"
 # A command in front of each of the unprivileged user's, which becomes it
 ENTER=()
 declare -A CLUSTER_PORT=()
@@ -70,13 +86,16 @@ work_hand_over() {
 
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.
 work_end() {
-    local status=$?
+    local status=$? path
     trap '' HUP INT TERM
     trap - EXIT
     set +e
     default_cluster_allow
     end_children
     end_work_processes
+    if [ -e "$WORK/remove" ]; then
+        while read -r path; do rm -rf --one-file-system -- "$path"; done <"$WORK/remove"
+    fi
     if [ -n "$KEEP_WORK" ]; then
         say "Kept: $WORK" >&2
     else
@@ -85,16 +104,29 @@ work_end() {
     exit "$status"
 }
 
-# Loops in subshells come first: they would start new clients.
+remove_at_end() {
+    say "$1" >>"$WORK/remove"
+}
+
+# Loops in subshells come first: they would start new clients.  Who does not heed
+# the signal, as the first process of a namespace, has ten seconds.
 end_children() {
-    local pid
-    for pid in $(descendants $$); do
-        kill -TERM "$pid" 2>/dev/null
+    local pid pids try
+    for try in {1..110}; do
+        pids=$(descendants $$)
+        [ -n "$pids" ] || return 0
+        for pid in $pids; do
+            case $try in
+                1) kill -TERM "$pid" ;;
+                100) kill -KILL "$pid" ;;
+            esac 2>/dev/null
+        done
+        sleep 0.1
     done
 }
 
-# Prints the process ids below process $1, parents before children.  A minimal
-# Debian has no ps.
+# Prints the process ids below process $1, parents before children, but for
+# zombies.  A minimal Debian has no ps.
 descendants() {
     local stat line fields pid
     local -A children=()
@@ -102,7 +134,7 @@ descendants() {
         { read -r line <"$stat"; } 2>/dev/null || continue
         # a command name may hold blanks and parentheses
         read -ra fields <<<"${line##*) }"
-        children[${fields[1]}]+=" ${line%% *}"
+        [ "${fields[0]}" = Z ] || children[${fields[1]}]+=" ${line%% *}"
     done
     local todo=(${children[$1]:-})
     while [ ${#todo[@]} -gt 0 ]; do
@@ -118,6 +150,7 @@ descendants() {
 # as_user starts everything in WORK.  Only its owner may be allowed to see that.
 end_work_processes() {
     [ -d "$WORK/home" ] || return 0
+    [ "$EUID" -ne 0 ] || id postgres >/dev/null 2>&1 || return 0
     user_command bash -c '
         cd /
         mine() {
@@ -139,7 +172,7 @@ end_work_processes() {
                 for pid in $pids; do
                     # an immediate shutdown: these data are of no use any more
                     case $signal$(cat /proc/$pid/comm 2>/dev/null) in
-                        TERMpostgres) kill -QUIT $pid ;;
+                        TERMpostgres* | TERMmemcheck*) kill -QUIT $pid ;;
                         *) kill -$signal $pid ;;
                     esac 2>/dev/null
                 done
@@ -198,7 +231,7 @@ package_installed() {
 # Is there a package of that name, installed or to be had?
 package_known() {
     package_installed "$1" && return
-    apt-cache show postgresql-common >/dev/null 2>&1 || apt_update >&2
+    apt-cache show postgresql-common >/dev/null 2>&1 || { can_install "$1" && apt_update; } >&2
     apt-cache show "$1" >/dev/null 2>&1
 }
 
@@ -217,7 +250,7 @@ archives() {
 
 # Prints the address of the one that has them all.
 archive() {
-    archives '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed -n 1p
+    archives '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed -n 1p | grep .
 }
 
 # Prints the major versions that are installed with their files for extensions.
@@ -262,7 +295,7 @@ can_install() {
 
 # Installs the named packages that are missing; says nothing when none is.
 require_packages() {
-    local name missing=()
+    local name plan missing=()
     for name; do
         package_installed "$name" || missing+=("$name")
     done
@@ -271,8 +304,9 @@ require_packages() {
         say "Will be installed with apt-get, with what they depend on:"
         say "    ${missing[*]}"
         apt_update
-        refuse_server_upgrade "${missing[@]}"
-        default_cluster_forbid
+        plan=$(apt-get -s install --no-install-recommends "${missing[@]}")
+        refuse_server_upgrade "$plan"
+        ! grep -q '^Inst postgresql-[0-9]' <<<"$plan" || default_cluster_forbid
         apt_install "${missing[@]}"
         default_cluster_allow
     fi
@@ -288,12 +322,12 @@ apt_install() {
         { cat "$log"; die "apt-get could not install $*"; }
 }
 
-# Upgrading a server's package restarts its clusters.
+# Upgrading a server's package restarts its clusters.  $1 is what apt-get would do.
 refuse_server_upgrade() {
     local upgrades
-    upgrades=$(apt-get -s install --no-install-recommends "$@" | sed -n 's/^Inst \(postgresql-[0-9]*\) \[.*/\1/p')
+    upgrades=$(sed -n 's/^Inst \(postgresql-[0-9]*\) \[.*/\1/p' <<<"$1")
     [ -z "$upgrades" ] ||
-        die "installing $* would upgrade and restart $(echo $upgrades): please upgrade it first, then try again"
+        die "that would upgrade and restart $(echo $upgrades): please upgrade it first, then try again"
 }
 
 # Debian's server packages create and start a cluster unless told otherwise.
@@ -309,7 +343,7 @@ default_cluster_forbid() {
 default_cluster_allow() {
     [ -n "$CLUSTER_DROPIN" ] || return 0
     as_root rm -f "$CLUSTER_DROPIN"
-    as_root rmdir --ignore-fail-on-non-empty "${CLUSTER_DROPIN%/*}"
+    as_root rmdir -p --ignore-fail-on-non-empty "${CLUSTER_DROPIN%/*}"
     CLUSTER_DROPIN=
 }
 
@@ -320,8 +354,9 @@ default_cluster_allow() {
 # The tree may belong to somebody else, and stays clean.
 copy_tree() {
     as_user mkdir -p "$WORK/src"
-    tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude=./results \
-        --exclude=./output_iso --exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./log -cf - . |
+    tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' \
+        --exclude='./shedlock-*.zip' --exclude=./results --exclude=./output_iso --exclude=./tmp_check \
+        --exclude=./tmp_check_iso --exclude=./log -cf - . |
         as_user tar -C "$WORK/src" -xf -
 }
 
@@ -329,7 +364,7 @@ copy_tree() {
 build_extension() {
     local target=${1:-all} log=$WORK/build.log
     say "Building shedlock for PostgreSQL $PG_MAJOR"
-    copy_tree
+    copy_tree || return 1
     if ! make_in_work "$target" >"$log" 2>&1 ||
         ! make_in_work install "DESTDIR=$WORK/dest" >>"$log" 2>&1; then
         tail -n 60 "$log"
@@ -457,7 +492,7 @@ unpack_pgbouncer() {
 inside() {
     local root=$1
     shift
-    unshare --mount --pid --ipc --fork --kill-child bash -c '
+    unshare --mount --pid --ipc --fork --kill-child bash -euc '
         root=$1
         shift
         mount -t proc proc "$root/proc"
@@ -466,15 +501,39 @@ inside() {
         inside "$root" "$@"
 }
 
+# Prints the release of Debian that has major version $1.
+release_of() {
+    local pair
+    for pair in $RELEASES; do
+        [ "${pair%=*}" != "$1" ] || printf '%s\n' "${pair#*=}"
+    done
+}
+
+# One that is older than two weeks is made anew, since releases go on.
+cached_debian() {
+    local root=$1
+    shift
+    if [ -d "$root" ] && [ -z "$(find "$root" -maxdepth 0 -mtime +14)" ]; then
+        return
+    fi
+    rm -rf --one-file-system "$root" "$root.new"
+    remove_at_end "$root.new"
+    "$@" "$root.new"
+    touch "$root.new"
+    mv "$root.new" "$root"
+}
+
 # Makes one of release $1 in folder $2, with the packages $3,... and no cluster
 # ever.  When it is used again later, its archive's lists are out of date.
 make_debian() {
-    local release=$1 root=$2 script=/usr/share/debootstrap/scripts/$1 list
+    local release=$1 root=$2 script=/usr/share/debootstrap/scripts/$1 list mirror
     shift 2
     list=$*
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     mkdir -p "${root%/*}"
-    debootstrap --variant=minbase ${list:+"--include=${list// /,}"} "$release" "$root" "$(archive)" "$script"
+    mirror=$(archive) || { apt_update && mirror=$(archive); } || die "this machine has no archive of Debian's"
+    # what debootstrap mounts is gone with it
+    unshare --mount debootstrap --variant=minbase ${list:+"--include=${list// /,}"} "$release" "$root" "$mirror" "$script"
     apt-config dump | grep '^Acquire::\(http\|https\|Check\)' >"$root/etc/apt/apt.conf.d/90host" || [ $? -eq 1 ]
     echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/91cache"
     mkdir -p "$root/etc/postgresql-common/createcluster.d"

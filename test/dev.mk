@@ -32,7 +32,7 @@ lint-gcc:
 		xargs -P 2 -I FILE $(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -S -o /dev/null FILE
 
 lint-clang:
-	@if command -v $(CLANG) >/dev/null; then \
+	@if command -v "$(CLANG)" >/dev/null; then \
 		printf '%s\n' $(C_FILES) | \
 			xargs -P 2 -I FILE $(CLANG) $(CFLAGS) $(STRICT_CFLAGS) $(STRICT_CLANG) $(CPPFLAGS) -fsyntax-only FILE; \
 	else \
@@ -77,12 +77,13 @@ lint-lists:
 # Trailing blanks, missing final newlines, shell syntax, types unknown to indent.
 lint-text:
 	@files=$$(find . -type f ! -path './.git/*' ! -path './results/*' ! -path './tmp_check/*' ! -path './log/*' \
-		! -name '*.out' ! -name '*.o' ! -name '*.bc' ! -name '*.so' ! -name '*.diffs'); \
+		! -name '*.out' ! -name '*.o' ! -name '*.bc' ! -name '*.so' ! -name '*.gc??' ! -name '*.diffs' \
+		! -name '$(EXTENSION)-*.zip'); \
 	rc=0; \
 	if grep -nIE '[[:blank:]]+$$' $$files; then echo "trailing blanks"; rc=1; fi; \
 	for f in $$files; do \
 		[ ! -s $$f ] || [ -z "$$(tail -c 1 $$f)" ] || { echo "no newline at the end of $$f"; rc=1; }; \
-		case $$(head -c 20 $$f | head -n 1) in '#!'*bash) bash -n $$f || rc=1 ;; esac; \
+		case $$f,$$(head -c 20 $$f | head -n 1) in *.sh,* | *,'#!'*bash) bash -n $$f || rc=1 ;; esac; \
 	done; \
 	exit $$rc
 	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
@@ -112,6 +113,7 @@ lint-meta:
 
 dist: VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json)
 dist: lint-versions lint-meta
+	@git rev-parse --quiet --verify HEAD >/dev/null || { echo "dist: git does not serve this folder"; exit 1; }
 	@git diff --quiet HEAD || { echo "dist: there are changes that are not committed"; exit 1; }
 	git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
 
