@@ -510,12 +510,14 @@ release_of() {
 }
 
 # One that is older than two weeks is made anew, since releases go on.
+debian_is_cached() {
+    [ -d "$1" ] && [ -z "$(find "$1" -maxdepth 0 -mtime +14)" ]
+}
+
 cached_debian() {
     local root=$1
     shift
-    if [ -d "$root" ] && [ -z "$(find "$root" -maxdepth 0 -mtime +14)" ]; then
-        return
-    fi
+    ! debian_is_cached "$root" || return 0
     rm -rf --one-file-system "$root" "$root.new"
     remove_at_end "$root.new"
     "$@" "$root.new"
