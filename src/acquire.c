@@ -219,6 +219,15 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 
 	PreventCommandIfReadOnly(fname);
 	PreventCommandIfParallelMode(fname);
+
+	/*
+	 * It would stay in a session that is not the caller's: see
+	 * ShedlockIsMine().
+	 */
+	if (kind == SHEDLOCK_SESSION && InSecurityRestrictedOperation())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot execute %s within security-restricted operation", fname)));
 	make_request(fcinfo, kind, &request);
 	if (wait)
 		ShedlockCheckDuration(wait, "wait", request.name.str, true);

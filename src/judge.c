@@ -106,7 +106,9 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 /*
  * ShedlockIsMine - does the caller own this lock, and is it alive?
  *
- * token 0: the caller gives none, so that this session must have taken it.
+ * token 0: the caller gives none, so that this session must have taken it.  It
+ * must be the caller's own, else 42501: ANALYZE and others call functions of a
+ * table's owner, with his rights, in the session of whoever maintains it.
  * With a token the caller must have the privileges of the role that took the
  * lock, else 42501.  A session lock of another session counts as alive here:
  * only the advisory half can tell.
@@ -131,8 +133,16 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 	}
 	else if (!is_of_this_backend(row))
 		return false;
-	else if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row))
-		return false;
+	else
+	{
+		if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row))
+			return false;
+		if (InSecurityRestrictedOperation())
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied for lock \"%s\"", name->str),
+					 errdetail("Within a security-restricted operation a lock of the session can be used only by its token.")));
+	}
 
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;

@@ -129,6 +129,42 @@ ROLLBACK PREPARED 'session_lock';
 SELECT shedlock_assert('session_lock');
 SELECT shedlock_acquire('session_lock prepared');
 
+-- ANALYZE calls functions of the table's owner, who can neither take nor touch
+-- what belongs to the session.
+CREATE ROLE regress_shedlock_owner;
+CREATE SCHEMA session_lock_owned AUTHORIZATION regress_shedlock_owner;
+SET ROLE regress_shedlock_owner;
+CREATE FUNCTION session_lock_owned.f(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1';
+CREATE TABLE session_lock_owned.t AS SELECT 1 AS n;
+CREATE INDEX ON session_lock_owned.t (session_lock_owned.f(n));
+CREATE OR REPLACE FUNCTION session_lock_owned.f(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+DECLARE
+	call text;
+	answer text;
+BEGIN
+	FOREACH call IN ARRAY '{shedlock_release(''session_lock''),"shedlock_extend(''session_lock'', ''1 ms'')",shedlock_assert(''session_lock''),
+						   shedlock_token(''session_lock''),"shedlock_acquire_session(''session_lock_owned'', ''1 ms'')",
+						   shedlock_release(''session_lock lease''),shedlock_acquire(''session_lock owned'')}'::text[]
+	LOOP
+		BEGIN
+			EXECUTE 'SELECT public.' || call INTO answer;
+			RAISE NOTICE '%: %', call, answer;
+		EXCEPTION WHEN insufficient_privilege THEN
+			RAISE NOTICE '%: %', call, SQLERRM;
+		END;
+	END LOOP;
+	RETURN 1;
+END
+$$;
+RESET ROLE;
+SELECT shedlock_acquire('session_lock lease');
+ANALYZE session_lock_owned.t;
+SELECT shedlock_assert('session_lock'), shedlock_release('session_lock lease');
+SET client_min_messages = warning;
+DROP SCHEMA session_lock_owned CASCADE;
+RESET client_min_messages;
+DROP ROLE regress_shedlock_owner;
+
 -- Gone with its session, long before its time.
 SELECT shedlock_token('session_lock') AS token \gset
 \c -
