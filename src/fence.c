@@ -9,8 +9,8 @@
  * transaction's word on it is final.  Share mode, so that the owner's
  * connections stand beside each other.  A try can fail because an acquirer is
  * just probing, or has just committed; the owner of a living lock never gives
- * up for that.  It ends: nobody holds the advisory half of a living lock
- * exclusively for long.
+ * up for that.  It ends: whoever holds the advisory half of a living lock
+ * exclusively for longer is an administrator who ends it.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -22,6 +22,7 @@
 #include "breakage.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /*
@@ -48,24 +49,40 @@ require_token(const ShedlockRow *row, const ShedlockName *name)
  *
  * Returns true with the row and the clock if it is mine and alive; nobody
  * takes it before this transaction ends.  Else false, with the row that shows
- * why.  Errors: 42501; 22004 without token if shedlock.require_token is on.  Locks: the advisory half in share mode.
+ * why.  Errors: 42501; 22004 without token if shedlock.require_token is on.
+ * Locks: the advisory half in share mode.
  */
 bool
 ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 			   ShedlockRow *row, TimestampTz *now)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = NULL;
+
 	for (;;)
 	{
+		bool		mine;
+
 		ShedlockReadRow(store, name->str, row);
 		*now = GetCurrentTimestamp();
 		if (token == 0)
 			require_token(row, name);
-		if (!ShedlockIsMine(row, name, token, *now))
-			return false;
+		mine = ShedlockIsMine(row, name, token, *now);
 		ShedlockBreakDelay();
-		if (ShedlockTryShare(&name->tag))
+		if (!mine || ShedlockTryShare(&name->tag))
+		{
+			MemoryContextSwitchTo(caller);
+			if (!mine)
+				return false;
 			break;
+		}
+
+		/* The wait may be long: what the last look has left behind is enough. */
 		ShedlockNap(1);
+		if (context == NULL)
+			context = AllocSetContextCreate(caller, "shedlock fence", ALLOCSET_SMALL_SIZES);
+		MemoryContextReset(context);
+		MemoryContextSwitchTo(context);
 	}
 
 	ShedlockRereadRow(store, name->str, row);

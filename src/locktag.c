@@ -11,8 +11,10 @@
  *	field4: one of the SHEDLOCK_CLASS numbers
  *
  * so that no lock of ours meets an application's pg_advisory_lock().  The key
- * is a 64-bit hash of the name.  Two names with one key exclude each other,
- * which is safe; whose lock it is, is always decided by the name in the row.
+ * is 64 bits of a cryptographic hash of the name.  Two names with one key
+ * exclude each other; nobody can find another name with the key of a given
+ * one, to stand in its holder's way.  Whose lock it is, is always decided by
+ * the name in the row.
  *
  * Nobody ever queues on SHEDLOCK_CLASS_LOCK: the lock manager lets a queued
  * request stand in the way of the holder's own further requests.
@@ -27,18 +29,59 @@
 #include "access/twophase.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "shedlock.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/resowner.h"
+
+/* Keys of names that this process has used; of long ones none is kept. */
+#define KNOWN_KEYS		64
+#define KNOWN_NAME_MAX	52
+
+typedef struct
+{
+	uint64		key;
+	int			len;			/* of the name; 0: none is here */
+	char		name[KNOWN_NAME_MAX];
+} KnownKey;
+
+/*
+ * compute_key - the first 64 bits of the SHA-256 of a name
+ */
+static uint64
+compute_key(const char *name, int len)
+{
+	Datum		str = PointerGetDatum(cstring_to_text_with_len(name, len));
+	Datum		hash = DirectFunctionCall1(sha256_bytea, str);
+	uint64		key;
+
+	memcpy(&key, VARDATA_ANY(DatumGetPointer(hash)), sizeof(key));
+	pfree(DatumGetPointer(hash));
+	pfree(DatumGetPointer(str));
+	return pg_ntoh64(key);
+}
 
 /*
  * ShedlockKey - the 64-bit key of a name of len bytes
- *
- * hash_bytes_extended() is what hash partitioning stores on disk, so that the
- * server keeps it as it is.
  */
 uint64
 ShedlockKey(const char *name, int len)
 {
-	return hash_bytes_extended((const unsigned char *) name, len, 0);
+	static KnownKey known[KNOWN_KEYS];
+	KnownKey   *slot;
+
+	if (len == 0 || len > KNOWN_NAME_MAX)
+		return compute_key(name, len);
+	slot = &known[hash_bytes((const unsigned char *) name, len) % KNOWN_KEYS];
+	if (slot->len != len || memcmp(slot->name, name, (size_t) len) != 0)
+	{
+		slot->len = 0;
+		slot->key = compute_key(name, len);
+		memcpy(slot->name, name, (size_t) len);
+		slot->len = len;
+	}
+	return slot->key;
 }
 
 /*
@@ -74,12 +117,19 @@ ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass)
  * ShedlockTryLock - take a lock to the end of the transaction, without waiting
  *
  * Returns false if it is not available.  Raises 53200 when the lock table is
- * full.
+ * full.  It is of the current subtransaction, as what we write is, and not of
+ * the cursor that we may have been called from, which can end sooner or later.
  */
 bool
 ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode)
 {
-	return LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+	ResourceOwner caller = CurrentResourceOwner;
+	bool		taken;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	taken = LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+	CurrentResourceOwner = caller;
+	return taken;
 }
 
 /*
@@ -88,7 +138,11 @@ ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode)
 void
 ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode)
 {
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
 	LockRelease(tag, mode, false);
+	CurrentResourceOwner = caller;
 }
 
 /*

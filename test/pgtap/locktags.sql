@@ -6,12 +6,12 @@ SELECT no_plan();
 
 CREATE TEMP TABLE pinned (name text, key bigint);
 INSERT INTO pinned VALUES
-('nightly', 2774890235012722556),
-('job', 2037922322055876030),
-('acme:import', 3332575987561156969),
-('a', 3591986179850072241),
-('Zürich 東京 🔒', -3488933240397317380),
-(repeat('x', 255), 4505969566448161191);
+('nightly', 3043134503785307926),
+('job', 6812988570718632683),
+('acme:import', 1748972683316832438),
+('a', -3848465438864589366),
+('Zürich 東京 🔒', 1175175429496535441),
+(repeat('x', 255), -3303942443734166164);
 
 CREATE FUNCTION pg_temp.modes(lockclass integer, lockname text) RETURNS text LANGUAGE sql AS $$
 SELECT string_agg(l.mode, ',' ORDER BY l.mode)
@@ -26,7 +26,7 @@ SELECT is((SELECT array_agg((l.classid::bigint << 32) | l.objid::bigint ORDER BY
 		   WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objsubid = 21324),
 		  (SELECT array_agg(key ORDER BY key) FROM pinned), 'the keys of names are as they have always been');
 SELECT is(pg_temp.modes(21324, name), 'ExclusiveLock', 'an acquirer has it exclusively: ' || left(name, 20)) FROM pinned;
-SELECT is(hashtextextended(name COLLATE "C", 0), key, 'the key is the hash that SQL computes, too: ' || left(name, 20)) FROM pinned;
+SELECT is(('x' || left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 16))::bit(64)::bigint, key, 'the key is what SQL computes, too: ' || left(name, 20)) FROM pinned;
 SELECT is((SELECT string_agg(mode, ',') FROM pg_locks
 		   WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid = 21326
 				 AND classid = 0 AND objid::bigint = pg_backend_pid()),

@@ -30,6 +30,16 @@ SELECT * FROM pg_temp.my_locks();
 ROLLBACK;
 SELECT * FROM pg_temp.my_locks();
 
+-- Not with a cursor that it was made through, which fails later.
+BEGIN;
+DECLARE c CURSOR FOR SELECT shedlock_assert('assert') IS NULL, 1 / (2 - i) FROM generate_series(1, 2) i;
+FETCH c;
+SAVEPOINT s;
+FETCH c;
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+
 -- An assert writes nothing.
 BEGIN;
 SELECT shedlock_assert('assert');

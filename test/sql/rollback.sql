@@ -31,6 +31,15 @@ RELEASE s;
 COMMIT;
 SELECT shedlock_acquire('rollback');
 
+-- Through a cursor from before the savepoint.
+BEGIN;
+DECLARE c CURSOR FOR SELECT shedlock_acquire('rollback cursor');
+SAVEPOINT s;
+FETCH c;
+ROLLBACK TO s;
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+
 -- A savepoint that is released hands it on.
 BEGIN;
 SAVEPOINT s;
