@@ -310,7 +310,7 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'shedlock_purge';
 
 COMMENT ON FUNCTION shedlock_purge(interval) IS
-'Forgets free locks and ticks that were not used for that long, at most 1,000 a call; gives their number';
+'Forgets free locks and ticks that were not used for that long, to be longer than any schedule''s period, at most 1,000 a call; gives their number';
 
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
@@ -853,18 +853,19 @@ BEGIN
 			HINT = 'If different services use the same name for different work, roll back, and rename one of them.';
 	END IF;
 
-	-- A write that sets the token is left alone by the trigger.
+	-- A write that sets the token is left alone by the trigger.  Who took the locks
+	-- is not known: their tokens are for the owner of the table that they were in.
 	EXECUTE format($q$
-		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token)
-		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval('%7$s')
+		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token, locked_role)
+		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval('%7$s'), $3
 		FROM (SELECT * FROM ONLY %5$s ORDER BY %3$I, %1$I) o
 		ON CONFLICT (name) DO UPDATE
 		SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by,
-			token = EXCLUDED.token, kind = 'lease', locked_role = NULL, keep_until = NULL,
+			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
 			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
 		name_column, lock_until_column, locked_at_column, locked_by_column, relation, ours,
-		'@extschema@.shedlock_token_seq'::regclass) USING held, utc;
+		'@extschema@.shedlock_token_seq'::regclass) USING held, utc, r.relowner;
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
 	IF NOT owner_may THEN
