@@ -32,6 +32,9 @@
 #define SUCCESSOR_TRIES		100
 #define SUCCESSOR_NAP_MS	10
 
+/* How long whoever writes to a lock that is in use naps between its tries. */
+#define SHARE_NAP_MS		10
+
 /* At most that many rows of both tables are forgotten in one call. */
 #define PURGE_MAX			1000
 
@@ -139,6 +142,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	bool		ended = false;
 	int			tries = 0;
 	bool		was_lease;
+	ShedlockVerdict verdict;
 
 	PreventCommandIfReadOnly("shedlock_force_release()");
 	PreventCommandIfParallelMode("shedlock_force_release()");
@@ -175,13 +179,15 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		now = GetCurrentTimestamp();
 		was_lease = row.found && ShedlockCountsAsLease(&row);
 		if (!row.found || (ended && row.token != token) ||
-			(was_lease ? row.lock_until <= now : row.kind == SHEDLOCK_RELEASED))
+			(was_lease && row.lock_until <= now))
 		{
 			/* It is free, or has been taken by somebody who may keep it. */
 			ShedlockUnlock(&name.tag, ExclusiveLock);
 			ShedlockClose(&store);
 			PG_RETURN_BOOL(ended);
 		}
+		/* One whose session is gone is free, but its row does not say so yet. */
+		verdict = ShedlockJudge(&row, &name, now, true);
 		if (row.kind == SHEDLOCK_RUN)
 			ShedlockHistoryEnd(name.nsp, row.token, "lost", NULL);
 		if (row.kind != SHEDLOCK_RELEASED && was_lease)
@@ -196,7 +202,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		ereport(LOG,
 				(errmsg("lock \"%s\" released by force, token " INT64_FORMAT,
 						name.str, row.token)));
-	PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);
@@ -234,8 +240,19 @@ static void
 share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row)
 {
 	while (!ShedlockTryShare(&name->tag))
-		ShedlockNap(10);
+		ShedlockNap(SHARE_NAP_MS);
 	ShedlockReadRow(store, name->str, row);
+}
+
+/*
+ * set_pause - what the row says of a pause that the caller begins
+ */
+static void
+set_pause(ShedlockRow *row, TimestampTz until, char *reason)
+{
+	row->paused_until = until;
+	row->paused_by = GetUserNameFromId(GetUserId(), false);
+	row->pause_reason = reason;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_pause);
@@ -253,7 +270,8 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	ShedlockRow row;
 	TimestampTz until;
 	char	   *reason;
-	bool		written;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
 
 	PreventCommandIfReadOnly("shedlock_pause()");
 	PreventCommandIfParallelMode("shedlock_pause()");
@@ -270,26 +288,38 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	do
+	context = AllocSetContextCreate(caller, "shedlock pause", ALLOCSET_SMALL_SIZES);
+	for (;;)
 	{
-		bool		found;
+		bool		written;
 
+		MemoryContextSwitchTo(context);
 		share_and_read(&store, &name, &row);
-		found = row.found;
-		if (!found)
+		if (row.found)
+		{
+			set_pause(&row, until, reason);
+			written = ShedlockUpdateRow(&store, &row, true) == TM_Ok;
+		}
+		else
 		{
 			row.name = name.str;
 			row.lock_until = row.locked_at = GetCurrentTimestamp();
 			row.locked_by = "";
 			row.kind = SHEDLOCK_RELEASED;
 			row.keep_until = DT_NOBEGIN;
+			set_pause(&row, until, reason);
+			written = !ShedlockRowIsInProgress(&store, name.str) &&
+				ShedlockInsertRow(&store, &row);
 		}
-		row.paused_until = until;
-		row.paused_by = GetUserNameFromId(GetUserId(), false);
-		row.pause_reason = reason;
-		written = found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
-			ShedlockInsertRow(&store, &row);
-	} while (!written);
+		MemoryContextSwitchTo(caller);
+		if (written)
+			break;
+
+		/* Whoever has inserted it in an open transaction may want to take it. */
+		ShedlockUnlock(&name.tag, ShareLock);
+		ShedlockNap(SHARE_NAP_MS);
+		MemoryContextReset(context);
+	}
 	ShedlockClose(&store);
 	PG_RETURN_VOID();
 }
@@ -395,6 +425,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		ShedlockName name;
 		LOCKTAG		tag;
 		bool		old;
+		ShedlockRow row = {0};
 
 		CHECK_FOR_INTERRUPTS();
 		ShedlockMakeName(nsp, lfirst(lc), &name);
@@ -404,8 +435,6 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		old = ShedlockFetch(&store, CStringGetTextDatum(name.str));
 		if (old && locks)
 		{
-			ShedlockRow row;
-
 			ShedlockSlotToRow(store.slot, &row);
 			old = row.lock_until < limit && row.paused_until < limit &&
 				ShedlockJudge(&row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
@@ -413,7 +442,11 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		else if (old)
 			old = ShedlockTickIsOld(store.slot, limit);
 		if (old && ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
+		{
+			if (row.found && row.kind == SHEDLOCK_RUN)
+				ShedlockHistoryEnd(nsp, row.token, "lost", NULL);
 			purged++;
+		}
 		else
 			ShedlockUnlock(&tag, ExclusiveLock);
 	}

@@ -35,53 +35,75 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* The types of the columns of a table, to the first that is no type. */
+typedef struct
+{
+	Oid			type;			/* InvalidOid: after the last one */
+	bool		not_null;
+} ShedlockColumn;
+
 typedef struct
 {
 	const char *table;
-	Oid			types[16];
+	ShedlockColumn columns[16];
 } ShedlockLayout;
+
+#define NOT_NULL(type)	{type, true}
+#define NULLABLE(type)	{type, false}
+#define NO_MORE			{InvalidOid, false}
 
 /* In the order of the install script. */
 static const ShedlockLayout layouts[] = {
 	{"shedlock", {
-			VARCHAROID, TEXTOID, TIMESTAMPOID, TIMESTAMPOID, VARCHAROID,
-			INT8OID, TIMESTAMPTZOID, INT4OID, OIDOID, INT4OID,
-			TIMESTAMPOID, INTERVALOID, TIMESTAMPTZOID, TEXTOID, TEXTOID
+			NOT_NULL(VARCHAROID), NULLABLE(TEXTOID), NOT_NULL(TIMESTAMPOID),
+			NOT_NULL(TIMESTAMPOID), NOT_NULL(VARCHAROID), NULLABLE(INT8OID),
+			NULLABLE(TIMESTAMPTZOID), NULLABLE(INT4OID), NULLABLE(OIDOID),
+			NULLABLE(INT4OID), NULLABLE(TIMESTAMPOID), NULLABLE(INTERVALOID),
+			NULLABLE(TIMESTAMPTZOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NO_MORE
 	}},
 	{"shedlock_tick", {
-			VARCHAROID, TIMESTAMPTZOID, TIMESTAMPTZOID, VARCHAROID, INT8OID
+			NOT_NULL(VARCHAROID), NOT_NULL(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID),
+			NOT_NULL(VARCHAROID), NULLABLE(INT8OID), NO_MORE
 	}},
 	{"shedlock_run_log", {
-			INT8OID, VARCHAROID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-			TEXTOID, TEXTOID, TEXTOID, OIDOID, VARCHAROID, INT4OID
+			NOT_NULL(INT8OID), NOT_NULL(VARCHAROID), NOT_NULL(TEXTOID),
+			NULLABLE(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID), NULLABLE(TIMESTAMPTZOID),
+			NOT_NULL(TEXTOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NOT_NULL(OIDOID),
+			NOT_NULL(VARCHAROID), NOT_NULL(INT4OID), NO_MORE
 	}},
-	{NULL, {InvalidOid}}
+	{NULL, {NO_MORE}}
 };
 
 /*
  * ShedlockCheckColumns - are the columns of one of our tables those that we know?
  *
- * We go by their numbers and rely on their types, which the owner can change.
- * Raises datatype_mismatch.
+ * We go by their numbers, and rely on their types and on what is never null.
+ * Their owner can change all that.  Raises 42804.
  */
 void
 ShedlockCheckColumns(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
+	TupleDesc	desc = RelationGetDescr(rel);
 	const ShedlockLayout *layout = layouts;
 
 	while (layout->table != NULL && strcmp(layout->table, table) != 0)
 		layout++;
-	for (int i = 0; OidIsValid(layout->types[i]); i++)
+	for (int i = 0; OidIsValid(layout->columns[i].type); i++)
 	{
-		if (TupleDescAttr(RelationGetDescr(rel), i)->atttypid != layout->types[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
-					 errdetail("Its column number %d is not of type %s any more.",
-							   i + 1, format_type_be(layout->types[i])),
-					 errhint("Columns may be added to it, but none changed or dropped.")));
+		const ShedlockColumn *column = &layout->columns[i];
+		bool		same_type = i < desc->natts &&
+		TupleDescAttr(desc, i)->atttypid == column->type;
+
+		if (same_type && (TupleDescAttr(desc, i)->attnotnull || !column->not_null))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
+				 same_type ?
+				 errdetail("Its column number %d can be null.", i + 1) :
+				 errdetail("Its column number %d is not of type %s any more.",
+						   i + 1, format_type_be(column->type)),
+				 errhint("Columns may be added to it, but none changed or dropped.")));
 	}
 }
 

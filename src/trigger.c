@@ -223,6 +223,9 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	bool		same_owner = old->locked_at == new->locked_at &&
 	strcmp(old->locked_by, new->locked_by) == 0;
 
+	/* By hand: nobody has taken it, or its token would be there. */
+	bool		revives = old->token == 0 && old->lock_until <= now && new->lock_until > now;
+
 	if (strcmp(old->name, new->name) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -230,7 +233,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 				 errdetail("Whoever uses a lock knows it by its name.")));
 	if (sets_our_columns(old, new))
 		return tuple;
-	if (same_owner || new->lock_until <= old->lock_until)
+	if ((same_owner && !revives) || new->lock_until <= old->lock_until)
 	{
 		/*
 		 * Nothing was held, and nothing is; but a session lock can have
@@ -248,7 +251,8 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		return tuple;
 	}
 
-	check_clock(new, now);
+	if (!same_owner)
+		check_clock(new, now);
 	if (!try_exclusive(name))
 		return keep_as_is(name);
 	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
@@ -273,6 +277,8 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("cannot delete lock \"%s\" because it is in use", name->str),
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to forget locks.")));
+	if (old->kind == SHEDLOCK_RUN)
+		ShedlockHistoryEnd(name->nsp, old->token, "lost", NULL);
 	return tuple;
 }
 

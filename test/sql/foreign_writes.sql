@@ -255,6 +255,12 @@ SELECT shedlock_acquire('by hand');
 UPDATE shedlock SET lock_until = 'epoch' WHERE name = 'by hand' RETURNING name;
 SELECT shedlock_acquire('by hand');
 
+-- A time for what nobody has ever taken: that takes it, and a dump of it can be restored.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+SELECT 'by hand 3', utc - interval '1 h', utc - interval '1 h', 'me' FROM timezone('utc', clock_timestamp()) utc;
+UPDATE shedlock SET lock_until = lock_until + interval '2 h' WHERE name = 'by hand 3' RETURNING token > 0 AS token, kind;
+SELECT shedlock_acquire('by hand 3');
+
 -- A lock in use cannot be deleted: a lease, a session lock, a run, a pause, a client's.
 DELETE FROM shedlock WHERE name = 'by hand';
 SELECT shedlock_release('by hand'), shedlock_acquire_session('by hand');

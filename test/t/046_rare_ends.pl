@@ -78,6 +78,27 @@ my $utc = "clock_timestamp() AT TIME ZONE 'UTC'";
 is($node->safe_psql('postgres', "UPDATE shedlock SET lock_until = $utc + '1 h', locked_at = $utc, locked_by = 'java' WHERE name = 'dead run' RETURNING kind"), 'lease', 'dead run: its lock is taken by a foreign client');
 is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'dead run'"), 'lost', 'dead run: which logs that it was lost');
 
+# One that is purged before anybody else takes its lock, one that is deleted.
+foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgotten'; SELECT shedlock_purge('0 s')", "DELETE FROM shedlock WHERE name = 'forgotten'")
+{
+	$runner = session($node);
+	$pid = pid_of($runner);
+	begin_run('forgotten');
+	terminate($node, $pid);
+	ask($other, 'SELECT pg_advisory_unlock(1)');
+	reap($runner);
+	$node->safe_psql('postgres', $end);
+	is($node->safe_psql('postgres', "SELECT outcome, (SELECT count(*) FROM shedlock WHERE name = 'forgotten') FROM shedlock_run_log WHERE name = 'forgotten' ORDER BY token DESC LIMIT 1"),
+		'lost|0', "forgotten: the history says that it was lost after $end");
+}
+
+# There is nothing to end by force where the session has ended.
+my $ended = session($node);
+ask($ended, "SELECT shedlock_acquire_session('ended')");
+terminate($node, pid_of($ended));
+reap($ended);
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('ended')"), 'f', 'ended: force_release says that it was free');
+
 # The rows are gone from under a session that holds its lock.
 my $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('no row')");
@@ -132,6 +153,15 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 	my ($table, $change, $column, $type, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
 	like($err, qr/ERROR: +42804: table "$table" of extension "shedlock" was altered\n.*column number $column is not of type $type any more/,
+		"$table, $change: an error that says so");
+}
+foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
+	[ 'shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
+	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 7, "SELECT shedlock_run_outcome(1, 'altered', 'running')" ])
+{
+	my ($table, $change, $column, $call) = @$_;
+	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
+	like($err, qr/ERROR: +42804: table "$table" of extension "shedlock" was altered\n.*column number $column can be null/,
 		"$table, $change: an error that says so");
 }
 like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
