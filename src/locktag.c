@@ -36,7 +36,7 @@
 #include "utils/resowner.h"
 
 /* Keys of names that this process has used; of long ones none is kept. */
-#define KNOWN_KEYS		64
+#define KNOWN_KEYS		1024
 #define KNOWN_NAME_MAX	52
 
 typedef struct
