@@ -106,7 +106,7 @@ my @changes = (
 	[ q{DROP VIEW shedlock_jobs}, qr/^\+view .*shedlock_jobs/m ],
 	[ q{ALTER TABLE shedlock_tick ADD COLUMN new text}, qr/^-table .*shedlock_tick new pg_attribute/m ],
 	[ q{ALTER TABLE shedlock ALTER COLUMN first_new SET DEFAULT 'new'}, qr/^-.* pg_attrdef SQL = "'new'::text"/m ],
-	[ q{ALTER TABLE shedlock_tick ALTER COLUMN claimed_by DROP NOT NULL}, qr/^-.*shedlock_tick claimed_by .* attnotnull = "false"/m ],
+	[ q{ALTER TABLE shedlock_run_log ALTER COLUMN message SET NOT NULL}, qr/^-.*shedlock_run_log message .* attnotnull = "true"/m ],
 	[ q{ALTER TABLE shedlock ALTER COLUMN first_new TYPE varchar(300)}, qr/^-.*shedlock first_new .* atttypmod = "304"/m ],
 	[ q{ALTER TABLE shedlock_tick ALTER COLUMN name SET STORAGE EXTERNAL}, qr/^-.*shedlock_tick name .* attstorage = "e"/m ],
 	[ q{ALTER TABLE shedlock_tick ALTER COLUMN name SET STATISTICS 7}, qr/^-.*shedlock_tick name .* attstattarget = "7"/m ],
