@@ -92,6 +92,18 @@ foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgo
 		'lost|0', "forgotten: the history says that it was lost after $end");
 }
 
+# An administrator ends a lease, and has second thoughts: its owner waits for him.
+my $owner = session($node);
+my $owner_pid = pid_of($owner);
+ask($owner, "SELECT shedlock_acquire('second thoughts', '10 min')");
+ask($other, "BEGIN; SELECT shedlock_force_release('second thoughts')");
+$owner->{stderr} = '';
+$owner->query_until(qr/begun/, "\\echo begun\nSELECT 'extended: ' || shedlock_extend('second thoughts', '10 min');\n");
+ok(defined await($node, 'SELECT wait_event_type = $$Extension$$ FROM pg_stat_activity WHERE pid = ' . $owner_pid), 'second thoughts: an extend waits');
+ask($other, 'ROLLBACK');
+like(ask($owner, "SELECT shedlock_release('second thoughts')"), qr/^extended: true\nt$/, 'second thoughts: and is done when all is as it was');
+$owner->quit;
+
 # There is nothing to end by force where the session has ended.
 my $ended = session($node);
 ask($ended, "SELECT shedlock_acquire_session('ended')");
