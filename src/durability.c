@@ -27,7 +27,11 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
 #include "shedlock.h"
+#include "storage/lwlock.h"
 #include "utils/guc.h"
 
 static bool must_be_durable = false;
@@ -103,6 +107,27 @@ ShedlockDurabilityPreCommit(void)
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 		lowered = true;
 	}
+}
+
+/*
+ * ShedlockCommitIsSafe - has the synchronous standby, if there is to be one,
+ * got the last commit of this process?
+ *
+ * A cancel, or statement_timeout, ends the wait for it with a warning.  What is
+ * to run once must not go on then: on a primary that is cut off, its successor
+ * may be running it.  Compares what the wait itself compares.
+ */
+bool
+ShedlockCommitIsSafe(void)
+{
+	bool		safe;
+
+	if (max_wal_senders == 0 || SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
+		return true;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	safe = WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
+	LWLockRelease(SyncRepLock);
+	return safe;
 }
 
 /*

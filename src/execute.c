@@ -162,6 +162,12 @@ ShedlockTryCommand(ShedlockRun *run)
 
 	PG_TRY();
 	{
+		if (!ShedlockCommitIsSafe())
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("canceling run of lock \"%s\" because it is not known to the synchronous standby",
+							run->request.name.str),
+					 errdetail("The wait for the standby was canceled.")));
 		(void) ShedlockWatchRuns(true);
 		ShedlockRunCommand(run);
 		(void) ShedlockWatchRuns(false);

@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "storage/proc.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -94,8 +95,11 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		holdoff = QueryCancelHoldoffCount;
+	int			lock_timeout = LockTimeout;
 	ErrorData  *volatile failure = NULL;
 
+	/* Held off, it would not end a wait here, but what comes after that. */
+	LockTimeout = 0;
 	HOLD_CANCEL_INTERRUPTS();
 	PG_TRY();
 	{
@@ -104,7 +108,8 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 		if (outcome)
 		{
 			if (run->every)
-				ShedlockClaimTicksOfRun(&run->request.name, run->every, run->token);
+				ShedlockClaimTicksOfRun(&run->request.name, run->every,
+										run->started_at, run->token);
 			ShedlockHistoryEnd(run->request.name.nsp, run->token, outcome, edata);
 		}
 		end_bookkeeping();
@@ -114,6 +119,7 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 		failure = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
+	LockTimeout = lock_timeout;
 
 	/* An error can come from where cancels were let through. */
 	QueryCancelHoldoffCount = holdoff;
@@ -167,19 +173,23 @@ ShedlockEndRun(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 		try_prune(run);
 		return;
 	}
+
+	/* A message obeys a cancel that waits: not before the lock is let go of. */
+	HOLD_CANCEL_INTERRUPTS();
 	ereport(WARNING,
 			(errcode(failure->sqlerrcode),
 			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
 					outcome, run->request.name.str, failure->message)));
+	RESUME_CANCEL_INTERRUPTS();
 	failure = try_end(run, NULL, NULL);
 	if (failure == NULL)
 		return;
+	holding = ShedlockFindHolding(run->request.name.str, run->token);
+	if (holding)
+		ShedlockDropHolding(holding);
 	ereport(WARNING,
 			(errcode(failure->sqlerrcode),
 			 errmsg("could not release lock \"%s\": %s",
 					run->request.name.str, failure->message),
 			 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
-	holding = ShedlockFindHolding(run->request.name.str, run->token);
-	if (holding)
-		ShedlockDropHolding(holding);
 }

@@ -52,6 +52,7 @@ ShedlockRunIsActive(const char *name, int64 token)
  * A CALL is atomic in a transaction block, in a string of several statements,
  * in a function, and when the procedure is SECURITY DEFINER or has settings.
  * From DO or another procedure we could commit, but SPI would still be in use.
+ * In a pipeline what came before would be committed, or rolled back, with us.
  */
 static void
 check_context(FunctionCallInfo fcinfo)
@@ -64,6 +65,12 @@ check_context(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 		/* translator: %s represents an SQL statement name */
 				 errmsg("%s cannot run inside a transaction block", "CALL shedlock_run")));
+#ifdef XACT_FLAGS_PIPELINING
+	if (MyXactFlags & (int) XACT_FLAGS_PIPELINING)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s cannot be executed within a pipeline", "CALL shedlock_run")));
+#endif
 	if (context == NULL || context->atomic || SPI_inside_nonatomic_context())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -246,6 +253,7 @@ begin_run(ShedlockRun *run)
 		skip(run, busy_detail(name, &result));
 		return false;
 	}
+	run->started_at = result.row.locked_at;
 	run->token = result.row.token;
 
 	if (run->every && !ShedlockClaimTick(name, run->tick, run->token, &last))
@@ -312,9 +320,12 @@ guarded_run(ShedlockRun *run)
 
 		if (edata)
 		{
+			/* A cancel that comes too late must not take its place. */
+			HOLD_CANCEL_INTERRUPTS();
 			ereport(LOG,
 					(errmsg("run of lock \"%s\": %s", run->request.name.str, outcome),
 					 errdetail_internal("%s", edata->message)));
+			RESUME_CANCEL_INTERRUPTS();
 			ReThrowError(edata);
 		}
 	}

@@ -178,7 +178,8 @@ typedef struct ShedlockRun
 	Interval   *every;			/* NULL: it has no tick */
 	TimestampTz tick;
 	bool		error_if_busy;
-	int64		token;			/* once it is taken */
+	TimestampTz started_at;		/* once it is taken */
+	int64		token;
 	struct ShedlockRun *outer;	/* the run whose command this call is */
 } ShedlockRun;
 
@@ -334,6 +335,7 @@ extern void ShedlockBeginRelease(void);
 extern void ShedlockEndRelease(void);
 extern void ShedlockDurabilityPrePrepare(void);
 extern void ShedlockDurabilityPreCommit(void);
+extern bool ShedlockCommitIsSafe(void);
 extern void ShedlockDurabilityReset(void);
 
 /* deadline.c */
@@ -351,7 +353,7 @@ extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 							  int64 token, ShedlockTick *last);
 extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
-									int64 token);
+									TimestampTz started_at, int64 token);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
 
 /* run.c */

@@ -73,16 +73,20 @@ ShedlockCurrentTick(const Interval *every, const char *name)
 /*
  * ShedlockClaimTicksOfRun - claim the ticks that came while a run was going on
  *
- * A scheduler that has queued them fires for them now, one after the other.
+ * A scheduler that has queued them fires for them now, one after the other.  A
+ * run that took less than a period has missed none, even if the clock has come
+ * to the next tick: somebody may fire for that as late as this one was.
  */
 void
-ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every, int64 token)
+ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
+						TimestampTz started_at, int64 token)
 {
+	int64		period = ShedlockIntervalMicroseconds(every);
+	TimestampTz now = GetCurrentTimestamp();
 	ShedlockTick last;
 
-	(void) ShedlockClaimTick(name,
-							 tick_at(GetCurrentTimestamp(), ShedlockIntervalMicroseconds(every)),
-							 token, &last);
+	if (now - started_at >= period)
+		(void) ShedlockClaimTick(name, tick_at(now, period), token, &last);
 }
 
 /*

@@ -62,6 +62,13 @@ SELECT pg_sleep(0.4);
 CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
 SELECT count(*) FROM run_skipped WHERE what = 'short';
 
+-- A run that is late, and goes on into the next period, leaves that to the next
+-- one who is late; but one that takes longer than a period uses it up.
+SELECT pg_sleep(8 - mod(extract(epoch FROM clock_timestamp()) + 4, 8)::float8);
+CALL shedlock_run('once late', 'SELECT pg_sleep(8.2 - mod(extract(epoch FROM clock_timestamp()), 8)::float8)', once_every => '8 s');
+CALL shedlock_run('once late', 'INSERT INTO run_skipped VALUES (''late'')', once_every => '8 s');
+SELECT count(*) FROM run_skipped WHERE what = 'late';
+
 -- A tick is claimed with the lock, or not at all: paused, the job has it yet.
 SELECT shedlock_pause('once paused', '2100-01-01', 'not tonight');
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'once paused';
