@@ -273,6 +273,11 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	for (int i = 0; i < NUM_RUN_TEXT_ARGS; i++)
 		if (isnull[i])
 			return false;
+
+	/* Nor with such durations, and views compute with them. */
+	for (int i = 0; i < NUM_RUN_ARGS; i++)
+		if (run_arg_types[i] == INTERVALOID && !isnull[i])
+			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_arg_names[i], NULL, true);
 	return true;
 }
 

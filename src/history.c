@@ -182,6 +182,19 @@ ShedlockHistoryOutcome(const ShedlockName *name, int64 token, char *logged)
 }
 
 /*
+ * slot_run_lives - the same for a row of the history
+ */
+static bool
+slot_run_lives(Oid nsp, TupleTableSlot *slot)
+{
+	bool		isnull;
+	ShedlockName name;
+
+	ShedlockMakeName(nsp, TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull)), &name);
+	return run_lives(&name, DatumGetInt64(slot_getattr(slot, Anum_token, &isnull)));
+}
+
+/*
  * ShedlockHistoryPrune - remove runs older than shedlock.history_keep
  *
  * Oldest first, which is the order of tokens, and only some of them a call.
@@ -207,7 +220,7 @@ ShedlockHistoryPrune(Oid nsp)
 
 		if (started_at >= limit)
 			break;
-		if (strcmp(outcome_of(&store), "running") != 0)
+		if (strcmp(outcome_of(&store), "running") != 0 || !slot_run_lives(nsp, store.slot))
 			old[n++] = store.slot->tts_tid;
 	}
 	index_endscan(scan);

@@ -237,17 +237,22 @@ ShedlockHeldByPid(const LOCKTAG *tag, int pid)
 /*
  * ShedlockBackendAlive - is there still a backend of that pid and start?
  *
+ * One of this database, since the rows of a copied database name processes of
+ * the original.
+ *
  * The backend status snapshot of this transaction is thrown away, since it
  * may be older than the question.
  */
 bool
 ShedlockBackendAlive(int pid, TimestampTz backend_start)
 {
+	PGPROC	   *proc;
 	int			n;
 
 	if (pid == MyProcPid)
 		return backend_start == MyStartTimestamp;
-	if (BackendPidGetProc(pid) == NULL)
+	proc = BackendPidGetProc(pid);
+	if (proc == NULL || proc->databaseId != MyDatabaseId)
 		return false;
 
 	pgstat_clear_backend_activity_snapshot();

@@ -98,11 +98,12 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
 }
 
 /*
- * ShedlockReleaseStaleHoldings - let go of session locks whose rows are gone
+ * ShedlockReleaseStaleHoldings - let go of what has no row any more
  *
  * To be called when this transaction has taken the lock of that name, which
  * was free by its row: TRUNCATE, or DROP EXTENSION, has taken the row away from
- * under what we hold, and nobody would get the lock when the new one ends.
+ * under what we hold, and nobody would get the lock when the new one ends.  So
+ * may a run that could not be ended.
  */
 void
 ShedlockReleaseStaleHoldings(const char *name)
@@ -113,8 +114,9 @@ ShedlockReleaseStaleHoldings(const char *name)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
 
-		if (holding->released_in == InvalidSubTransactionId && !holding->is_run &&
-			strcmp(holding->name, name) == 0)
+		if (holding->released_in == InvalidSubTransactionId &&
+			strcmp(holding->name, name) == 0 &&
+			!(holding->is_run && ShedlockRunIsActive(name, holding->token)))
 			ShedlockReleaseHolding(holding);
 	}
 }
@@ -275,8 +277,8 @@ unlock_session(ShedlockHolding *holding)
 /*
  * was_reset - has DISCARD ALL or its like ended this session lock?
  *
- * Then its deadline must not end whoever has the session now.  A run is not
- * over with its advisory half.
+ * Then its deadline must not end whoever has the session now, from the end of
+ * this transaction on.  A run is not over with its advisory half.
  */
 static bool
 was_reset(const ShedlockHolding *holding)

@@ -32,6 +32,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -124,6 +125,32 @@ relation_of(Oid nsp, const char *relname)
 }
 
 /*
+ * lock_relation, unlock_relation - as LockRelationOid() and its counterpart do
+ *
+ * For the current subtransaction, as ShedlockTryLock() does it: what a cursor
+ * has written must not lose its lock when the cursor fails later.
+ */
+static void
+lock_relation(Oid relid, LOCKMODE lockmode)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	LockRelationOid(relid, lockmode);
+	CurrentResourceOwner = caller;
+}
+
+static void
+unlock_relation(Oid relid, LOCKMODE lockmode)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	UnlockRelationOid(relid, lockmode);
+	CurrentResourceOwner = caller;
+}
+
+/*
  * open_relation - open a relation in the extension's schema
  *
  * Whoever had to wait for the lock may have waited for DROP EXTENSION: if the
@@ -137,7 +164,7 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 		uint64		inval_count = SharedInvalidMessageCounter;
 		Oid			relid = relation_of(nsp, relname);
 
-		LockRelationOid(relid, lockmode);
+		lock_relation(relid, lockmode);
 		if (inval_count == SharedInvalidMessageCounter ||
 			relation_of(nsp, relname) == relid)
 		{
@@ -146,7 +173,7 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 			ShedlockCheckColumns(rel);
 			return rel;
 		}
-		UnlockRelationOid(relid, lockmode);
+		unlock_relation(relid, lockmode);
 	}
 }
 
@@ -214,24 +241,15 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 }
 
 /*
- * close_store - close it, and let go of that lock
- */
-static void
-close_store(ShedlockStore *store, LOCKMODE lockmode)
-{
-	ExecDropSingleTupleTableSlot(store->slot);
-	if (store->index)
-		index_close(store->index, AccessShareLock);
-	table_close(store->rel, lockmode);
-}
-
-/*
  * ShedlockClose - close it; the lock stays
  */
 void
 ShedlockClose(ShedlockStore *store)
 {
-	close_store(store, NoLock);
+	ExecDropSingleTupleTableSlot(store->slot);
+	if (store->index)
+		index_close(store->index, AccessShareLock);
+	table_close(store->rel, NoLock);
 }
 
 /*
@@ -240,7 +258,10 @@ ShedlockClose(ShedlockStore *store)
 void
 ShedlockCloseUnused(ShedlockStore *store)
 {
-	close_store(store, RowExclusiveLock);
+	Oid			relid = RelationGetRelid(store->rel);
+
+	ShedlockClose(store);
+	unlock_relation(relid, RowExclusiveLock);
 }
 
 /*

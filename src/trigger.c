@@ -89,7 +89,7 @@ check_clock(const ShedlockRow *row, TimestampTz now)
 			(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
 			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance, or by more than its lock_at_most_for."),
-			 errhint("Let ShedLock take the server's time: usingDbTime(), or forceUtcTimeZone() with a clock that is right.")));
+			 errhint("Let ShedLock take the server's time: usingDbTime(), in a transaction of its own; or forceUtcTimeZone() with a clock that is right.")));
 }
 
 /*
@@ -166,7 +166,8 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	ShedlockRow there;
 
 	/* A row without time on it holds nothing. */
-	if (sets_our_columns(NULL, new) || new->lock_until <= new->locked_at)
+	if (sets_our_columns(NULL, new) ||
+		(new->lock_until <= new->locked_at && new->lock_until <= now))
 		return tuple;
 	check_clock(new, now);
 

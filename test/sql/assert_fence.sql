@@ -40,6 +40,16 @@ ROLLBACK TO s;
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 
+-- Nor does a lock that was taken through it lose its row, by a TRUNCATE of others.
+BEGIN;
+DECLARE c CURSOR FOR SELECT shedlock_acquire('assert cursor'), 1 / (2 - i) FROM generate_series(1, 2) i;
+FETCH c;
+SAVEPOINT s;
+FETCH c;
+ROLLBACK TO s;
+SELECT mode FROM pg_locks WHERE relation = 'shedlock'::regclass AND pid = pg_backend_pid() ORDER BY mode;
+COMMIT;
+
 -- An assert writes nothing.
 BEGIN;
 SELECT shedlock_assert('assert');

@@ -37,7 +37,8 @@ SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
 SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
 
--- What is older than shedlock.history_keep goes, a bounded number a run.
+-- What is older than shedlock.history_keep goes, a bounded number a run; also
+-- what died without an outcome.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0

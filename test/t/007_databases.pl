@@ -41,6 +41,17 @@ ask($there, 'ROLLBACK');
 is($node->safe_psql('postgres', "SELECT shedlock_once('tick', '2026-01-01')"), 't', 'a tick is claimed here');
 is($node->safe_psql('other', "SELECT elsewhere.shedlock_once('tick', '2026-01-01')"), 't', 'and there');
 
+# A run, and a row as a copy of its database has it
+my $copied = session($node);
+$copied->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('copied', 'SELECT pg_sleep(600)');\n");
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'copied'"), 'a run is under way');
+my $copy = $node->safe_psql('postgres', "SELECT format('(%L, %L, %L, %L, %L, %s, %L, %s, %s)', name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) FROM shedlock WHERE name = 'copied'");
+$node->safe_psql('other', "INSERT INTO elsewhere.shedlock (name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) VALUES $copy");
+is($node->safe_psql('other', "SELECT count(*) FROM elsewhere.shedlock_locks WHERE name = 'copied'"), '0', 'it is none of the copy');
+is($node->safe_psql('other', "SELECT elsewhere.shedlock_cancel('copied'), elsewhere.shedlock_force_release('copied'), elsewhere.shedlock_acquire('copied')"), 'f|f|t', 'where it cannot be ended, and its lock is free');
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('copied')"), 't', 'it went on until its own database ends it');
+reap($copied);
+
 # No search_path is needed to get at the extension's tables, and none misleads it.
 is($node->safe_psql('other', "CREATE TABLE public.shedlock (name text); CREATE TABLE public.shedlock_tick (name text);"
 		  . "SET search_path = public; SELECT elsewhere.shedlock_acquire('path'); SELECT elsewhere.shedlock_once('path', now());"

@@ -205,5 +205,11 @@ SKIP:
 	}
 }
 
+# Who may make schemas makes one with the name that the extension's had.
+$node->safe_psql('probe', 'ALTER SCHEMA open RENAME TO renamed; GRANT USAGE ON SCHEMA renamed TO mallory; GRANT CREATE ON DATABASE probe TO mallory; SET ROLE mallory; CREATE SCHEMA open;'
+	  . 'CREATE FUNCTION open.shedlock_cron_require() RETURNS void LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE mallory SUPERUSER; END $$');
+is($node->safe_psql('probe', "SET ROLE mallory; SELECT renamed.shedlock_cron_name_is_shared('a', 'b')"), 'f', 'renamed: a function with our rights calls none of theirs');
+is($node->safe_psql('probe', "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'renamed: nobody has become a superuser');
+
 $node->stop;
 done_testing();

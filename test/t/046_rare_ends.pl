@@ -11,19 +11,20 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my $node = start_node('main', conf => "max_prepared_transactions = 5\nlisten_addresses = '127.0.0.1'\n");
+my $node = start_node('main', conf => "max_prepared_transactions = 5\nwal_level = replica\nmax_wal_senders = 5\nlisten_addresses = '127.0.0.1'\n");
 my $runner = session($node);
 my $other = session($node);
 my $pid = pid_of($runner);
 
-# Lets the runner start a run that goes on until finish() is called.
+# Lets the runner start a run that goes on until the advisory lock is given back.
 sub begin_run
 {
-	my ($name) = @_;
+	my ($name, $then) = @_;
+	my $command = 'SELECT pg_advisory_xact_lock_shared(1)' . ($then || '');
 
 	ask($other, 'SELECT pg_advisory_lock(1)');
 	$runner->{stderr} = '';
-	$runner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$name', 'SELECT pg_advisory_xact_lock_shared(1)');\n\\echo ended\n");
+	$runner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$name', '$command');\n\\echo ended\n");
 	ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), "$name: is under way");
 	return;
 }
@@ -62,6 +63,44 @@ ask($other, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'history locked' F
 like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'history locked: told, not waited for');
 ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
+
+# A cancel, or lock_timeout, that waits while the run is brought to its end: the
+# lock is given back all the same, and the client hears of the command's error.
+ask($runner, 'SET lock_timeout = 200');
+begin_run('deadlock');
+ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1); SELECT pg_sleep(0.4); LOCK TABLE shedlock; COMMIT');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: told, and no more');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
+begin_run('own error', '; SELECT 1 / 0');
+ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'own error: its log has to wait');
+ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(0.4); COMMIT");
+like(end_of_run(), qr/ERROR: +division by zero/, 'own error: reaches the client');
+ask($runner, 'RESET lock_timeout');
+
+# Runs without an outcome go from the history like others, but for those that live.
+begin_run('lives');
+$node->safe_psql('postgres', "UPDATE shedlock_run_log SET outcome = 'running' WHERE name = 'own error'; SET shedlock.history_keep = 0; CALL shedlock_run('prunes', 'SELECT')");
+is($node->safe_psql('postgres', "SELECT name, outcome FROM shedlock_run_log WHERE name IN ('lives', 'own error')"), 'lives|running', 'lives: its row stays');
+ask($other, 'SELECT pg_advisory_unlock(1)');
+like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: and it comes to its end');
+
+# An isolated primary: the wait for its standby is cut short.
+$node->safe_psql('postgres', $_) foreach ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", 'SELECT pg_reload_conf()');
+ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}), 'isolated: there should be a standby');
+$node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
+like(error_of($node, "SET synchronous_commit = local; SET statement_timeout = '1s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
+	qr/^57014: canceling run of lock "isolated" because it is not known to the synchronous standby/, 'isolated: the command is not run');
+$node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
+ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: no more');
+is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next one is');
+
+# In a pipeline, whose statements are one transaction.
+my $script = PostgreSQL::Test::Utils::tempdir . '/pipeline.sql';
+PostgreSQL::Test::Utils::append_to_file($script, "\\startpipeline\nCREATE TABLE pipeline ();\nCALL shedlock_run('pipeline', 'SELECT');\n\\endpipeline\n");
+$node->command_checks_all([ 'pgbench', '-n', '-t', '1', '-M', 'extended', '-f', $script, $node->connstr('postgres') ], 2, [qr//],
+	[qr/CALL shedlock_run cannot be executed within a pipeline/], 'pipeline: refused');
+is($node->safe_psql('postgres', q{SELECT to_regclass('pipeline')}), '', 'pipeline: with all of it');
 
 # Tokens are drawn again that are in the history.
 $node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token) - 1) FROM shedlock_run_log");
