@@ -119,7 +119,10 @@ COMMENT ON COLUMN shedlock_run_log.locked_by IS 'Who ran it, for people to read'
 COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that ran it';
 
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
-SELECT pg_catalog.pg_extension_config_dump('shedlock', '');
+-- A lease without token was not taken by the protocol: the trigger would refuse
+-- it, and with it all that is restored.
+SELECT pg_catalog.pg_extension_config_dump('shedlock',
+	'WHERE token IS NOT NULL OR kind IS NULL OR kind <> ''lease'' OR lock_until <= locked_at');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
 
@@ -349,7 +352,8 @@ CREATE VIEW shedlock_locks AS
 SELECT s.name,
 	   s.state,
 	   s.kind,
-	   pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for,
+	   CASE WHEN pg_catalog.isfinite(s.locked_at)
+			THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at END AS held_for,
 	   CASE WHEN pg_catalog.isfinite(s.lock_until) AND
 				 s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 			THEN s.lock_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() END AS remaining,
@@ -1027,7 +1031,18 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM @extschema@.shedlock_cron_require();
+	-- No function of ours is called with the owner's rights: after ALTER SCHEMA
+	-- RENAME their names would be anybody's.
+	IF NOT EXISTS (
+		SELECT
+		FROM pg_class c
+			 JOIN pg_namespace n ON n.oid = c.relnamespace
+			 JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+			 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+		WHERE n.nspname = 'cron' AND c.relname = 'job' AND d.deptype = 'e' AND e.extname = 'pg_cron')
+	THEN
+		RETURN false;
+	END IF;
 	RETURN EXISTS (
 		SELECT FROM cron.job j
 		WHERE j.jobname::text = $1 AND j.username <> $2);
@@ -1326,6 +1341,7 @@ CREATE FUNCTION shedlock_cron_field(
 RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 AS $$
 DECLARE
 	item text;
@@ -1363,6 +1379,7 @@ CREATE FUNCTION shedlock_cron_last_due(
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 AS $$
 DECLARE
 	zone CONSTANT text := @extschema@.shedlock_cron_timezone();

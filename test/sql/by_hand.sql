@@ -18,6 +18,8 @@ SELECT shedlock_acquire('by_hand');
 UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT name, state, remaining, lock_until FROM shedlock_locks WHERE name = 'by_hand';
+UPDATE shedlock SET locked_at = '-infinity' WHERE name = 'by_hand';
+SELECT name, state, held_for FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_extend('by_hand', '1 h');
 UPDATE shedlock SET lock_until = '-infinity', locked_at = '-infinity' WHERE name = 'by_hand';
 SELECT shedlock_release('by_hand');

@@ -261,6 +261,10 @@ SELECT 'by hand 3', utc - interval '1 h', utc - interval '1 h', 'me' FROM timezo
 UPDATE shedlock SET lock_until = lock_until + interval '2 h' WHERE name = 'by hand 3' RETURNING token > 0 AS token, kind;
 SELECT shedlock_acquire('by hand 3');
 
+-- A time in another zone, even where it has no length.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+SELECT 'by hand 4', utc + interval '1 h', utc + interval '1 h', 'me' FROM timezone('utc', clock_timestamp()) utc;
+
 -- A lock in use cannot be deleted: a lease, a session lock, a run, a pause, a client's.
 DELETE FROM shedlock WHERE name = 'by hand';
 SELECT shedlock_release('by hand'), shedlock_acquire_session('by hand');
