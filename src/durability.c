@@ -113,9 +113,10 @@ ShedlockDurabilityPreCommit(void)
  * ShedlockCommitIsSafe - has the synchronous standby, if there is to be one,
  * got the last commit of this process?
  *
- * A cancel, or statement_timeout, ends the wait for it with a warning.  What is
- * to run once must not go on then: on a primary that is cut off, its successor
- * may be running it.  Compares what the wait itself compares.
+ * A cancel, or statement_timeout, ends the wait for it with a warning, and a
+ * change of synchronous_standby_names without one.  What is to run once must
+ * not go on then: on a primary that is cut off, its successor may be running
+ * it.  Compares what the wait itself compares.
  */
 bool
 ShedlockCommitIsSafe(void)
