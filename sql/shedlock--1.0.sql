@@ -122,7 +122,7 @@ SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A lease without token was not taken by the protocol: the trigger would refuse
 -- it, and with it all that is restored.
 SELECT pg_catalog.pg_extension_config_dump('shedlock',
-	'WHERE token IS NOT NULL OR kind IS NULL OR kind <> ''lease'' OR lock_until <= locked_at');
+	'WHERE token IS NOT NULL OR kind IS NULL OR kind <> ''lease'' OR lock_until <= locked_at OR paused_until IS NOT NULL');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
 

@@ -154,4 +154,18 @@ typedef bool UpdatedIndexes;
 #define backend_status_entry(i)	pgstat_fetch_stat_beentry(i)
 #endif
 
+/*
+ * Whether commits wait for a standby: a flag among others since the minor
+ * versions of May 2025.  Until the checkpointer has read the settings each
+ * process goes by its own.
+ */
+#ifdef SYNC_STANDBY_DEFINED
+#define commits_wait() \
+	((WalSndCtl->sync_standbys_status & SYNC_STANDBY_INIT) != 0 ? \
+	 (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0 : \
+	 SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
+#else
+#define commits_wait()			(WalSndCtl->sync_standbys_defined)
+#endif
+
 #endif							/* SHEDLOCK_COMPAT_H */

@@ -113,22 +113,34 @@ ShedlockDurabilityPreCommit(void)
  * ShedlockCommitIsSafe - has the synchronous standby, if there is to be one,
  * got the last commit of this process?
  *
- * A cancel, or statement_timeout, ends the wait for it with a warning, and a
- * change of synchronous_standby_names without one.  What is to run once must
- * not go on then: on a primary that is cut off, its successor may be running
- * it.  Compares what the wait itself compares.
+ * A cancel, or statement_timeout, ends the wait for it with a warning.  What is
+ * to run once must not go on then: on a primary that is cut off, its successor
+ * may be running it.  Asks what the wait itself asks.
  */
 bool
 ShedlockCommitIsSafe(void)
 {
 	bool		safe;
 
-	if (max_wal_senders == 0 || SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
+	if (max_wal_senders == 0)
 		return true;
 	LWLockAcquire(SyncRepLock, LW_SHARED);
-	safe = WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
+	safe = !commits_wait() || WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
 	LWLockRelease(SyncRepLock);
 	return safe;
+}
+
+/*
+ * ShedlockCommitLocally - this transaction need not wait for the standby: a
+ * wait for it was cut short already
+ */
+void
+ShedlockCommitLocally(void)
+{
+	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+		(void) set_config_option("synchronous_commit", "local",
+								 PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
 }
 
 /*

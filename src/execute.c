@@ -167,7 +167,7 @@ ShedlockTryCommand(ShedlockRun *run)
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("canceling run of lock \"%s\" because it is not known to the synchronous standby",
 							run->request.name.str),
-					 errdetail("The wait for the standby has ended before its time.")));
+					 errdetail("The wait for the standby was canceled.")));
 		(void) ShedlockWatchRuns(true);
 		ShedlockRunCommand(run);
 		(void) ShedlockWatchRuns(false);

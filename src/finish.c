@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "storage/proc.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -53,6 +54,8 @@ release_run(ShedlockRun *run)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockHolding *holding = ShedlockFindHolding(name->str, run->token);
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = NULL;
 	ShedlockStore store;
 	ShedlockRow row;
 
@@ -78,7 +81,14 @@ release_run(ShedlockRun *run)
 		RESUME_CANCEL_INTERRUPTS();
 		ShedlockNap(10);
 		HOLD_CANCEL_INTERRUPTS();
+
+		/* The wait may be long: what the last look has left behind is enough. */
+		if (context == NULL)
+			context = AllocSetContextCreate(caller, "shedlock end", ALLOCSET_SMALL_SIZES);
+		MemoryContextReset(context);
+		MemoryContextSwitchTo(context);
 	}
+	MemoryContextSwitchTo(caller);
 	ShedlockClose(&store);
 	if (holding)
 		ShedlockReleaseHolding(holding);
@@ -104,6 +114,8 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 	PG_TRY();
 	{
 		begin_bookkeeping();
+		if (!ShedlockCommitIsSafe())
+			ShedlockCommitLocally();
 		release_run(run);
 		if (outcome)
 		{

@@ -336,6 +336,7 @@ extern void ShedlockEndRelease(void);
 extern void ShedlockDurabilityPrePrepare(void);
 extern void ShedlockDurabilityPreCommit(void);
 extern bool ShedlockCommitIsSafe(void);
+extern void ShedlockCommitLocally(void);
 extern void ShedlockDurabilityReset(void);
 
 /* deadline.c */

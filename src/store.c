@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "breakage.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
@@ -78,7 +79,8 @@ static const ShedlockLayout layouts[] = {
  * ShedlockCheckColumns - are the columns of one of our tables those that we know?
  *
  * We go by their numbers, and rely on their types and on what is never null.
- * Their owner can change all that.  Raises 42804.
+ * Their owner can change all that.  Raises 42804, or 42809 for another kind of
+ * table.
  */
 void
 ShedlockCheckColumns(Relation rel)
@@ -86,6 +88,14 @@ ShedlockCheckColumns(Relation rel)
 	const char *table = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
 	const ShedlockLayout *layout = layouts;
+
+	/* Nothing else keeps a row through a crash, or is read as we read it. */
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
+		rel->rd_rel->relam != HEAP_TABLE_AM_OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" of extension \"shedlock\" is not an ordinary, logged table", table)));
 
 	while (layout->table != NULL && strcmp(layout->table, table) != 0)
 		layout++;
@@ -203,7 +213,16 @@ Relation
 ShedlockPrimaryKey(ShedlockStore *store)
 {
 	if (store->index == NULL)
+	{
 		store->index = index_open(primary_key_index(store->rel), AccessShareLock);
+		if (store->index->rd_index->indnkeyatts != 1 ||
+			store->index->rd_index->indkey.values[0] != 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("table \"%s\" of extension \"shedlock\" was altered",
+							RelationGetRelationName(store->rel)),
+					 errdetail("Its primary key is not its first column.")));
+	}
 	return store->index;
 }
 

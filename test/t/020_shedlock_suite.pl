@@ -130,6 +130,10 @@ sub fuzz_worker
 	my $provider = client();
 	my $outer = $in_transaction ? client() : undef;
 
+	# ShedLock gives up after ten serialization failures, which may well come on
+	# a machine that is busy: then nobody gets the lock for five minutes.
+	$provider->{unlock_tries} = 1000;
+
 	while ($iterations > 0)
 	{
 		if ($outer)
