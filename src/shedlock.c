@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "breakage.h"
+#include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/guc.h"
 
@@ -31,10 +32,15 @@ int			shedlock_foreign_clock_tolerance = 600;
 
 /*
  * _PG_init - define the settings
+ *
+ * Interrupts are held off: a message that the server has about a setting would
+ * obey a cancel, and the library would be there by half for as long as the
+ * session lasts, since no setting can be defined twice.
  */
 void
 _PG_init(void)
 {
+	HOLD_INTERRUPTS();
 	DefineCustomIntVariable("shedlock.default_lock_at_most_for",
 							"Sets the longest time that a lock is held when the caller names none.",
 							NULL,
@@ -101,4 +107,5 @@ _PG_init(void)
 
 	ShedlockDefineBreakage();
 	MarkGUCPrefixReserved("shedlock");
+	RESUME_INTERRUPTS();
 }
