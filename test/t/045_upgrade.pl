@@ -117,7 +117,7 @@ my @changes = (
 	[ q{ALTER TABLE shedlock_tick OWNER TO owner}, qr/^-.*shedlock_tick pg_class relowner = "role owner"/m ],
 	[ q{ALTER TABLE shedlock_tick SET (fillfactor = 33)}, qr/^-.*shedlock_tick pg_class reloptions = .*fillfactor=33/m ],
 	[ q{ALTER TABLE shedlock_tick SET (toast.autovacuum_enabled = off)}, qr/^-toast table .* reloptions = /m ],
-	[ q{ALTER TABLE shedlock_tick SET UNLOGGED}, qr/^-.*shedlock_tick pg_class relpersistence = "u"/m ],
+	[ q{ALTER TABLE shedlock_run_log SET UNLOGGED}, qr/^-.*shedlock_run_log pg_class relpersistence = "u"/m ],
 	[ q{ALTER TABLE shedlock_tick REPLICA IDENTITY FULL}, qr/^-.*shedlock_tick pg_class relreplident = "f"/m ],
 	[ q{ALTER TABLE shedlock_tick ADD CONSTRAINT more CHECK (name <> '')}, qr/^-table constraint more .* pg_constraint SQL = /m ],
 	[ q{CREATE UNIQUE INDEX shedlock_more ON shedlock_tick (tick, name) WHERE token > 0}, qr/^-index .*shedlock_more pg_class SQL = /m ],

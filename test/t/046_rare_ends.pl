@@ -95,11 +95,11 @@ $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standb
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: no more');
 is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next one is');
 
-# In a pipeline, whose statements are one transaction.
+# In a pipeline, whose statements are one transaction; since 18 they are a block.
 my $script = PostgreSQL::Test::Utils::tempdir . '/pipeline.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "\\startpipeline\nCREATE TABLE pipeline ();\nCALL shedlock_run('pipeline', 'SELECT');\n\\endpipeline\n");
 $node->command_checks_all([ 'pgbench', '-n', '-t', '1', '-M', 'extended', '-f', $script, $node->connstr('postgres') ], 2, [qr//],
-	[qr/CALL shedlock_run cannot be executed within a pipeline/], 'pipeline: refused');
+	[qr/CALL shedlock_run cannot (?:be executed within a pipeline|run inside a transaction block)/], 'pipeline: refused');
 is($node->safe_psql('postgres', q{SELECT to_regclass('pipeline')}), '', 'pipeline: with all of it');
 
 # Tokens are drawn again that are in the history.
