@@ -6,6 +6,7 @@ use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
+use ShedlockNode;
 use Test::More;
 
 our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs);
@@ -39,7 +40,7 @@ sub start_cron_node
 	plan skip_all => 'there is no pg_cron for this PostgreSQL' unless has_pg_cron();
 
 	my $node = PostgreSQL::Test::Cluster->new($name, %host);
-	$node->init(%options);
+	init_node($node, %options);
 	$node->append_conf('postgresql.conf',
 			"shared_preload_libraries = 'pg_cron'\n"
 		  . "cron.database_name = 'postgres'\n"

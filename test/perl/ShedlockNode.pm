@@ -11,8 +11,21 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-our @EXPORT = qw(start_node start_standby private_scripts session ask pid_of kill_client reap
+our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
   last_words error_of answers await seconds terminate);
+
+# Whoever runs the tests, the superuser is postgres.  PostgreSQL's own modules
+# delete this, and ask the operating system.
+$ENV{PGUSER} = 'postgres';
+
+# Makes a server's data.  Options are those of init().
+sub init_node
+{
+	my ($node, %options) = @_;
+
+	$node->init(%options, extra => [ '-U', 'postgres' ]);
+	return;
+}
 
 # Starts a server with the extension in its database postgres.  Options are
 # those of init(), and conf.
@@ -22,7 +35,7 @@ sub start_node
 	my $conf = delete $options{conf};
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
-	$node->init(%options);
+	init_node($node, %options);
 	$node->append_conf('postgresql.conf', "max_connections = 40\n");
 	$node->append_conf('postgresql.conf', $conf) if defined $conf;
 	$node->start;

@@ -10,7 +10,7 @@ use ShedlockNode;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
-$node->init;
+init_node($node);
 $node->start;
 $node->safe_psql('postgres', $_) foreach ('CREATE DATABASE source', 'CREATE DATABASE plain', 'CREATE DATABASE custom', 'CREATE ROLE app');
 

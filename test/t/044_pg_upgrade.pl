@@ -18,11 +18,11 @@ plan skip_all => 'there is one major version of PostgreSQL only' unless $older;
 my $old = PostgreSQL::Test::Cluster->new('old', install_path => $older);
 {
 	local $ENV{TEMP_CONFIG} = $conf;
-	$old->init;
+	init_node($old);
 }
 $old->start;
 my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init;
+init_node($new);
 my $version = 'SELECT current_setting($$server_version_num$$)::int / 10000';
 note('from ' . $old->safe_psql('postgres', $version));
 
@@ -62,7 +62,7 @@ sub upgrade
 	return PostgreSQL::Test::Utils::run_log(
 		[ $to->config_data('--bindir') . '/pg_upgrade', '--no-sync', '-d', $from->data_dir, '-D', $to->data_dir,
 			'-b', "$older/bin", '-B', $to->config_data('--bindir'), '-s', $to->host, '-p', $from->port, '-P', $to->port,
-			'-U', scalar(getpwuid($<)) ]);
+			'-U', 'postgres' ]);
 }
 
 # There are minor versions that pg_upgrade cannot bring together: then it fails
@@ -76,9 +76,9 @@ unless ($upgraded)
 
 	{
 		local $ENV{TEMP_CONFIG} = $conf;
-		$plain_old->init;
+		init_node($plain_old);
 	}
-	$plain_new->init;
+	init_node($plain_new);
 	$plain_old->start;
 	$plain_old->safe_psql('postgres', 'CREATE TABLE plain (a int)');
 	$plain_old->stop;

@@ -13,7 +13,7 @@ use ShedlockNode;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
-$node->init;
+init_node($node);
 $node->start;
 $node->safe_psql('postgres', 'CREATE ROLE another; CREATE ROLE owner');
 

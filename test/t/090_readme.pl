@@ -18,6 +18,7 @@ use lib "$FindBin::RealBin/../perl";
 use CronNode;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use ShedlockNode;
 use Test::More;
 
 # What the reader of a block has before it
@@ -55,7 +56,6 @@ my @claims = (
 	'and then the lock is given back');
 
 my $node = PostgreSQL::Test::Cluster->new('readme');
-my $admin = getpwuid $>;    # as initdb names it
 my %blocks;
 my $compared = 0;
 
@@ -139,7 +139,7 @@ sub run_client
 		is(scalar @{ $blocks{$language} }, 1, "README.md has one block for $client");
 		append_to_file("$dir/$file", $blocks{$language}[0]{text});
 		local $ENV{README_CODE} = $dir;
-		local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER)} = ($node->host, $node->port, 'readme', $admin);
+		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'readme');
 		IPC::Run::run([@command], '<', \undef, '>', \$output, '2>', \$errors,
 			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 		$said{$1} = $2 while $output =~ /^(.+): (yes|no)$/mg;
@@ -169,7 +169,7 @@ sleep 1 while time % 3600 > 3555;
 
 my $has_cron = has_pg_cron();
 
-$node->init;
+init_node($node);
 $node->append_conf('postgresql.conf',
 		"shared_preload_libraries = 'pg_cron'\n"
 	  . "cron.database_name = 'pg_cron'\n"
