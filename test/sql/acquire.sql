@@ -59,14 +59,14 @@ SELECT shedlock_acquire('acquire if') AS got \gset
 SELECT count(*) FROM generate_series(1, 3) WHERE shedlock_acquire('acquire where');
 
 -- A lease outlives its session; others see it held until its time is over.
-SELECT shedlock_acquire('acquire short', '500 ms');
+SELECT shedlock_acquire('acquire short', '3 s');
 SELECT shedlock_acquire('acquire short');
 \c -
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 SELECT shedlock_acquire('acquire');
-SELECT pg_sleep(0.6);
+SELECT pg_sleep(3);
 SELECT shedlock_acquire('acquire short', '1 min');
 SELECT shedlock_acquire('acquire short');
 SELECT pid = pg_backend_pid() AS mine, lock_until - locked_at AS lasts

@@ -148,7 +148,7 @@ INSERT INTO adopt.t VALUES
 ('live, paused here', pg_temp.utc() + interval '1 h', pg_temp.utc() - interval '3 s', 'host'),
 ('free, live here', pg_temp.utc() - interval '1 s', pg_temp.utc() - interval '1 day 30 min', 'host'),
 ('free, session here', pg_temp.utc() - interval '1 s', pg_temp.utc() - interval '1 day 30 min', 'host'),
-('free, free here, later', pg_temp.utc() + interval '0.1 s', pg_temp.utc() - interval '1 day 30 min', 'host'),
+('free, free here, later', pg_temp.utc() + interval '3 s', pg_temp.utc() - interval '1 day 30 min', 'host'),
 ('free, free here, earlier', pg_temp.utc() - interval '2 days', pg_temp.utc() - interval '3 days', 'host'),
 ('for ever', 'infinity', pg_temp.utc() - interval '2 s', 'host');
 SELECT shedlock_acquire('live, free here'), shedlock_release('live, free here');
@@ -162,7 +162,7 @@ SELECT shedlock_acquire('free, live here'), shedlock_acquire_session('free, sess
 SELECT shedlock_acquire('free, free here, later'), shedlock_release('free, free here, later');
 SELECT shedlock_acquire('free, free here, earlier'), shedlock_release('free, free here, earlier');
 SELECT max(token) AS before FROM shedlock \gset
-SELECT pg_sleep(0.2);
+SELECT pg_sleep(3);
 SELECT relowner AS owner FROM pg_class WHERE oid = 'adopt.t'::regclass \gset
 SELECT shedlock_adopt('adopt.t') AS taken_over;
 SELECT s.name, s.kind, s.token > :before AS new_token, s.locked_by = 'host' AS theirs,

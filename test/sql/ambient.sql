@@ -6,7 +6,7 @@
 BEGIN;
 SELECT now() AS start \gset
 SELECT pg_sleep(0.3);
-SELECT shedlock_acquire('ambient', '500 ms');
+SELECT shedlock_acquire('ambient', '3 s');
 SELECT shedlock_acquire('ambient');
 SELECT shedlock_acquire('ambient long', '1 h', '1 h');
 SELECT shedlock_acquire_session('ambient session', '1 h');
@@ -20,16 +20,16 @@ FROM shedlock_tick WHERE name LIKE 'ambient%' ORDER BY name;
 SELECT tick - :'start' >= '0.2 s' AS tick FROM shedlock_tick WHERE name = 'ambient period';
 
 -- What ended since the transaction began has ended.
-SELECT pg_sleep(0.6);
+SELECT pg_sleep(3);
 SELECT pg_temp.error_of('SELECT shedlock_assert(''ambient'')');
 SELECT shedlock_acquire('ambient');
 
 -- An extend and a release, too.
 SELECT shedlock_extend('ambient', '30 min');
-SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' >= '30 min 0.9 s' AS lock_until
+SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' >= '30 min 3.3 s' AS lock_until
 FROM shedlock WHERE name = 'ambient';
 SELECT shedlock_release('ambient');
-SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' BETWEEN '0.9 s' AND '1 min' AS lock_until
+SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' BETWEEN '3.3 s' AND '1 min' AS lock_until
 FROM shedlock WHERE name = 'ambient';
 SELECT shedlock_release('ambient session');
 COMMIT;

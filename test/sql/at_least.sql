@@ -18,10 +18,10 @@ SELECT shedlock_extend('at_least', '1 h');
 SELECT shedlock_token('at_least');
 
 -- Over, it is free.
-SELECT shedlock_acquire('at_least short', '1 h', '500 ms');
+SELECT shedlock_acquire('at_least short', '1 h', '3 s');
 SELECT shedlock_release('at_least short');
 SELECT shedlock_acquire('at_least short');
-SELECT pg_sleep(0.6);
+SELECT pg_sleep(3);
 SELECT count(*) FROM shedlock_locks WHERE name = 'at_least short';
 SELECT shedlock_acquire('at_least short', '1 h', '0');
 SELECT shedlock_release('at_least short');

@@ -33,9 +33,9 @@ RESET timezone;
 SELECT count(*) FROM shedlock_history WHERE name = 'pause';
 
 -- The last word counts, from now on.
-SELECT shedlock_pause('pause', clock_timestamp() + '500 ms', 'a little');
+SELECT shedlock_pause('pause', clock_timestamp() + '3 s', 'a little');
 SELECT shedlock_acquire('pause');
-SELECT pg_sleep(0.6);
+SELECT pg_sleep(3);
 SELECT count(*) FROM shedlock_locks WHERE name = 'pause';
 SELECT shedlock_resume('pause');
 SELECT shedlock_acquire('pause');

@@ -105,14 +105,14 @@ SELECT shedlock_acquire('rollback session');
 
 -- And its time: a short one that is rolled back ends nobody.
 BEGIN;
-SELECT shedlock_extend('rollback session', '300 ms');
+SELECT shedlock_extend('rollback session', '3 s');
 ROLLBACK;
 BEGIN;
 SAVEPOINT s;
-SELECT shedlock_extend('rollback session', '300 ms');
+SELECT shedlock_extend('rollback session', '3 s');
 ROLLBACK TO s;
 COMMIT;
-SELECT pg_sleep(0.5);
+SELECT pg_sleep(3.2);
 SELECT shedlock_release('rollback session');
 
 -- Its commit fails after the session has it.

@@ -40,19 +40,19 @@ SELECT outcome, message FROM pg_temp.runs('nested outer');
 SELECT shedlock_release('nested inner');
 
 -- The inner one is out of time, the outer one is not.
-CALL shedlock_run('nested outer 2', 'CALL shedlock_run(''nested inner 2'', ''SELECT pg_sleep(20)'', ''300 ms'')', '1 h');
+CALL shedlock_run('nested outer 2', 'CALL shedlock_run(''nested inner 2'', ''SELECT pg_sleep(20)'', ''2 s'')', '1 h');
 \echo :LAST_ERROR_SQLSTATE
 SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 2' ORDER BY token;
 
 -- The outer one is out of time while the inner one runs.
-CALL shedlock_run('nested outer 3', 'CALL shedlock_run(''nested inner 3'', ''SELECT pg_sleep(20)'', ''1 h'')', '300 ms');
+CALL shedlock_run('nested outer 3', 'CALL shedlock_run(''nested inner 3'', ''SELECT pg_sleep(20)'', ''1 h'')', '2 s');
 \echo :LAST_ERROR_SQLSTATE
 SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 3' ORDER BY token;
 SELECT pg_sleep(1.2) IS NOT NULL AS slept;
 
 -- The same lock under a shorter time: the outer one's counts.
 CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(0.3)'', ''100 ms'')', '1 h');
-CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(20)'', ''1 h'')', '300 ms');
+CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(20)'', ''1 h'')', '2 s');
 SELECT outcome FROM pg_temp.runs('nested time');
 
 -- The inner command resets the session.

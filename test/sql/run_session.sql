@@ -47,10 +47,10 @@ CALL shedlock_run('run timeout', 'SET statement_timeout = ''200 ms''; SELECT pg_
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('run timeout', 'SET LOCAL statement_timeout = ''200 ms''; SELECT pg_sleep(20)');
 \echo :LAST_ERROR_SQLSTATE
-SET statement_timeout = '200 ms';
+SET statement_timeout = '2 s';
 CALL shedlock_run('run timeout', 'SELECT pg_sleep(20)');
 \echo :LAST_ERROR_SQLSTATE
-CALL shedlock_run('run timeout', 'SET statement_timeout = 0; SELECT pg_sleep(0.3)');
+CALL shedlock_run('run timeout', 'SET statement_timeout = 0; SELECT pg_sleep(2.1)');
 RESET statement_timeout;
 SELECT * FROM pg_temp.runs('run timeout');
 

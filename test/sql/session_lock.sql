@@ -59,14 +59,14 @@ SELECT * FROM pg_temp.my_locks();
 
 -- An extended one is not ended at its first time, nor is one that was released
 -- or rolled back.
-SELECT shedlock_acquire_session('session_lock', '500 ms');
+SELECT shedlock_acquire_session('session_lock', '3 s');
 SELECT shedlock_extend('session_lock', '1 h');
-SELECT shedlock_acquire_session('session_lock released', '500 ms');
+SELECT shedlock_acquire_session('session_lock released', '3 s');
 SELECT shedlock_release('session_lock released');
 BEGIN;
-SELECT shedlock_acquire_session('session_lock undone', '500 ms');
+SELECT shedlock_acquire_session('session_lock undone', '3 s');
 ROLLBACK;
-SELECT pg_sleep(0.7);
+SELECT pg_sleep(3.2);
 SELECT shedlock_assert('session_lock');
 
 -- What ends a session for the next client of a pool ends it here.
