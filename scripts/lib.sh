@@ -1,13 +1,14 @@
 # scripts/lib.sh - what the scripts beside it have in common; to be sourced by bash
 #
-# Packages, a build and throwaway servers.  All of it but the packages lives in
-# one temporary folder, WORK, and belongs to an unprivileged user; an exit by
-# whatever way, Ctrl-C included, ends what runs in WORK and removes it.
-# Existing clusters of the machine are neither used nor changed.
+# A build and throwaway servers.  All of it lives in one temporary folder, WORK,
+# and belongs to an unprivileged user; an exit by whatever way, Ctrl-C included,
+# ends what runs in WORK and removes it.  Existing clusters of the machine are
+# neither used nor changed.
 #
 #	work_begin                   makes WORK and sets the traps; call it first
-#	choose_postgres              sets PG_MAJOR, PG_BIN; given in the environment they rule
-#	require_packages NAME...     installs what is missing
+#	choose_postgres              sets PG_MAJOR; given in the environment it rules, or PG_BIN
+#	require_programs NAME...     installs packages that are missing, or says which to install
+#	require_postgres [NAME...]   sets PG_BIN; gets packages without installing them
 #	package_installed NAME, package_known NAME   is it installed; could it be?
 #	archive, archives FORMAT     print where this machine gets Debian's packages from
 #	copy_tree                    copies the tree to WORK/src
@@ -21,9 +22,6 @@
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
 #	alarms LOG...                what servers said there of failed assertions and the like
 #	server_settings [DEST]       the lines that let a server find the build
-#	unpack_packages DIR NAME...  into WORK/DIR, without installing them
-#	unpack_node_pg               puts Debian's node-pg into WORK/node
-#	unpack_pgbouncer             makes WORK/pgbouncer/run, the pooler
 #	cached_debian DIR COMMAND... a small Debian in DIR, made by "COMMAND... DIR.new" if
 #	                             it is not there; root only, as the next two
 #	make_debian RELEASE DIR      makes one
@@ -37,16 +35,9 @@ umask 022
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 WORK=
-PG_MAJOR=${PG_MAJOR:-}
-PG_BIN=${PG_BIN:-}
+RUN_AS=
 SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
-APT_UPDATED=
-CLUSTER_DROPIN=
-# Where what takes long to make is kept
-CACHE=${SHEDLOCK_CACHE:-/var/cache/shedlock}
-[ "$EUID" -eq 0 ] || CACHE=${SHEDLOCK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/shedlock}
-CACHE=$(realpath -m -- "$CACHE")
 # What Debian has: major version and release, of which 19 is a candidate beside.
 RELEASES="15=bookworm 17=trixie 18=forky 19=forky"
 # A command in front of each of the unprivileged user's, which becomes it
@@ -62,26 +53,46 @@ die() {
     exit 1
 }
 
+# shellcheck source=scripts/packages.sh
+. "$ROOT/scripts/packages.sh"
+
 #
 # The temporary folder and its end
 #
 
-# The name is short, since the path of a socket may have 107 bytes at most.
+# Everything in WORK runs as an unprivileged user, since servers refuse to run as
+# root.  The name is short, since the path of a socket may have 107 bytes at most;
+# PGXS allows no blank in it.
 work_begin() {
-    WORK=$(mktemp -d /tmp/shedlock.XXXXXX)
+    local tmp=${TMPDIR:-/tmp}
+    case $tmp in
+        *[!A-Za-z0-9/._+-]* | ?????????????????????????????????????????*) tmp=/tmp ;;
+    esac
+    if [ "$EUID" -eq 0 ]; then
+        RUN_AS=nobody
+        ! id postgres >/dev/null 2>&1 || RUN_AS=postgres
+    fi
+    WORK=$(mktemp -d "$tmp/shedlock.XXXXXX") || die "no temporary folder can be made in $tmp; TMPDIR may name another"
     trap work_end EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
+    need_space "$WORK" 300
+    use_cache
+    mkdir "$WORK/home" "$WORK/t" "$WORK/s"
+    printf '#!/bin/sh\n' >"$WORK/t/try"
+    chmod 755 "$WORK/t/try"
+    [ "$EUID" -ne 0 ] || chown -R "$RUN_AS:" "$WORK"
+    as_user "$WORK/t/try" 2>/dev/null ||
+        die "${RUN_AS:-your user} cannot run programs in $tmp; TMPDIR may name another folder"
+    rm "$WORK/t/try"
 }
 
-# Gives WORK to the unprivileged user.  That is postgres for root, since
-# servers refuse to run as root; it exists once the packages are there.
-work_hand_over() {
-    mkdir -p "$WORK/home" "$WORK/t" "$WORK/s"
-    if [ "$EUID" -eq 0 ] && id postgres >/dev/null 2>&1; then
-        chown -R postgres:postgres "$WORK"
-    fi
+# Ends the script if the file system of folder $1 has less than $2 MB free.
+need_space() {
+    local free
+    free=$(df --output=avail -B1M -- "$1" | tail -n 1)
+    [ "$free" -ge "$2" ] || die "$1 needs $2 MB of free space, its disk has $((free))"
 }
 
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.
@@ -90,7 +101,6 @@ work_end() {
     trap '' HUP INT TERM
     trap - EXIT
     set +e
-    default_cluster_allow
     end_children
     end_work_processes
     if [ -e "$WORK/remove" ]; then
@@ -150,7 +160,6 @@ descendants() {
 # as_user starts everything in WORK.  Only its owner may be allowed to see that.
 end_work_processes() {
     [ -d "$WORK/home" ] || return 0
-    [ "$EUID" -ne 0 ] || id postgres >/dev/null 2>&1 || return 0
     user_command bash -c '
         cd /
         mine() {
@@ -191,11 +200,12 @@ end_work_processes() {
 user_command() {
     COMMAND=("${ENTER[@]}")
     if [ "$EUID" -eq 0 ]; then
-        COMMAND+=(setpriv --reuid=postgres --regid=postgres --init-groups --)
+        COMMAND+=(setpriv "--reuid=$RUN_AS" "--regid=$(id -g "$RUN_AS")" --init-groups --)
     fi
     COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
-        "PATH=${PG_BIN:+$PG_BIN:}/usr/local/bin:/usr/bin:/bin" "HOME=$WORK/home" "TMPDIR=$WORK/t"
-        LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "$@")
+        "PATH=${PG_BIN:+$PG_BIN:}$WORK/pg/usr/bin:$WORK/pg/usr/sbin:/usr/local/bin:/usr/bin:/bin"
+        "HOME=$WORK/home" "TMPDIR=$WORK/t"
+        LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "${PG_ENVIRONMENT[@]}" "$@")
 }
 
 as_user() {
@@ -209,142 +219,6 @@ spawn() {
     user_command "$@"
     "${COMMAND[@]}" &
     SPAWNED=$!
-}
-
-#
-# Packages
-#
-
-# sudo asks for a password where it needs one.
-as_root() {
-    if [ "$EUID" -eq 0 ]; then
-        "$@"
-    else
-        sudo -- "$@"
-    fi
-}
-
-package_installed() {
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
-}
-
-# Is there a package of that name, installed or to be had?
-package_known() {
-    package_installed "$1" && return
-    apt-cache show postgresql-common >/dev/null 2>&1 || { can_install "$1" && apt_update; } >&2
-    apt-cache show "$1" >/dev/null 2>&1
-}
-
-apt_update() {
-    [ -z "$APT_UPDATED" ] || return 0
-    say "Fetching the lists of packages (apt-get update)"
-    as_root apt-get -qq -o Acquire::Retries=3 update
-    APT_UPDATED=yes
-}
-
-# Prints what $1, a format of apt-get indextargets, says of each archive of
-# Debian's that this machine gets packages from.
-archives() {
-    apt-get indextargets --format "$1" 'Created-By: Packages' 'Origin: Debian' | sort -u
-}
-
-# Prints the address of the one that has them all.
-archive() {
-    archives '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed -n 1p | grep .
-}
-
-# Prints the major versions that are installed with their files for extensions.
-installed_postgres() {
-    local bin
-    for bin in /usr/lib/postgresql/*/bin; do
-        if [ -x "$bin/postgres" ] && [ -f "${bin%/bin}/lib/pgxs/src/makefiles/pgxs.mk" ]; then
-            bin=${bin%/bin}
-            printf '%s\n' "${bin##*/}"
-        fi
-    done
-}
-
-# Takes the highest PostgreSQL that extensions can be built for, else the one
-# of this release of Debian.  PG_MAJOR in the environment rules, and PG_BIN for
-# a server that is not Debian's build.
-choose_postgres() {
-    command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
-        die "this needs Debian 12 or newer; elsewhere use the Dockerfile"
-    if [ -n "$PG_BIN" ]; then
-        PG_MAJOR=$("$PG_BIN/pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
-        return
-    fi
-    if [ -z "$PG_MAJOR" ]; then
-        PG_MAJOR=$(installed_postgres | sort -n | tail -n 1)
-    fi
-    if [ -z "$PG_MAJOR" ]; then
-        can_install postgresql
-        apt_update
-        PG_MAJOR=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
-    fi
-    [ -n "$PG_MAJOR" ] || die "apt-get knows no package postgresql"
-    [ "$PG_MAJOR" -ge 15 ] || die "PostgreSQL $PG_MAJOR is too old: shedlock needs 15 or newer (Debian 12)"
-    PG_BIN=/usr/lib/postgresql/$PG_MAJOR/bin
-}
-
-can_install() {
-    if [ "$EUID" -ne 0 ] && ! command -v sudo >/dev/null; then
-        die "please have these packages installed by an administrator, then try again: $*"
-    fi
-}
-
-# Installs the named packages that are missing; says nothing when none is.
-require_packages() {
-    local name plan missing=()
-    for name; do
-        package_installed "$name" || missing+=("$name")
-    done
-    if [ ${#missing[@]} -gt 0 ]; then
-        can_install "${missing[@]}"
-        say "Will be installed with apt-get, with what they depend on:"
-        say "    ${missing[*]}"
-        apt_update
-        plan=$(apt-get -s install --no-install-recommends "${missing[@]}")
-        refuse_server_upgrade "$plan"
-        ! grep -q '^Inst postgresql-[0-9]' <<<"$plan" || default_cluster_forbid
-        apt_install "${missing[@]}"
-        default_cluster_allow
-    fi
-    work_hand_over
-}
-
-# Shows a line per package, and all that was said if it fails.
-apt_install() {
-    local log=$WORK/apt.log
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
-        install -y --no-install-recommends "$@" 2>&1 | tee "$log" |
-        sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p' ||
-        { cat "$log"; die "apt-get could not install $*"; }
-}
-
-# Upgrading a server's package restarts its clusters.  $1 is what apt-get would do.
-refuse_server_upgrade() {
-    local upgrades
-    upgrades=$(sed -n 's/^Inst \(postgresql-[0-9]*\) \[.*/\1/p' <<<"$1")
-    [ -z "$upgrades" ] ||
-        die "that would upgrade and restart $(echo $upgrades): please upgrade it first, then try again"
-}
-
-# Debian's server packages create and start a cluster unless told otherwise.
-# The drop-in stays no longer than the installation.
-default_cluster_forbid() {
-    local dir=/etc/postgresql-common/createcluster.d
-    say "No default cluster is created or started: $dir/zz-shedlock.conf says so meanwhile"
-    CLUSTER_DROPIN=$dir/zz-shedlock.conf
-    as_root mkdir -p "$dir"
-    echo "create_main_cluster = false" | as_root tee "$CLUSTER_DROPIN" >/dev/null
-}
-
-default_cluster_allow() {
-    [ -n "$CLUSTER_DROPIN" ] || return 0
-    as_root rm -f "$CLUSTER_DROPIN"
-    as_root rmdir -p --ignore-fail-on-non-empty "${CLUSTER_DROPIN%/*}"
-    CLUSTER_DROPIN=
 }
 
 #
@@ -370,6 +244,16 @@ build_extension() {
         tail -n 60 "$log"
         return 1
     fi
+    add_unpacked
+}
+
+# Puts extensions that were unpacked for a server of the machine beside ours.
+add_unpacked() {
+    local part
+    [ "${PG_BIN#/usr/}" != "$PG_BIN" ] || return 0
+    for part in "usr/share/postgresql/$PG_MAJOR/extension" "usr/lib/postgresql/$PG_MAJOR/lib"; do
+        [ ! -d "$WORK/pg/$part" ] || as_user cp -R "$WORK/pg/$part/." "$WORK/dest/$part/"
+    done
 }
 
 # make in the copy.  COPT in the environment are flags for compiler and linker.
@@ -450,39 +334,6 @@ alarms() {
     grep -hE -A 40 '^TRAP: |VALGRINDERROR-BEGIN|: runtime error: ' "$@"
 }
 
-# Unpacks packages into the folder WORK/$1: those that may not be installed.
-# Call it in a subshell.
-unpack_packages() {
-    local file dir=$WORK/$1
-    shift
-    mkdir -p "$dir" && cd "$dir" || return 1
-    apt-get download "$@" || { apt_update && apt-get download "$@"; } || return 1
-    for file in *.deb; do
-        dpkg -x "$file" . && rm "$file" || return 1
-    done
-    chmod -R a+rX .
-}
-
-# It cannot be installed beside a node that is not Debian's, but is all
-# JavaScript and runs with any.
-unpack_node_pg() {
-    command -v node && unpack_packages node node-pg node-split2 node-xtend
-}
-
-# Debian's package starts a pooler with the machine.  The libraries' names
-# differ between releases.
-unpack_pgbouncer() {
-    local name dir=$WORK/pgbouncer libs=()
-    for name in $(apt-cache depends pgbouncer | sed -n 's/^ *|\{0,1\}Depends: \(lib[^ ]*\)$/\1/p'); do
-        package_installed "$name" || libs+=("$name")
-    done
-    unpack_packages pgbouncer pgbouncer "${libs[@]}" || return 1
-    printf '%s\n' '#!/bin/sh' "LD_LIBRARY_PATH=$(printf '%s:' "$dir"/usr/lib/*-linux-gnu* "$dir"/lib/*-linux-gnu*)" \
-        'export LD_LIBRARY_PATH' "exec '$dir/usr/sbin/pgbouncer' \"\$@\"" >"$dir/run"
-    chmod 755 "$dir/run"
-    "$dir/run" --version
-}
-
 #
 # Small Debians in folders, for root
 #
@@ -533,7 +384,8 @@ make_debian() {
     list=$*
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     mkdir -p "${root%/*}"
-    mirror=$(archive) || { apt_update && mirror=$(archive); } || die "this machine has no archive of Debian's"
+    update_lists
+    mirror=$(archive) || die "this machine has no archive of Debian's"
     # what debootstrap mounts is gone with it
     unshare --mount debootstrap --variant=minbase ${list:+"--include=${list// /,}"} "$release" "$root" "$mirror" "$script"
     apt-config dump | grep '^Acquire::\(http\|https\|Check\)' >"$root/etc/apt/apt.conf.d/90host" || [ $? -eq 1 ]

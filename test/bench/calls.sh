@@ -8,7 +8,7 @@
 case_calls() {
     local n
     n=$(full_or_quick 500 100)
-    require_packages valgrind
+    require_programs valgrind
     create_database calls
     # used before, as most locks are; each statement has names of its own
     cluster_psql main -d calls -At \

@@ -4,7 +4,7 @@
 case_redis() {
     local policy clients
     # this package has the server's program, but not the service
-    require_packages redis-tools
+    require_programs redis-tools
     compile redis_pair
     for policy in everysec always; do
         redis_start "$policy"
