@@ -72,12 +72,12 @@ work_begin() {
         RUN_AS=nobody
         ! id postgres >/dev/null 2>&1 || RUN_AS=postgres
     fi
+    need_space "$tmp" 300
     WORK=$(mktemp -d "$tmp/shedlock.XXXXXX") || die "no temporary folder can be made in $tmp; TMPDIR may name another"
     trap work_end EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    need_space "$WORK" 300
     use_cache
     mkdir "$WORK/home" "$WORK/t" "$WORK/s"
     printf '#!/bin/sh\n' >"$WORK/t/try"
@@ -92,7 +92,7 @@ work_begin() {
 need_space() {
     local free
     free=$(df --output=avail -B1M -- "$1" | tail -n 1)
-    [ "$free" -ge "$2" ] || die "$1 needs $2 MB of free space, its disk has $((free))"
+    [ "$free" -ge "$2" ] || die "$1 needs $2 MB of free space and has $((free))"
 }
 
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.

@@ -43,15 +43,17 @@ require_programs() {
     say "Will be installed with apt-get, with what they depend on:"
     say "    ${missing[*]}"
     plan_install "${missing[@]}" || { update_system_lists && plan_install "${missing[@]}"; } ||
-        die "apt-get cannot install ${missing[*]}:
-$(cat "$log")"
+        die "apt-get cannot install ${missing[*]}: $(why_apt_failed "$log")"
     refuse_to_touch_servers "$log"
-    # A session of its own keeps Ctrl-C from apt-get: the script obeys it afterwards.
+    # Ctrl-C is for the whole foreground: a session of its own, and a reader that does
+    # not mind, bring apt-get to its end; the script obeys afterwards.
     NEEDRESTART_MODE=l DEBIAN_FRONTEND=noninteractive setsid --wait apt-get -q -o Dpkg::Use-Pty=0 \
         -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" \
-        </dev/null 2>&1 | tee "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p' ||
-        die "apt-get could not install ${missing[*]}:
-$(why_apt_failed "$log")"
+        </dev/null 2>&1 | (
+        trap '' HUP INT TERM
+        tee "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p'
+    ) ||
+        die "apt-get could not install ${missing[*]}: $(why_apt_failed "$log")"
 }
 
 # Writes what apt-get would do to WORK/apt.log.
@@ -59,18 +61,18 @@ plan_install() {
     apt-get -s install --no-install-recommends "$@" >"$WORK/apt.log" 2>&1
 }
 
+# apt waits for the lock of dpkg, not for that of the lists.
 update_system_lists() {
     local log=$WORK/apt.log try
     say "Fetching the lists of packages (apt-get update)"
     for try in {1..30}; do
-        setsid --wait apt-get -qq -o APT::Update::Error-Mode=any -o Acquire::Retries=3 update </dev/null >"$log" 2>&1 &&
-            return
-        # apt waits for the lock of dpkg, not for that of the lists
-        grep -q 'Could not get lock' "$log" || break
+        # it would leave files in /tmp if Ctrl-C ended it
+        ! setsid --wait apt-get -qq -o APT::Update::Error-Mode=any -o Acquire::Retries=3 update \
+            </dev/null >"$log" 2>&1 || return 0
+        grep -q 'Could not get lock' "$log" || return 1
         sleep 2
     done
-    die "the lists of packages cannot be fetched:
-$(why_apt_failed "$log")"
+    return 1
 }
 
 # Prints why a command of apt's failed that has said what is in file $1.
@@ -108,14 +110,13 @@ update_lists() {
     [ -z "$(find "$dir/updated" "$WORK/lists.old" -mtime -1 2>/dev/null)" ] || [ "${1:-}" = again ] || return 0
     need_space "$CACHE" 150
     mkdir -p "$dir/state/lists/partial" "$dir/archives/partial"
-    if apt-get "${PRIVATE_APT[@]}" -qq -o APT::Update::Error-Mode=any update >"$log" 2>&1; then
+    if TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq -o APT::Update::Error-Mode=any update >"$log" 2>&1; then
         touch "$dir/updated"
     elif [ -e "$dir/updated" ]; then
         say "The lists of packages cannot be fetched; those of $(date -r "$dir/updated" +%F) must do"
         touch "$WORK/lists.old"
     else
-        die "the lists of packages cannot be fetched, which are needed for PostgreSQL's packages:
-$(why_apt_failed "$log")"
+        die "postgresql${PG_MAJOR:+-$PG_MAJOR}, -client, -server-dev and -cron cannot be fetched: $(why_apt_failed "$log")"
     fi
 }
 
@@ -273,8 +274,7 @@ join_paths() {
 # not to be had: then its lists are out of date.
 fetch_packages() {
     fetch_listed "$@" || { update_lists again && fetch_listed "$@"; } ||
-        die "these packages cannot be fetched: $*
-$(why_apt_failed "$WORK/fetch.log")"
+        die "these packages cannot be fetched: $*: $(why_apt_failed "$WORK/fetch.log")"
 }
 
 # With the lists as they are.
@@ -291,7 +291,7 @@ fetch_listed() {
     say "Fetching ${#missing[@]} packages into $debs, to be unpacked, not installed"
     rm -rf "$new"
     mkdir "$new"
-    (cd "$new" && apt-get "${PRIVATE_APT[@]}" -qq download "${missing[@]}") >>"$log" 2>&1 || { rm -rf "$new"; return 1; }
+    (cd "$new" && TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq download "${missing[@]}") >>"$log" 2>&1 || { rm -rf "$new"; return 1; }
     for file in "$new"/*.deb; do
         # other versions of it are of no use any more
         name=${file##*/}
