@@ -109,6 +109,7 @@ update_lists() {
     local dir=$CACHE/apt log=$WORK/lists.log
     [ -z "$(find "$dir/updated" "$WORK/lists.old" -mtime -1 2>/dev/null)" ] || [ "${1:-}" = again ] || return 0
     need_space "$CACHE" 150
+    say "Fetching the lists of packages into $dir"
     mkdir -p "$dir/state/lists/partial" "$dir/archives/partial"
     if TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq -o APT::Update::Error-Mode=any update >"$log" 2>&1; then
         touch "$dir/updated"
@@ -289,6 +290,7 @@ fetch_listed() {
     done <"$WORK/debs"
     [ ${#missing[@]} -gt 0 ] || return 0
     say "Fetching ${#missing[@]} packages into $debs, to be unpacked, not installed"
+    remove_at_end "$new"
     rm -rf "$new"
     mkdir "$new"
     (cd "$new" && TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq download "${missing[@]}") >>"$log" 2>&1 || { rm -rf "$new"; return 1; }
