@@ -1,20 +1,24 @@
--- The jobs of server A's pg_cron.  psql sets :at_most.
+-- The jobs of server A's pg_cron.
 
--- Part 3: four jobs under the guard.
+-- show guarded
 SELECT shedlock_cron_schedule('vacuum-orders', '* * * * *',
-	'VACUUM (ANALYZE) demo.orders', lock_at_most_for => '30 min', once_every => '1 min');
+	'VACUUM (ANALYZE) demo.orders',
+	lock_at_most_for => '30 min', once_every => '1 min');
 SELECT shedlock_cron_schedule('add-order', '* * * * *',
-	'INSERT INTO demo.added DEFAULT VALUES', lock_at_most_for => '30 s', once_every => '1 min');
+	'INSERT INTO demo.added DEFAULT VALUES',
+	lock_at_most_for => '30 s', once_every => '1 min');
 SELECT shedlock_cron_schedule('divide', '* * * * *',
 	'SELECT 1/0', lock_at_most_for => '30 s', once_every => '1 min');
 SELECT shedlock_cron_schedule('endless', '* * * * *',
-	'SELECT pg_sleep(600)', lock_at_most_for => :'at_most', once_every => '1 min');
+	'SELECT pg_sleep(600)',
+	lock_at_most_for => '3 s', once_every => '1 min');
 
--- Part 4: the same job on both servers, both on this database.
-SELECT shedlock_cron_schedule('report', '* * * * *',
-	$$INSERT INTO demo.run (variant, job, server) VALUES ('with', 'report', 'A')$$,
-	lock_at_most_for => '5 min', once_every => '1 min');
+-- The same job on both servers, both on this database.
+-- show report
 SELECT cron.schedule('report-unguarded', '* * * * *',
-	$$INSERT INTO demo.run (variant, job, server) VALUES ('without', 'report', 'A')$$);
+	$$INSERT INTO demo.run VALUES ('without', 'report', 'A')$$);
+SELECT shedlock_cron_schedule('report', '* * * * *',
+	$$INSERT INTO demo.run VALUES ('with', 'report', 'A')$$,
+	lock_at_most_for => '5 min', once_every => '1 min');
 
 \ir cron-rebuild.sql

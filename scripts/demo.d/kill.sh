@@ -10,14 +10,18 @@ session_start() {
     client "$1" -At -f "$pipe" >"$WORK/$1.log" 2>&1 {SESSION}<&-
 }
 
+# Shows the statement, and types it.
 session_say() {
+    say "      $1"
     printf '%s\n' "$1" >&"$SESSION"
 }
 
 # Kills client $2 with SIGKILL and notes the time for scene $1.  Server and
 # client have the same clock here.
 kill_replica() {
-    local now=${EPOCHREALTIME/,/.}
+    local now
+    say "  kill -9 $2"
+    now=${EPOCHREALTIME/,/.}
     kill -KILL "$2"
     { wait "$2"; } 2>/dev/null || true
     exec {SESSION}>&-
@@ -31,56 +35,70 @@ kill_leader() {
     cluster_psql a -c "INSERT INTO demo.takeover (scene) VALUES ('$scene')"
     session_start "$holder"
     victim=$SPAWNED
+    say "  $holder, process $victim:"
     session_say "SELECT shedlock_acquire_session('leader');"
     await "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'leader' AND state = 'held'"
     if [ -n "$statement" ]; then
         session_say "$statement"
+        await "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = '$holder' AND wait_event = 'PgSleep'"
     fi
+    say "  $waiter:"
+    show wait-for-leader.sql wait
     client "$waiter" -v "scene=$scene" -f "$PARTS/wait-for-leader.sql" >"$WORK/$waiter.log" 2>&1
     await "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'leader' AND waiters = 1"
-    pause 0.5
-    cluster_psql a -At -c "SELECT format('  %s holds the session lock \"%s\", %s waits for it',
-        application_name, name, '$waiter') FROM shedlock_locks WHERE name = 'leader'"
-    say "  kill -9 $victim"
     kill_replica "$scene" "$victim"
     wait "$SPAWNED" || { cat "$WORK/$waiter.log"; die "$waiter ended with an error"; }
-    cluster_psql a -At -c "SELECT format('  %s has it %s s after the kill', '$waiter',
+    cluster_psql a -At -c "SELECT format('  %s has the lock %s s after the kill', '$waiter',
         round(extract(epoch FROM taken_at - killed_at), 3)) FROM demo.takeover WHERE scene = '$scene'"
     say
 }
 
 # A lease stands whatever becomes of its holder: another replica tries every
-# 100 ms, and gets it when it is over.
+# 100 ms, and gets it when it is over.  It is there before, and begins when the
+# lease is taken, so that it is refused also where it takes long to start.
 kill_lease_holder() {
     local victim poller try
-    session_start lessee-1
-    victim=$SPAWNED
-    session_say "SELECT shedlock_acquire_token('import', '8 s');"
-    await "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'import'"
-    cluster_psql a -c "INSERT INTO demo.takeover (scene, lock_until)
-        SELECT 'lease', lock_until FROM shedlock_locks WHERE name = 'import'"
-    for ((try = 1; try <= 300; try++)); do
-        printf '\\ir %s\n' "$PARTS/try-import.sql"
-    done | as_user tee "$WORK/t/poll-import.sql" >/dev/null
-    client lessee-2 -f "$WORK/t/poll-import.sql" >"$WORK/lessee-2.log" 2>&1
+    {
+        say 'DO $$ BEGIN'
+        say "    WHILE NOT EXISTS (SELECT FROM shedlock_locks WHERE name = 'import') LOOP PERFORM pg_sleep(0.05); END LOOP;"
+        say 'END $$;'
+        for ((try = 1; try <= 300; try++)); do
+            printf '\\ir %s\n' "$PARTS/try-import.sql"
+        done
+    } | as_user tee "$WORK/t/poll-import.sql" >/dev/null
+    cluster_psql a -c "INSERT INTO demo.takeover (scene) VALUES ('lease')"
+    client importer-2 -f "$WORK/t/poll-import.sql" >"$WORK/importer-2.log" 2>&1
     poller=$SPAWNED
-    pause 1
-    say "  lessee-1 holds the lease \"import\" for 8 s, lessee-2 tries to get it every 0.1 s"
-    say "  kill -9 $victim"
+    await "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'importer-2' AND wait_event = 'PgSleep'"
+    session_start importer-1
+    victim=$SPAWNED
+    say "  importer-1, process $victim:"
+    session_say "SELECT shedlock_acquire_token('import', '8 s');"
+    await "SELECT refused > 0 FROM demo.takeover WHERE scene = 'lease'"
+    say "  importer-2, every 0.1 s:"
+    show try-import.sql try
     kill_replica lease "$victim"
-    wait "$poller" || { cat "$WORK/lessee-2.log"; die "lessee-2 ended with an error"; }
-    cluster_psql a -At -c "SELECT format('  lessee-2 was refused %s times, and has it %s s after the kill, %s s after the end of the lease',
+    wait "$poller" || { cat "$WORK/importer-2.log"; die "importer-2 ended with an error"; }
+    cluster_psql a -At -c "SELECT format(E'  importer-2 was refused %s times; it has the lock %s s after the kill,\n  %s s after the end of the lease',
         refused, round(extract(epoch FROM taken_at - killed_at), 3),
         round(extract(epoch FROM taken_at - lock_until), 3)) FROM demo.takeover WHERE scene = 'lease'"
     say
 }
 
 kills() {
-    say "  While its client is busy elsewhere:"
+    cat <<'TEXT'
+  A session lock is held as long as its session, a lease until its time.
+  Look at: how soon the other replica has the lock of the one that was killed.
+
+TEXT
+    say "  A session lock, between two statements: free at once."
+    say
     kill_leader idle leader-1 leader-2
-    say "  In the middle of a statement; the server looks for its client every second:"
+    say "  In the middle of a statement: free when the server looks for its client."
+    say
     kill_leader busy leader-3 leader-4 \
         "SET client_connection_check_interval = '1s'; SELECT pg_sleep(600);"
-    say "  While it holds a lease:"
+    say "  A lease: held until its time, since nobody knows what its holder still does."
+    say
     kill_lease_holder
 }

@@ -3,15 +3,17 @@
 
 CREATE SCHEMA demo;
 
--- The race: one row for each time a replica came to a job, run or skipped.
+-- The race: one row for each time a replica came to a job, run or skipped.  What
+-- it was told was decided between came_at and noted_at, however slow the machine.
 CREATE TABLE demo.race (
 	variant text NOT NULL,				-- with, without
 	job text NOT NULL,
 	tick integer NOT NULL,
 	replica integer NOT NULL,
 	ran boolean NOT NULL,
-	due timestamptz NOT NULL,
-	tried_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	came_at timestamptz NOT NULL,
+	noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	left_at timestamptz,				-- when a lease had been given back
 	PRIMARY KEY (variant, job, tick, replica)
 );
 
@@ -26,12 +28,12 @@ CREATE TABLE demo.takeover (
 
 -- The pg_cron jobs: one row per run.
 CREATE TABLE demo.run (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	variant text NOT NULL,				-- with, without
 	job text NOT NULL,
 	server text NOT NULL,				-- whose pg_cron started it
 	started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-	ended_at timestamptz
+	ended_at timestamptz,
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY
 );
 
 -- Names of server A's pg_cron jobs, those that are gone included.
@@ -46,22 +48,26 @@ CREATE TABLE demo.fired (
 	message text
 );
 
--- When the jobs of part 5 were scheduled anew.
+-- When the job rebuild was scheduled again, and when it may end.
 CREATE TABLE demo.rescheduled (at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE demo.rebuilt (at timestamptz NOT NULL DEFAULT clock_timestamp());
 
 CREATE TABLE demo.orders (id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz DEFAULT clock_timestamp());
 INSERT INTO demo.orders (at) SELECT clock_timestamp() FROM generate_series(1, 10000);
 CREATE TABLE demo.added (at timestamptz NOT NULL DEFAULT clock_timestamp());
 
--- A job that commits what it has done so far, and outlives its minute.
+-- A job that outlives its minute: it works until the demo has seen the next one.
 CREATE PROCEDURE demo.rebuild(variant text)
 LANGUAGE plpgsql AS $$
 DECLARE
 	run_id bigint;
 BEGIN
-	INSERT INTO demo.run (variant, job, server) VALUES (variant, 'rebuild', 'A') RETURNING id INTO run_id;
+	INSERT INTO demo.run VALUES (variant, 'rebuild', 'A') RETURNING id INTO run_id;
 	COMMIT;
-	PERFORM pg_sleep(70);
+	WHILE NOT EXISTS (SELECT FROM demo.rebuilt) LOOP
+		PERFORM pg_sleep(0.2);
+		COMMIT;
+	END LOOP;
 	UPDATE demo.run SET ended_at = clock_timestamp() WHERE id = run_id;
 END
 $$;

@@ -1,5 +1,8 @@
 -- A replica that waits for a session lock.  psql sets :scene.
-SELECT shedlock_acquire_session('leader', wait => '1 min') AS mine \gset
+
+-- show wait
+SELECT shedlock_acquire_session('leader', wait => '5 min') AS mine \gset
+
 \if :mine
 	UPDATE demo.takeover SET taken_at = clock_timestamp() WHERE scene = :'scene';
 \endif
