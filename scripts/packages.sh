@@ -42,7 +42,9 @@ require_programs() {
     apt-get install --no-install-recommends ${missing[*]}"
     say "Will be installed with apt-get, with what they depend on:"
     say "    ${missing[*]}"
-    plan_install "${missing[@]}" || { update_system_lists && plan_install "${missing[@]}"; } ||
+    # An archive that has nothing to do with it may be out of order.
+    update_system_lists || true
+    apt-get -s install --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
         die "apt-get cannot install ${missing[*]}: $(why_apt_failed "$log")"
     refuse_to_touch_servers "$log"
     # Ctrl-C is for the whole foreground: a session of its own, and a reader that does
@@ -54,11 +56,6 @@ require_programs() {
         tee "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p'
     ) ||
         die "apt-get could not install ${missing[*]}: $(why_apt_failed "$log")"
-}
-
-# Writes what apt-get would do to WORK/apt.log.
-plan_install() {
-    apt-get -s install --no-install-recommends "$@" >"$WORK/apt.log" 2>&1
 }
 
 # apt waits for the lock of dpkg, not for that of the lists.
@@ -89,7 +86,7 @@ why_apt_failed() {
 }
 
 # File $1 is a plan of apt-get.  The package of a server restarts its clusters
-# when it is upgraded; that of the C library, when a new one comes (its postinst).
+# when it is upgraded; that of the C library, when a new one comes (see its postinst).
 refuse_to_touch_servers() {
     local upgrades
     upgrades=$(sed -n -e 's/^Inst \(postgresql[^ ]*\|libpq5\) \[.*/\1/p' "$1"
@@ -104,7 +101,7 @@ Please upgrade it yourself, then try again: apt-get install $(echo $upgrades)"
 #
 
 # Fetches the lists unless they are of today, or "again".  Without network older
-# ones serve.
+# ones serve, and an archive that has nothing to do with it may be out of order.
 update_lists() {
     local dir=$CACHE/apt log=$WORK/lists.log
     [ -z "$(find "$dir/updated" "$WORK/lists.old" -mtime -1 2>/dev/null)" ] || [ "${1:-}" = again ] || return 0
@@ -113,8 +110,8 @@ update_lists() {
     mkdir -p "$dir/state/lists/partial" "$dir/archives/partial"
     if TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq -o APT::Update::Error-Mode=any update >"$log" 2>&1; then
         touch "$dir/updated"
-    elif [ -e "$dir/updated" ]; then
-        say "The lists of packages cannot be fetched; those of $(date -r "$dir/updated" +%F) must do"
+    elif apt-cache "${PRIVATE_APT[@]}" show postgresql-common >/dev/null 2>&1; then
+        say "Not all lists can be fetched; what is there must do"
         touch "$WORK/lists.old"
     else
         die "postgresql${PG_MAJOR:+-$PG_MAJOR}, -client, -server-dev and -cron cannot be fetched: $(why_apt_failed "$log")"
