@@ -6,13 +6,14 @@ use warnings FATAL => 'all';
 use Exporter 'import';
 use File::Copy;
 use File::Path;
+use List::Util qw(max min);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
-  last_words error_of answers await seconds terminate);
+  last_words error_of answers await seconds slowness terminate);
 
 # Whoever runs the tests, the superuser is postgres.  PostgreSQL's own modules
 # delete this, and ask the operating system.
@@ -205,6 +206,16 @@ sub seconds(&)
 
 	$code->();
 	return time - $start;
+}
+
+# How many times as long as elsewhere everything takes on this machine just now,
+# at most six: for leases that must outlive what a test does meanwhile.
+sub slowness
+{
+	my ($node) = @_;
+	my $took = seconds { $node->safe_psql('postgres', 'SELECT 1') foreach 1 .. 5 };
+
+	return min(6, max(1, $took / 0.3));
 }
 
 sub terminate

@@ -16,14 +16,14 @@ my %sessions;
 my %taken;
 my %pids;
 
-# Takes a session lock for 3 seconds, then does something.
+# Takes a session lock for 6 seconds, then does something.
 sub take
 {
 	my ($claim, @statements) = @_;
 	my $session = session($node);
 
 	$pids{$claim} = pid_of($session);
-	is(ask($session, "SELECT shedlock_acquire_session('$claim', '3 s')"), 't', "$claim: it takes the lock");
+	is(ask($session, "SELECT shedlock_acquire_session('$claim', '6 s')"), 't', "$claim: it takes the lock");
 	$taken{$claim} = time;
 	foreach my $statement (@statements)
 	{
@@ -81,10 +81,10 @@ take('extended', "SELECT shedlock_extend('extended', '1 hour')");
 take('extended within a transaction',
 	"BEGIN; SELECT shedlock_extend('extended within a transaction', '1 hour')");
 take('extended to more than once',
-	"SELECT shedlock_extend('extended to more than once', '4 s')",
+	"SELECT shedlock_extend('extended to more than once', '7 s')",
 	"BEGIN; SELECT shedlock_extend('extended to more than once', '1 s'), shedlock_extend('extended to more than once', '1 hour'); COMMIT");
 take('extended in a savepoint, too',
-	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', '4 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', '1 hour'); RELEASE s; COMMIT");
+	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', '7 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', '1 hour'); RELEASE s; COMMIT");
 take('released', "SELECT shedlock_release('released')");
 
 # A pool ends one client's session that way and gives it to the next.
@@ -100,14 +100,14 @@ foreach my $claim ('acquired in a rolled-back transaction', 'without a limit')
 	$pids{$claim} = pid_of($sessions{$claim});
 }
 ask($sessions{'acquired in a rolled-back transaction'},
-	"BEGIN; SELECT shedlock_acquire_session('acquired in a rolled-back transaction', '1 s'); ROLLBACK");
+	"BEGIN; SELECT shedlock_acquire_session('acquired in a rolled-back transaction', '3 s'); ROLLBACK");
 ask($sessions{'without a limit'},
 	"SET shedlock.default_lock_at_most_for = '1s'; SELECT shedlock_acquire_session('without a limit')");
 
 my %alive;
 my %ended_after;
 my $start = time;
-while (keys %ended_after < @ended && time - $start < 60)
+while (keys %ended_after < @ended && time - $start < $PostgreSQL::Test::Utils::timeout_default)
 {
 	%alive = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
 	foreach my $claim (@ended)
@@ -123,13 +123,13 @@ foreach my $claim (@ended)
 	my $after = $ended_after{$claim} || 0;
 
 	ok($after, "$claim: the server ends the session");
-	cmp_ok($after, '>', 2.8, "$claim: not before its time");
-	cmp_ok($after, '<', 20, "$claim: but then");
+	cmp_ok($after, '>', 5.8, "$claim: not before its time");
+	cmp_ok($after, '<', 60, "$claim: but then");
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and the lock is free");
 }
 
 # Beyond what they had first asked for
-sleep(0.1) while time - $start < 5;
+sleep(0.1) while time - $start < 8;
 %alive = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
 foreach my $claim (@living)
 {
@@ -150,9 +150,9 @@ my $claim = 'extended within a transaction';
 is(ask($sessions{$claim}, 'SELECT 1'), '1', "$claim: it lives until the end of that");
 $start = time;
 eval { ask($sessions{$claim}, 'ROLLBACK') };
-ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pids{$claim}", 't', 30),
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pids{$claim}", 't'),
 	"$claim: and is ended at once when that is rolled back");
-cmp_ok(time - $start, '<', 4, "$claim: at once");
+cmp_ok(time - $start, '<', 20, "$claim: at once");
 
 # Shortened
 my $session = session($node);
@@ -160,7 +160,7 @@ my $pid = pid_of($session);
 ask($session, "SELECT shedlock_acquire_session('shortened', '1 hour')");
 $start = time;
 is(ask($session, "SELECT shedlock_extend('shortened', '1 s')"), 't', 'shortened: an extend can shorten, too');
-ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't', 30),
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't'),
 	'shortened: the server ends the session');
 cmp_ok(time - $start, '>', 0.9, 'shortened: not before its time');
 reap($session);
@@ -170,7 +170,7 @@ $session = session($node);
 $pid = pid_of($session);
 ask($session, "SELECT shedlock_acquire_session('long', '1 hour')");
 ask($session, "SELECT shedlock_acquire_session('short', '1 s')");
-ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't', 30),
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't'),
 	'two locks: the one that is over first decides');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('long')"), 't', 'two locks: both are free');
 reap($session);

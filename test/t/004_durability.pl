@@ -213,7 +213,7 @@ sub waits_for_standby
 
 	ask($client, "SET synchronous_commit = $setting");
 	$client->query_until(qr/asked/, "\\echo asked\n$sql;\n");
-	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid", 't', 10),
+	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"),
 		"$claim with synchronous_commit = $setting waits for the standby");
 	$node->safe_psql($dbname, "SELECT pg_cancel_backend($pid)");
 	like(ask($client, 'SHOW synchronous_commit'), qr{^(t\n)?$setting$}, '  and the setting is as it was');

@@ -58,7 +58,7 @@ ok(defined await($second, "SELECT shedlock_acquire_session('leader')"), 'force_r
 ask($second, "SELECT shedlock_release('leader')");
 
 # At its time the server ends the process, whoever is in it.
-is(ask($second, "SELECT shedlock_acquire_session('timed', '1 s')"), 't', 'one with lock_at_most_for');
+is(ask($second, "SELECT shedlock_acquire_session('timed', '5 s')"), 't', 'one with lock_at_most_for');
 my ($out, $err) = pooled($pooler, 'SELECT pg_sleep(60)');
 like($err, qr/FATAL: +terminating connection due to administrator command/, 'ends the statement of another client at its time');
 reap($second);
@@ -120,8 +120,8 @@ is(pooled($pooler, "SELECT shedlock_release('lease of one', $token)"), 't', 'its
 
 # Neither does the timer of a session lock outlive its client, nor the end of a
 # client that is killed.
-is(pooled($pooler, "SELECT shedlock_acquire_session('timer', '1 s')"), 't', 'a session lock with lock_at_most_for');
-is(pooled($pooler, "SELECT pg_sleep(2), pg_backend_pid()"), "|$pid", 'does not end the next client of its process');
+is(pooled($pooler, "SELECT shedlock_acquire_session('timer', '5 s')"), 't', 'a session lock with lock_at_most_for');
+is(pooled($pooler, "SELECT pg_sleep(6), pg_backend_pid()"), "|$pid", 'does not end the next client of its process');
 $first = pooled_session($node, $pooler);
 ask($first, "SELECT shedlock_acquire_session('killed')");
 is(ask($first, "SELECT shedlock_release('killed') AND shedlock_acquire_session('killed')"), 't', 'a client releases a session lock, and takes it again');
