@@ -172,16 +172,22 @@ WHERE extended AND NOT lock_until - locked_at >= '2 hours'}), '0',
 # What was held goes on, to the second
 #
 my $primary = start_node('primary', allows_streaming => 1,
-	conf => "shedlock.default_lock_at_most_for = '30s'\nmax_prepared_transactions = 5\n");
+	conf => "max_prepared_transactions = 5\n");
+
+# Locks must outlive what is looked at first.
+my $slowness = slowness($primary);
+my ($least, $limit, $default) = map { int($_ * $slowness) . ' s' } 20, 25, 30;
+$primary->append_conf('postgresql.conf', "shedlock.default_lock_at_most_for = '$default'\n");
+$primary->restart;
 my $standby = start_standby($primary, 'standby');
 my $holder = session($primary);
 my $dead_holder = session($primary);
 my $open = session($primary);
 
 ask($open, "BEGIN; SELECT shedlock_acquire('open', '1 hour')");
-$primary->safe_psql($dbname, q{
-SELECT shedlock_acquire('lease', '20 s');
-SELECT shedlock_acquire('kept', '1 hour', '20 s');
+$primary->safe_psql($dbname, qq{
+SELECT shedlock_acquire('lease', '$least');
+SELECT shedlock_acquire('kept', '1 hour', '$least');
 SELECT shedlock_release('kept');
 SELECT shedlock_once('once', '2026-01-01');
 SELECT shedlock_once_every('every', '1 day');
@@ -190,17 +196,17 @@ SELECT shedlock_acquire('prepared', '1 hour');
 PREPARE TRANSACTION 'prepared';
 });
 $primary->safe_psql($dbname, "CALL shedlock_run('run that ended', 'SELECT 1', '1 min', once_every => '1 day')");
-$primary->safe_psql($dbname, "CALL shedlock_run('kept run', 'SELECT 1', '1 hour', '20 s')");
-ask($dead_holder, "SELECT shedlock_acquire_session('dead with at-least', '25 s', '20 s'), shedlock_acquire_session('dead')");
+$primary->safe_psql($dbname, "CALL shedlock_run('kept run', 'SELECT 1', '1 hour', '$least')");
+ask($dead_holder, "SELECT shedlock_acquire_session('dead with at-least', '$limit', '$least'), shedlock_acquire_session('dead')");
 kill_client($dead_holder);
 ok(defined await($primary, "SELECT state = 'kept' FROM shedlock_locks WHERE name = 'dead with at-least'"),
 	'a session lock has lost its holder before the failover, but its at-least time runs');
 ask($holder, "SELECT shedlock_acquire_session('session'), shedlock_acquire_session('session to force'), "
-	  . "shedlock_acquire_session('session with at-least', '20 s', '20 s')");
-ask($holder, "SELECT shedlock_acquire_session('limited session', '25 s')");
+	  . "shedlock_acquire_session('session with at-least', '$least', '$least')");
+ask($holder, "SELECT shedlock_acquire_session('limited session', '$limit')");
 
 my @runners;
-foreach ([ 'run', 'NULL' ], [ 'limited run', "'25 s'" ], [ 'run to force', 'NULL' ])
+foreach ([ 'run', 'NULL' ], [ 'limited run', "'$limit'" ], [ 'run to force', 'NULL' ])
 {
 	my ($name, $at_most) = @$_;
 	my $runner = session($primary);
@@ -232,7 +238,7 @@ foreach my $name (@names)
 {
 	$waiters{$name} = session($standby);
 	$waiters{$name}->query_until(qr/waiting/,
-		"\\echo waiting\nSELECT shedlock_acquire('$name', '1 hour', wait => '2 min');\n");
+		"\\echo waiting\nSELECT shedlock_acquire('$name', '1 hour', wait => '10 min');\n");
 }
 
 is($standby->safe_psql($dbname, "SELECT string_agg(name || ' ' || outcome, ', ' ORDER BY token) FROM shedlock_history"),
@@ -291,11 +297,11 @@ WHERE name IN ('} . join("', '", @names) . q{') AND s.locked_at < o.lock_until})
 is($standby->safe_psql($dbname, qq{
 SELECT string_agg(o.name || ' after ' || (s.locked_at - o.lock_until), ', ')
 FROM old o JOIN shedlock s USING (name)
-WHERE name IN ('} . join("', '", @names) . q{') AND s.locked_at > o.lock_until + interval '10 s'}),
+WHERE name IN ('} . join("', '", @names) . q{') AND s.locked_at > o.lock_until + interval '10 s' * } . $slowness),
 	'', 'each soon after it');
 is($standby->safe_psql($dbname, q{
 SELECT string_agg(o.name, ', ' ORDER BY o.name) FROM old o
-WHERE o.name IN ('run', 'session') AND o.lock_until <> o.locked_at + interval '30 s'}),
+WHERE o.name IN ('run', 'session') AND o.lock_until <> o.locked_at + interval '} . $default . q{'}),
 	'', 'which is shedlock.default_lock_at_most_for where none was given');
 cmp_ok($standby->safe_psql($dbname, 'SELECT min(s.token) FROM shedlock s LEFT JOIN old o USING (name) WHERE s.token IS DISTINCT FROM o.token AND s.name <> \'prepared\''),
 	'>', $last_token, 'every token of the new primary is above all of the old one');

@@ -13,8 +13,8 @@ use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $seconds = 25;
 my $node = start_node('main', conf => "autovacuum_naptime = 1\n");
+my $seconds = int(25 * slowness($node));
 my $limit = $PostgreSQL::Test::Utils::timeout_default;
 
 # A waiter sleeps without a lock on the table: what needs the table for itself

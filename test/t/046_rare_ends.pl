@@ -66,17 +66,20 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outc
 
 # A cancel, or lock_timeout, that waits while the run is brought to its end: the
 # lock is given back all the same, and the client hears of the command's error.
-ask($runner, 'SET lock_timeout = 200');
+ask($runner, 'SET lock_timeout = 3000; SET deadlock_timeout = 5000');
+ask($other, 'SET deadlock_timeout = 60000');
 begin_run('deadlock');
-ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1); SELECT pg_sleep(0.4); LOCK TABLE shedlock; COMMIT');
+ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: its log has to wait');
+ask($other, 'LOCK TABLE shedlock; COMMIT');
 like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: told, and no more');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
 begin_run('own error', '; SELECT 1 / 0');
 ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
 ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'own error: its log has to wait');
-ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(0.4); COMMIT");
+ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(3.5); COMMIT");
 like(end_of_run(), qr/ERROR: +division by zero/, 'own error: reaches the client');
-ask($runner, 'RESET lock_timeout');
+ask($_, 'RESET lock_timeout; RESET deadlock_timeout') foreach $runner, $other;
 
 # Runs without an outcome go from the history like others, but for those that live.
 begin_run('lives');
@@ -89,7 +92,7 @@ like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: and it comes to its
 $node->safe_psql('postgres', $_) foreach ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", 'SELECT pg_reload_conf()');
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}), 'isolated: there should be a standby');
 $node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
-like(error_of($node, "SET statement_timeout = '1s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
+like(error_of($node, "SET statement_timeout = '5s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
 	qr/^57014: canceling run of lock "isolated" because it is not known to the synchronous standby/, 'isolated: the command is not run');
 $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: no more');

