@@ -205,7 +205,7 @@ sub unlock
 	my $config = $lock->{config};
 
 	_invalidate($lock);
-	foreach my $try (1 .. ($self->{provider} eq 'template' ? $self->{unlock_tries} || 10 : 1))
+	foreach my $try (1 .. ($self->{provider} eq 'template' ? 10 : 1))
 	{
 		my ($now, $least) = (_now(), $config->{created} + $config->{at_least});
 

@@ -23,6 +23,7 @@
 
 use strict;
 use warnings FATAL => 'all';
+use Fcntl qw(:flock :seek);
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use POSIX ();
@@ -35,7 +36,9 @@ use Time::HiRes qw(sleep);
 eval { require DBD::Pg; 1 } or plan skip_all => 'this needs the Perl module DBD::Pg';
 require ShedLockClient;
 
-my $node = start_node('main');
+my $node = start_node('main', conf => "max_connections = 80\n");
+$node->safe_psql('postgres',
+	'CREATE TABLE plain (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)');
 my $names = 0;
 my $setup;    # what all clients of a suite have in common
 my $client;
@@ -90,46 +93,69 @@ sub case
 }
 
 # FuzzTester: eight workers, two locks, and counters outside the database that
-# only their holders may touch.
+# only their holders may touch.  At SERIALIZABLE the library gives up when ten
+# tries to unlock have met others' transactions, and does so on any table: eight
+# more workers on a plain one tell how often, in the same seconds.
 sub fuzz
 {
 	my ($in_transaction) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir;
-	my @locks = ("$name 1", "$name 2");
-	my @pids;
+	my @tables = ('shedlock', $setup->{isolation} ? 'plain' : ());
+	my (@pids, %rounds, %met, %gave_up);
 
-	PostgreSQL::Test::Utils::append_to_file("$dir/$_", '0') foreach @locks;
-	foreach my $worker (0 .. 7)
+	foreach my $table (@tables)
 	{
-		my $pid = fork;
-
-		die "fork: $!" unless defined $pid;
-		if ($pid == 0)
+		foreach my $worker (0 .. 7)
 		{
-			eval { fuzz_worker($locks[ $worker % 2 ], $dir, $worker == 0 ? 10 : 100, $in_transaction); };
-			PostgreSQL::Test::Utils::append_to_file("$dir/errors", "worker $worker: $@\n") if $@;
-			POSIX::_exit(0);
+			my $pid = fork;
+
+			die "fork: $!" unless defined $pid;
+			if ($pid == 0)
+			{
+				my $lock = "$name " . ($worker % 2 + 1);
+				my %did = (rounds => 0, met => 0, gave_up => 0);
+
+				eval { fuzz_worker(\%did, $table, $lock, "$dir/$table $lock", $worker == 0 ? 10 : 100, $in_transaction); };
+				PostgreSQL::Test::Utils::append_to_file("$dir/errors", "worker $worker, $table: $@\n") if $@;
+				PostgreSQL::Test::Utils::append_to_file("$dir/did", "$table $lock|$did{rounds}|$did{met}|$did{gave_up}\n");
+				POSIX::_exit(0);
+			}
+			push @pids, $pid;
 		}
-		push @pids, $pid;
 	}
 	waitpid($_, 0) foreach @pids;
+	foreach (split /\n/, PostgreSQL::Test::Utils::slurp_file("$dir/did"))
+	{
+		my ($counter, $rounds, $met, $gave_up) = split /\|/;
+
+		$rounds{$counter} += $rounds;
+		$met{$counter} += $met;
+		$gave_up{ $counter =~ /^(\w+)/ ? $1 : '' } += $gave_up;
+	}
 	is(-e "$dir/errors" ? PostgreSQL::Test::Utils::slurp_file("$dir/errors") : '', '', 'no worker meets an error');
-	is(PostgreSQL::Test::Utils::slurp_file("$dir/$locks[1]"), 400, 'lock2: no two of the workers at once');
-	is(PostgreSQL::Test::Utils::slurp_file("$dir/$locks[0]"), 310, 'lock1: no two of the workers at once');
+	is($rounds{"shedlock $name 1"} . ' ' . $rounds{"shedlock $name 2"}, '310 400', 'all have done their rounds');
+	foreach my $counter (sort keys %rounds)
+	{
+		is($met{$counter}, 0, "$counter: no two of the workers at once");
+		is(PostgreSQL::Test::Utils::slurp_file("$dir/$counter"), $rounds{$counter}, "$counter: each round has counted");
+	}
+
+	# four times what chance makes of two equal numbers
+	my ($ours, $plain) = map { $gave_up{$_} // 0 } ('shedlock', 'plain');
+	cmp_ok($ours, '<=', $setup->{isolation} ? $plain + 2 + 4 * sqrt($ours + $plain) : 0,
+		'an unlock is given up no more often than on a plain table' . ($setup->{isolation} ? ", $plain times" : ''));
 	return;
 }
 
+# Counts what it did, also when it dies.
 sub fuzz_worker
 {
-	my ($lock_name, $dir, $iterations, $in_transaction) = @_;
-	my $provider = client();
-	my $outer = $in_transaction ? client() : undef;
+	my ($did, $table, $lock_name, $file, $iterations, $in_transaction) = @_;
+	my $provider = client(table => $table);
+	my $outer = $in_transaction ? client(table => $table) : undef;
+	my $helper = client(table => $table, isolation => undef);
 
-	# ShedLock gives up after ten serialization failures, which may well come on
-	# a machine that is busy: then nobody gets the lock for five minutes.
-	$provider->{unlock_tries} = 1000;
-
-	while ($iterations > 0)
+	while ($did->{rounds} < $iterations)
 	{
 		if ($outer)
 		{
@@ -138,16 +164,27 @@ sub fuzz_worker
 		}
 		if (my $lock = $provider->lock($lock_name, 300, 0.005))
 		{
-			open my $in, '<', "$dir/$lock_name" or die "$!";
-			my $counter = <$in>;
-			close $in;
+			open my $counter, '+>>', $file or die "$!";
+			flock($counter, LOCK_EX | LOCK_NB) or $did->{met}++;
+			seek($counter, 0, SEEK_SET);
+			my $n = <$counter> || 0;
 			sleep(0.001);
-			open my $out, '>', "$dir/$lock_name" or die "$!";
-			print $out $counter + 1;
-			close $out;
-			$provider->unlock($lock);
-			$iterations--;
+			truncate($counter, 0);
+			print $counter $n + 1;
+			close $counter;
+			$did->{rounds}++;
+
+			next if eval { $provider->unlock($lock); 1 };
+
+			# Who gives up leaves it held for five minutes; somebody ends that.
+			die $@ if $@ !~ /^LockException: 40/;
+			$did->{gave_up}++;
+			$lock->{valid} = 1;
+			$helper->unlock($lock);
 		}
+	}
+	continue
+	{
 		$outer->{dbh}->commit if $outer;
 	}
 	return;
