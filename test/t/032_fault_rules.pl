@@ -361,6 +361,29 @@ finds('harness', 'a worker that failed', q{
 	run 1.0 reaped 0 0 512
 }, '0 0 512', '0 0 9');
 
+#
+# However late
+#
+# Between the line of a call and its sending, and between its answer and the line
+# of that, a client may not have run for any time, and the machine may be slow:
+# none of that is a violation.  The same with the thing really wrong is one.
+#
+
+finds('two holders', 'a client that disconnects late may have had its session no longer', q{
+	0 1.0 acquire_session name=a most=1 -> true token=1
+	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.6 extend transaction=1 name=a token=1 most=9 -> true
+	0 2.1 rollback transaction=1 after=0.5 -> ok
+	1 2.3 acquire name=a most=1 -> true token=2
+	0 2.7 probe -> ok
+}, '2.7 probe', '2.7 disconnect');
+
+finds('deleted while held', 'a client that disconnects late may have had its session no longer', q{
+	0 1.0 acquire_session name=a -> true token=1
+	nemesis 1.5 delete_row name=a -> true
+	0 2.0 probe -> ok
+}, '2.0 probe', '2.0 disconnect');
+
 like(judge(write_logs('0 1.0 acquire name=a most=1 -> true token=1')), qr/^Never happened: acquire false$/m,
 	'a kind of call that never happened is named');
 
