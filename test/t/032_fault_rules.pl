@@ -384,6 +384,42 @@ finds('deleted while held', 'a client that disconnects late may have had its ses
 	0 2.0 probe -> ok
 }, '2.0 probe', '2.0 disconnect');
 
+finds('tick claimed twice', 'a claim is older than the line that tells of it', q{
+	0 0.9 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.0 once name=t transaction=1 -> true tick=1
+	0 3.0 claimed transaction=1 -> ok
+	0 3.1 commit transaction=1 -> ok
+	nemesis 3.2 purge age=2.5 -> true
+	1 3.5 once name=t -> true tick=1
+	claims: t 1 0.0/3
+}, 'age=2.5', 'age=2');
+
+finds('tick claimed twice', 'what was called first came last', q{
+	0 1.0 once name=t after=0.5 -> true tick=1
+	1 1.6 once name=t -> true tick=1
+	nemesis 2.5 purge age=0.5 -> true
+}, 'after=0.5', 'after=3');
+
+finds('tick claimed twice', 'a run claims after its start', q{
+	runs: 1 a 1 1.0
+	runs: 2 a 1 2.0
+	work: a 1 0.0/1 7 1.1
+	work: a 2 1.0/1 7 2.1
+	nemesis 2.2 purge age=0.5 -> true
+}, '7 2.1', '7 2.3');
+
+finds('not in the table', 'the row was deleted before its client knew of it', q{
+	0 1.0 acquire name=a most=0.1 after=2 -> true token=5
+	nemesis 0.5 delete_row name=a -> true
+	nemesis 4.0 look -> ok
+}, 'nemesis 0.5', 'nemesis 2.0');
+
+finds('not in the table', 'the lease was extended after the look', q{
+	0 1.0 acquire name=a most=2 -> true token=5
+	nemesis 2.5 look after=1.5 -> ok a,5,lease,2.4
+	0 2.9 extend name=a token=5 most=3 -> true
+}, 'lease,2.4', 'lease,3.0');
+
 like(judge(write_logs('0 1.0 acquire name=a most=1 -> true token=1')), qr/^Never happened: acquire false$/m,
 	'a kind of call that never happened is named');
 
