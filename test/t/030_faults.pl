@@ -1,6 +1,7 @@
 # Whatever happens to clients, their sessions and the server, no promise is
-# broken: one minute of the fault checker.  SHEDLOCK_SEED in the environment
-# gives the operations and faults of an earlier run.
+# broken: one minute of the fault checker, and more on a machine so busy that not
+# all has happened by then.  SHEDLOCK_SEED in the environment gives the operations
+# and faults of an earlier run.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,14 +15,25 @@ use Test::More;
 
 eval { require DBD::Pg; 1 } or plan skip_all => 'this needs the Perl module DBD::Pg';
 
+my $rounds = 4;
 my $seed = $ENV{SHEDLOCK_SEED} || 1 + int(rand(1_000_000));
+my %never;
 my $node = start_node('main', conf => "restart_after_crash = on\nlog_statement = none\n");
-my $report = fault_run($node, seconds => 60, seed => $seed);
 
-note($report);
-is(rules_of($report), 'none', "no promise was broken (seed $seed)")
-  or diag($report =~ s/.*(?=^Violations)//msr);
-is(join(', ', $report =~ /^Never happened: (.*)/mg), '', 'every kind of call and of fault has happened');
+foreach my $round (1 .. $rounds)
+{
+	# so that one round's ticks are not the next one's
+	$node->safe_psql('postgres', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock') if $round > 1;
+	my $report = fault_run($node, seconds => 60, seed => $seed);
+
+	note($report);
+	is(rules_of($report), 'none', "no promise was broken (seed $seed)")
+	  or diag($report =~ s/.*(?=^Violations)//msr);
+	$never{$_}++ foreach $report =~ /^Never happened: (.*)/mg;
+	last unless grep { $_ == $round } values %never;
+	$seed++;
+}
+is(join(', ', grep { $never{$_} == $rounds } sort keys %never), '', 'every kind of call and of fault has happened');
 
 $node->stop;
 done_testing();
