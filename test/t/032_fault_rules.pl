@@ -635,6 +635,10 @@ finds('not in the table', 'the lease was extended after the look', q{
 	0 2.9 extend name=a token=5 most=3 -> true
 }, 'lease,2.4', 'lease,3.0');
 
+finds('harness', 'a nemesis that was told to end before it had begun', q{
+	run 1.0 nemesis 512
+}, 'nemesis 512', 'nemesis 15');
+
 like(judge(write_logs('0 1.0 acquire name=a most=1 -> true token=1')), qr/^Never happened: acquire false$/m,
 	'a kind of call that never happened is named');
 
