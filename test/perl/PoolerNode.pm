@@ -18,10 +18,10 @@ our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler pooled pooled_url
 
 my @poolers;
 
-# scripts/test unpacks one if there is none: SHEDLOCK_PGBOUNCER is its path.
+# Debian installs it where an ordinary user's PATH does not lead.
 sub find_pgbouncer
 {
-	my ($found) = grep { -x } ($ENV{SHEDLOCK_PGBOUNCER} || (), map { "$_/pgbouncer" } (split(/:/, $ENV{PATH}), '/usr/sbin'));
+	my ($found) = grep { -x } map { "$_/pgbouncer" } (split(/:/, $ENV{PATH}), '/usr/sbin');
 
 	return $found;
 }
