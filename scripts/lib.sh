@@ -5,7 +5,7 @@
 # ends what runs in WORK and removes it.  Existing clusters of the machine are
 # neither used nor changed.
 #
-#	work_begin                   makes WORK and sets the traps; call it first
+#	work_begin [MB]              makes WORK, where so much must be free, and sets the traps; call it first
 #	choose_postgres              sets PG_MAJOR; given in the environment it rules, or PG_BIN
 #	require_programs NAME...     installs packages that are missing, or says which to install
 #	require_postgres [NAME...]   sets PG_BIN; gets packages without installing them
@@ -72,7 +72,7 @@ work_begin() {
         RUN_AS=nobody
         ! id postgres >/dev/null 2>&1 || RUN_AS=postgres
     fi
-    need_space "$tmp" 300
+    need_space "$tmp" "${1:-500}"
     WORK=$(mktemp -d "$tmp/shedlock.XXXXXX") || die "no temporary folder can be made in $tmp; TMPDIR may name another"
     trap work_end EXIT
     trap 'exit 129' HUP
@@ -88,11 +88,14 @@ work_begin() {
     rm "$WORK/t/try"
 }
 
-# Ends the script if the file system of folder $1 has less than $2 MB free.
+# Prints how many MB the disk of folder $1 has free.
+free_space() {
+    df --output=avail -B1M -- "$1" | tail -n 1 | tr -d ' '
+}
+
+# Ends the script if these are less than $2.
 need_space() {
-    local free
-    free=$(df --output=avail -B1M -- "$1" | tail -n 1)
-    [ "$free" -ge "$2" ] || die "$1 needs $2 MB of free space and has $((free))"
+    [ "$(free_space "$1")" -ge "$2" ] || die "$1 needs $2 MB of free space and has $(free_space "$1")"
 }
 
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.
@@ -105,6 +108,9 @@ work_end() {
     end_work_processes
     if [ -e "$WORK/remove" ]; then
         while read -r path; do rm -rf --one-file-system -- "$path"; done <"$WORK/remove"
+    fi
+    if [ "$status" -ne 0 ] && [ "$(free_space "$WORK")" -lt 20 ]; then
+        say "${0##*/}: there is no space left for $WORK; TMPDIR may name another folder than ${WORK%/*}" >&2
     fi
     if [ -n "$KEEP_WORK" ]; then
         say "Kept: $WORK" >&2

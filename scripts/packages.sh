@@ -237,7 +237,6 @@ is_usable() {
 # Unpacks packages and what they need that this machine has not into WORK/pg.
 unpack_packages() {
     local tree=$WORK/pg file
-    need_space "$WORK" 300
     with_cache_locked fetch_packages "$@"
     mkdir -p "$tree"
     while read -r file; do
