@@ -209,7 +209,8 @@ sub seconds(&)
 }
 
 # How many times as long as elsewhere everything takes on this machine just now,
-# at most six: for leases that must outlive what a test does meanwhile.
+# at most six: for leases that must outlive what a test does meanwhile, and for
+# what is to be over at once.
 sub slowness
 {
 	my ($node) = @_;
