@@ -1,12 +1,12 @@
 # scripts/lib.sh - what the scripts beside it have in common; to be sourced by bash
 #
 # A build and throwaway servers.  All of it lives in one temporary folder, WORK,
-# and belongs to an unprivileged user; an exit by whatever way, Ctrl-C included,
-# ends what runs in WORK and removes it.  Existing clusters of the machine are
+# and belongs to an unprivileged user; every exit, Ctrl-C included, ends the
+# processes in WORK and removes it.  Existing clusters of the machine are
 # neither used nor changed.
 #
-#	work_begin [MB]              makes WORK, where so much must be free, and sets the traps; call it first
-#	choose_postgres              sets PG_MAJOR; given in the environment it rules, or PG_BIN
+#	work_begin [MB]              makes WORK, which needs so much space, and sets the traps; call it first
+#	choose_postgres              sets PG_MAJOR; PG_MAJOR or PG_BIN of the environment rule
 #	require_programs NAME...     installs packages that are missing, or says which to install
 #	require_postgres [NAME...]   sets PG_BIN; gets packages without installing them
 #	package_installed NAME, package_known NAME   is it installed; could it be?

@@ -1,11 +1,12 @@
 # scripts/packages.sh - where scripts get programs and PostgreSQL from; sourced by lib.sh
 #
 # No PostgreSQL of the machine is ever installed, upgraded, started or stopped.
-# A server that is there is used if its headers and pg_cron are there, too.
-# Otherwise current packages are downloaded with lists of their own, without
-# root and without a lock of apt's, and unpacked into WORK/pg: Debian's servers
-# find their files from wherever they are.  Only compilers and the like are
-# installed, by root, after saying so.
+# An installed server is used if its headers have the same version and pg_cron is
+# installed, too, unless the archive has none for it.  Otherwise current packages
+# are downloaded with lists of their own, without root and without a lock of
+# apt's, and unpacked into WORK/pg: Debian's servers find their files from wherever
+# they are.  Only programs that have nothing to do with PostgreSQL are installed,
+# by root, after saying so.
 
 # Where what takes long to make or to fetch is kept
 CACHE=${SHEDLOCK_CACHE:-/var/cache/shedlock}

@@ -7,5 +7,5 @@ SELECT cron.schedule('report-unguarded', '* * * * *',
 SELECT shedlock_cron_schedule('report', '* * * * *',
 	$$INSERT INTO demo.run VALUES ('with', 'report', 'B')$$,
 	lock_at_most_for => '5 min', once_every => '1 min');
-
+-- Server B's pg_cron runs them in the database of server A.
 UPDATE cron.job SET nodename = :'host', nodeport = :port;

@@ -34,13 +34,13 @@ cron_reschedule() {
 
 cron_guarded() {
     cat <<'TEXT'
-  Four jobs, each minute.  These statements were typed when the demo began;
-  each makes a job that runs its command under a lock.
+  Four jobs, each minute.  The demo ran these statements when it began.  Each
+  makes a job that runs its command under a lock.
 
 TEXT
     show cron-a.sql guarded
     cat <<'TEXT'
-  Look at: how each of them ended.  pg_cron's own history cannot say as much.
+  Look at how each of them ended.  pg_cron's own history cannot say as much.
 
 TEXT
     cron_await "$FIRST_MINUTE" 6 2
@@ -57,7 +57,7 @@ TEXT
     say
     show cron-b.sql report
     cat <<'TEXT'
-  Look at: which server's pg_cron ran it.  Both have fired.
+  Look at which server's pg_cron ran it.  Both have fired.
 
 TEXT
     cron_minute 4 "$FIRST_MINUTE"
@@ -72,13 +72,13 @@ TEXT
     show cron-rebuild.sql schedule
     wait "$RESCHEDULER" || die "the job rebuild could not be scheduled again"
     cron_minute 5 "$FIRST_MINUTE"
-    cluster_psql a -At -c "SELECT to_char(at, '\"  At \"HH24:MI:SS\", while both were at work, this was typed, and the jobs made again:\"')
+    cluster_psql a -At -c "SELECT to_char(at, '\"  At \"HH24:MI:SS\", while both were at work, the demo ran this and made both jobs again:\"')
         FROM demo.rescheduled"
     say
     show reschedule.sql unschedule
     cat <<'TEXT'
-  For pg_cron that is a new job, which knows nothing of the old one's run.
-  Look at: how many runs of it are at work in the next minute.
+  To pg_cron that is a new job.  It does not know that the old run goes on.
+  Look at how many runs of it are at work in the next minute.
 
 TEXT
     minute=$(cron_next_minute "$(cluster_psql a -Atc "SELECT floor(extract(epoch FROM at)) FROM demo.rescheduled")")

@@ -87,18 +87,18 @@ kill_lease_holder() {
 
 kills() {
     cat <<'TEXT'
-  A session lock is held as long as its session, a lease until its time.
-  Look at: how soon the other replica has the lock of the one that was killed.
+  A session lock is held until its session ends, a lease until its time is over.
+  Look at how soon the other replica gets the lock of the one that was killed.
 
 TEXT
     say "  A session lock, between two statements: free at once."
     say
     kill_leader idle leader-1 leader-2
-    say "  In the middle of a statement: free when the server looks for its client."
+    say "  In the middle of a statement: free when the server next looks for its client."
     say
     kill_leader busy leader-3 leader-4 \
         "SET client_connection_check_interval = '1s'; SELECT pg_sleep(600);"
-    say "  A lease: held until its time, since nobody knows what its holder still does."
+    say "  A lease: held until its time is over, because its holder may still be at work."
     say
     kill_lease_holder
 }

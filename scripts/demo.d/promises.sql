@@ -42,7 +42,7 @@ WHERE scene = 'lease';
 INSERT INTO demo.promise (claim, kept, evidence)
 SELECT 'pg_cron: VACUUM runs under a lock',
 	   bool_and(outcome = 'succeeded') AND max(vacuum_count) >= count(*),
-	   format('%s runs, %s by statistics', count(*), max(vacuum_count))
+	   format('%s runs, %s in pg_stat_user_tables', count(*), max(vacuum_count))
 FROM shedlock_history, pg_stat_user_tables
 WHERE name = 'vacuum-orders' AND relid = 'demo.orders'::regclass
 UNION ALL
@@ -90,5 +90,5 @@ WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo: every promise was looked at', count(*) = 16, format('%s of 16', count(*))
+SELECT 'the demo: all of these were checked', count(*) = 16, format('%s of 16', count(*))
 FROM demo.promise;

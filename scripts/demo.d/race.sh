@@ -66,17 +66,17 @@ race_end() {
 race() {
     race_start
     cat <<'TEXT'
-  The timers of all eight fire at once.  Without shedlock each of them does the
-  work.  With it each of them first types this, in psql, whose \gset keeps the
-  answer in a variable:
+  The timers of all eight fire at once.  Without shedlock each replica does the
+  work.  With shedlock each replica first runs these statements in psql, whose
+  \gset keeps the answer in a variable:
 
 TEXT
     show replica-with.sql send-mail
     show replica-with.sql refresh-prices
     show replica-with.sql write-invoices
     cat <<'TEXT'
-  Look at: the runs of each tick, 24 or one of each job.  A digit is the replica
-  that ran the job, a dot is one that skipped it.
+  Look at the columns "runs": 24 for each tick without shedlock, three with it, one
+  for each job.  A digit is the replica that ran the job, a dot one that skipped it.
 
 TEXT
     race_show
