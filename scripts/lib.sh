@@ -31,10 +31,12 @@
 
 # What programs say is read here, and others read what is made here.
 export LC_ALL=C.UTF-8
+unset LANGUAGE
 umask 022
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 WORK=
+REMOVE=
 RUN_AS=
 SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
@@ -65,8 +67,11 @@ die() {
 # PGXS allows no blank in it.
 work_begin() {
     local tmp=${TMPDIR:-/tmp}
+    [ -d "$tmp" ] || die "there is no folder $tmp; TMPDIR may name another"
+    # as the kernel says the working directory of a process
+    tmp=$(realpath -e -- "$tmp")
     case $tmp in
-        *[!A-Za-z0-9/._+-]* | ?????????????????????????????????????????*) tmp=/tmp ;;
+        *[!A-Za-z0-9/._+-]* | ?????????????????????????????????????????* | "$ROOT" | "$ROOT"/*) tmp=/tmp ;;
     esac
     if [ "$EUID" -eq 0 ]; then
         RUN_AS=nobody
@@ -77,6 +82,9 @@ work_begin() {
     trap work_end EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT
+    trap 'exit 131' QUIT
+    # The user of WORK has no say in what root removes.
+    REMOVE=$(mktemp "$tmp/shedlock-remove.XXXXXX")
     trap 'exit 143' TERM
     use_cache
     mkdir "$WORK/home" "$WORK/t" "$WORK/s"
@@ -101,13 +109,14 @@ need_space() {
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.
 work_end() {
     local status=$? path
-    trap '' HUP INT TERM
+    trap '' HUP INT QUIT TERM
     trap - EXIT
     set +e
     end_children
     end_work_processes
-    if [ -e "$WORK/remove" ]; then
-        while read -r path; do rm -rf --one-file-system -- "$path"; done <"$WORK/remove"
+    if [ -e "$REMOVE" ]; then
+        while read -r path; do rm -rf --one-file-system -- "$path"; done <"$REMOVE"
+        rm "$REMOVE"
     fi
     if [ "$status" -ne 0 ] && [ "$(free_space "$WORK")" -lt 20 ]; then
         say "${0##*/}: there is no space left for $WORK; TMPDIR may name another folder than ${WORK%/*}" >&2
@@ -121,20 +130,20 @@ work_end() {
 }
 
 remove_at_end() {
-    say "$1" >>"$WORK/remove"
+    say "$1" >>"$REMOVE"
 }
 
 # Loops in subshells come first: they would start new clients.  Who does not heed
-# the signal, as the first process of a namespace, has ten seconds.
+# the signal, as the first process of a namespace, has half a minute.
 end_children() {
     local pid pids try
-    for try in {1..110}; do
+    for try in {1..310}; do
         pids=$(descendants $$)
         [ -n "$pids" ] || return 0
         for pid in $pids; do
             case $try in
                 1) kill -TERM "$pid" ;;
-                100) kill -KILL "$pid" ;;
+                300) kill -KILL "$pid" ;;
             esac 2>/dev/null
         done
         sleep 0.1
@@ -178,11 +187,12 @@ end_work_processes() {
                 esac
             done
         }
-        for try in {1..60}; do
+        # A server that is killed leaves shared memory, and a busy machine needs time.
+        for try in {1..610}; do
             pids=$(mine "$1")
             [ -n "$pids" ] || exit 0
             signal=TERM
-            [ "$try" -lt 50 ] || signal=KILL
+            [ "$try" -lt 600 ] || signal=KILL
             if [ "$try" -eq 1 ] || [ "$signal" = KILL ]; then
                 for pid in $pids; do
                     # an immediate shutdown: these data are of no use any more
@@ -194,7 +204,8 @@ end_work_processes() {
             fi
             sleep 0.1
         done' end_work_processes "$WORK"
-    "${COMMAND[@]}"
+    # a second Ctrl-C is not for what cleans up
+    "${COMMAND[@]/#--default-signal=*/--ignore-signal=INT,QUIT}"
 }
 
 #

@@ -8,7 +8,9 @@
 # they are.  Only programs that have nothing to do with PostgreSQL are installed,
 # by root, after saying so.
 
-# Where what takes long to make or to fetch is kept
+# Where what takes long to make or to fetch is kept.  XDG's specification has
+# relative paths ignored.
+[[ ${XDG_CACHE_HOME:-} == /* ]] || unset XDG_CACHE_HOME
 CACHE=${SHEDLOCK_CACHE:-/var/cache/shedlock}
 [ "$EUID" -eq 0 ] || CACHE=${SHEDLOCK_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/shedlock}
 CACHE=$(realpath -m -- "$CACHE")
@@ -21,7 +23,8 @@ PERL_PATH=
 PG_OWN=${PG_BIN:+yes}
 
 package_installed() {
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+    # a line for each architecture
+    dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -x installed >/dev/null
 }
 
 #
@@ -48,13 +51,14 @@ require_programs() {
     apt-get -s install --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
         die "apt-get cannot install ${missing[*]}: $(why_apt_failed "$log")"
     refuse_to_touch_servers "$log"
-    # Ctrl-C is for the whole foreground: a session of its own, and a reader that does
-    # not mind, bring apt-get to its end; the script obeys afterwards.
+    # dpkg must come to its end.  Ctrl-C is for the whole foreground, so that apt-get
+    # has a session of its own and its reader does not mind; the script obeys
+    # afterwards.  tee reads on when nobody reads the script's output any more.
     NEEDRESTART_MODE=l DEBIAN_FRONTEND=noninteractive setsid --wait apt-get -q -o Dpkg::Use-Pty=0 \
         -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" \
         </dev/null 2>&1 | (
         trap '' HUP INT TERM
-        tee "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p'
+        tee -p "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p' || true
     ) ||
         die "apt-get could not install ${missing[*]}: $(why_apt_failed "$log")"
 }
@@ -67,7 +71,7 @@ update_system_lists() {
         # it would leave files in /tmp if Ctrl-C ended it
         ! setsid --wait apt-get -qq -o APT::Update::Error-Mode=any -o Acquire::Retries=3 update \
             </dev/null >"$log" 2>&1 || return 0
-        grep -q 'Could not get lock' "$log" || return 1
+        grep -q '^E: Could not get lock' "$log" || return 1
         sleep 2
     done
     return 1
@@ -75,7 +79,7 @@ update_system_lists() {
 
 # Prints why a command of apt's failed that has said what is in file $1.
 why_apt_failed() {
-    if grep -q 'Could not get lock' "$1"; then
+    if grep -q '^E: Could not get lock' "$1"; then
         say "another program has been using apt or dpkg for a minute; try again when it is done"
     elif grep -qi 'No space left on device' "$1"; then
         say "there is no space left on the disk"
@@ -86,15 +90,17 @@ why_apt_failed() {
     fi
 }
 
-# File $1 is a plan of apt-get.  The package of a server restarts its clusters
-# when it is upgraded; that of the C library, when a new one comes (see its postinst).
+# File $1 is a plan of apt-get.  The package of a server starts its clusters when it
+# is configured, and restarts them when it is upgraded; that of the C library
+# restarts them when a new one comes (see its postinst).
 refuse_to_touch_servers() {
-    local upgrades
-    upgrades=$(sed -n -e 's/^Inst \(postgresql[^ ]*\|libpq5\) \[.*/\1/p' "$1"
+    local changes
+    changes=$(sed -nE -e 's/^(Inst|Conf|Remv|Purg) (postgresql[^ ]*) .*/\2/p' \
+        -e 's/^(Inst (libpq5[^ ]*) \[|(Remv|Purg) (libpq5[^ ]*) ).*/\2\4/p' "$1" | sort -u
         # with the same version before the "-" it is an update of Debian's
         sed -n 's/^Inst \(libc6\) \[\([^] ]*\)-[^]]*\] (\([^ ]*\)-.*/\1 \2 \3/p' "$1" | awk '$2 != $3 { print $1 }')
-    [ -z "$upgrades" ] || die "that would upgrade $(echo $upgrades), and could restart a PostgreSQL of this machine.
-Please upgrade it yourself, then try again: apt-get install $(echo $upgrades)"
+    [ -z "$changes" ] || die "that would change $(echo $changes), and could start or restart a PostgreSQL of this machine.
+Please do that yourself, then try again: apt-get install $(echo $changes)"
 }
 
 #
@@ -105,7 +111,10 @@ Please upgrade it yourself, then try again: apt-get install $(echo $upgrades)"
 # ones serve, and an archive that has nothing to do with it may be out of order.
 update_lists() {
     local dir=$CACHE/apt log=$WORK/lists.log
-    [ -z "$(find "$dir/updated" "$WORK/lists.old" -mtime -1 2>/dev/null)" ] || [ "${1:-}" = again ] || return 0
+    if [ "${1:-}" != again ] && [ -n "$(find "$dir/updated" "$WORK/lists.old" -mtime -1 2>/dev/null)" ] &&
+        apt-cache "${PRIVATE_APT[@]}" show postgresql-common >/dev/null 2>&1; then
+        return
+    fi
     need_space "$CACHE" 150
     say "Fetching the lists of packages into $dir"
     mkdir -p "$dir/state/lists/partial" "$dir/archives/partial"
@@ -167,16 +176,18 @@ installed_postgres() {
 # programs of a build of one's own.
 choose_postgres() {
     if [ -n "$PG_BIN" ]; then
+        [ -x "$PG_BIN/pg_config" ] || die "PG_BIN: there is no pg_config in $PG_BIN"
         PG_MAJOR=$("$PG_BIN/pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
     fi
     if [ -z "$PG_MAJOR" ]; then
-        PG_MAJOR=$(installed_postgres | tail -n 1)
+        PG_MAJOR=$(installed_postgres | awk '$1 >= 15' | tail -n 1)
     fi
     if [ -z "$PG_MAJOR" ]; then
         with_cache_locked update_lists
-        PG_MAJOR=$(apt-cache "${PRIVATE_APT[@]}" depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
+        PG_MAJOR=$(apt-cache "${PRIVATE_APT[@]}" depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p') || true
     fi
     [ -n "$PG_MAJOR" ] || die "the archive has no package postgresql"
+    [[ $PG_MAJOR != *[!0-9]* ]] || die "PG_MAJOR is no major version: $PG_MAJOR"
     [ "$PG_MAJOR" -ge 15 ] || die "PostgreSQL $PG_MAJOR is too old: shedlock needs 15 or newer (Debian 12)"
 }
 
@@ -186,7 +197,7 @@ use_cache() {
     local dir
     command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
         die "this needs Debian 12 or newer; elsewhere use the Dockerfile"
-    if ! mkdir -p "$CACHE" 2>/dev/null || [ ! -w "$CACHE" ]; then
+    if ! mkdir -p "$CACHE" 2>/dev/null || ! { : >>"$CACHE/lock"; } 2>/dev/null; then
         CACHE=$WORK/cache
         mkdir "$CACHE"
     fi
@@ -202,7 +213,7 @@ require_postgres() {
     local name optional= pg_cron=postgresql-$PG_MAJOR-cron wanted=()
     if [ -z "$PG_BIN" ] && installed_postgres | grep -qx "$PG_MAJOR" &&
         { package_installed "$pg_cron" || [ -e "/usr/lib/postgresql/$PG_MAJOR/lib/pg_cron.so" ] ||
-            { with_cache_locked update_lists; ! package_known "$pg_cron"; }; }; then
+            { with_cache_locked update_lists || exit; ! package_known "$pg_cron"; }; }; then
         PG_BIN=/usr/lib/postgresql/$PG_MAJOR/bin
     fi
     if [ -z "$PG_BIN" ]; then
@@ -245,7 +256,10 @@ unpack_packages() {
         dpkg-deb --fsys-tarfile "$CACHE/debs/$file" | tar -x -C "$tree" --no-same-owner \
             --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' \
             --exclude='./usr/share/postgresql/*/man/*' --exclude='./usr/lib/postgresql/*/lib/bitcode/*' \
-            --exclude='*/llvmjit.so' || die "$CACHE/debs/$file cannot be unpacked into $tree"
+            --exclude='*/llvmjit.so' || {
+            rm -f "$CACHE/debs/$file"
+            die "$CACHE/debs/$file could not be unpacked into $tree and was removed; please try again"
+        }
     done <"$WORK/debs"
     chmod -R a+rX "$tree"
     # Python's ctypes looks for a library by the name that it is linked by.
@@ -277,7 +291,7 @@ fetch_packages() {
 
 # With the lists as they are.
 fetch_listed() {
-    local log=$WORK/fetch.log debs=$CACHE/debs new=$CACHE/debs/new file name missing=()
+    local log=$WORK/fetch.log debs=$CACHE/debs new file name missing=()
     with_dependencies "$@" >"$WORK/wanted" 2>"$log" &&
         xargs -a "$WORK/wanted" apt-get "${PRIVATE_APT[@]}" download --print-uris >"$WORK/uris" 2>>"$log" || return 1
     awk '{ print $2 }' "$WORK/uris" >"$WORK/debs"
@@ -287,9 +301,10 @@ fetch_listed() {
     done <"$WORK/debs"
     [ ${#missing[@]} -gt 0 ] || return 0
     say "Fetching ${#missing[@]} packages into $debs, to be unpacked, not installed"
+    # of runs that were killed: nobody else fetches now
+    rm -rf "$debs"/new.*
+    new=$(mktemp -d "$debs/new.XXXXXX")
     remove_at_end "$new"
-    rm -rf "$new"
-    mkdir "$new"
     (cd "$new" && TMPDIR=$WORK apt-get "${PRIVATE_APT[@]}" -qq download "${missing[@]}") >>"$log" 2>&1 || { rm -rf "$new"; return 1; }
     for file in "$new"/*.deb; do
         # other versions of it are of no use any more
@@ -316,7 +331,8 @@ with_dependencies() {
         return 1
     {
         printf '%s\n' "$@"
-        sed -n 's/^Inst \([^ ]*\) .*/\1/p' <<<"${plan:-}" | grep -E '^(lib|postgresql-[0-9]|python3-)' |
+        # without what is of another architecture
+        sed -n 's/^Inst \([^ :]*\) .*/\1/p' <<<"${plan:-}" | grep -E '^(lib|postgresql-[0-9]|python3-)' |
             grep -vE '^(lib(llvm|z3|python|perl5|c6|c-l10n|c-bin|gcc-s1|stdc\+\+|crypt1|ncurses-dev)|python3-minimal)'
     } | sort -u
 }
