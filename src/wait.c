@@ -31,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "shedlock.h"
@@ -252,7 +253,7 @@ ShedlockWakeSubAbort(SubTransactionId subid)
  * ShedlockWakeAtRelease - locks have just been released: wake who is due
  *
  * Part of a transaction's end: past the commit an error would be a panic, so
- * nothing here raises one but the lack of a few bytes of memory.
+ * nothing here raises one.
  */
 void
 ShedlockWakeAtRelease(bool top_level)
@@ -285,13 +286,24 @@ ShedlockWakeAtRelease(bool top_level)
  *
  * All of them are in a transaction, so that GetLockConflicts() knows them.
  * A latch set for a process that does not wait any more does no harm.
+ *
+ * GetLockConflicts() has room for every transaction that there can be, and
+ * raises an error if it cannot allocate it.  So it is allocated before, without
+ * an error, and what has just been freed is there again.  Without it nobody is
+ * woken, and the waiters find out by themselves.
  */
 void
 ShedlockWake(const LOCKTAG *tag)
 {
+	Size		transactions = (Size) (MaxBackends + max_prepared_xacts + 1);
+	void	   *room = palloc_extended(transactions * sizeof(VirtualTransactionId),
+									   MCXT_ALLOC_NO_OOM);
 	LOCKTAG		marker;
 	VirtualTransactionId *waiters;
 
+	if (room == NULL)
+		return;
+	pfree(room);
 	ShedlockTagOfClass(&marker, tag, SHEDLOCK_CLASS_WAITER);
 	waiters = GetLockConflicts(&marker, ExclusiveLock, NULL);
 	for (int i = 0; VirtualTransactionIdIsValid(waiters[i]); i++)

@@ -178,6 +178,43 @@ like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 
 is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: nothing was held; one without an end needs none');
 $poor->quit;
 
+# No memory is left when a transaction has been committed, or a session ends.  The
+# more clients there may be, the more of it a wake-up takes.
+my $crowd = start_node('crowd', conf => "max_connections = 20000\nmax_locks_per_transaction = 10\nmax_pred_locks_per_transaction = 10\n");
+my $starved = session($crowd);
+my $starved_pid = pid_of($starved);
+my $waiter = session($crowd);
+
+# Lets a process have as much memory as it has now, or, again, as much as it likes.
+sub limit_memory
+{
+	my ($of, $unlimited) = @_;
+	my ($kb) = slurp_file("/proc/$of/status") =~ /^VmSize:\s+(\d+) kB/m;
+
+	PostgreSQL::Test::Utils::system_or_bail('prlimit', "--pid=$of", '--as=' . ($unlimited ? 'unlimited' : $kb * 1024) . ':');
+	return;
+}
+
+ask($starved, "SELECT shedlock_acquire_session('no memory')");
+$waiter->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_acquire('no memory', '1 h', wait => '10 min');\n");
+ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory: somebody waits');
+foreach my $end ('ROLLBACK', 'COMMIT')
+{
+	ask($starved, "BEGIN; SELECT shedlock_release('no memory')");
+	limit_memory($starved_pid);
+	is(ask($starved, "$end;\nSELECT 'alive'"), 'alive', "no memory: a $end comes to its end");
+	limit_memory($starved_pid, 1);
+}
+is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory: whoever waited finds out');
+ask($starved, "SELECT shedlock_acquire_session('no memory at exit')");
+limit_memory($starved_pid);
+terminate($crowd, $starved_pid);
+reap($starved);
+is($crowd->safe_psql('postgres', "SELECT shedlock_acquire('no memory at exit')"), 't', 'no memory at exit: its lock is free');
+unlike(slurp_file($crowd->logfile), qr/PANIC|out of memory|was terminated/, 'no memory: nothing that the log complains of');
+$waiter->quit;
+$crowd->stop;
+
 # Over TCP the row says from where.
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('address'); SELECT locked_by ~ '\@127\\.0\\.0\\.1 #\\d+\$' FROM shedlock WHERE name = 'address'",
 		connstr => 'host=127.0.0.1 port=' . $node->port . ' dbname=postgres'), "t\nt", 'address: it is in locked_by');
