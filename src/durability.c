@@ -35,9 +35,13 @@
 #include "utils/guc.h"
 
 static bool must_be_durable = false;
+static bool commit_locally = false;
 static bool released = false;
 static bool only_releases = false;
 static XLogRecPtr release_end = InvalidXLogRecPtr;
+
+/* Was the last commit, but for those of ShedlockCommitLocally, to wait for the standby? */
+static bool last_commit_waits = false;
 
 static bool lowered = false;
 static int	saved_synchronous_commit;
@@ -78,6 +82,17 @@ ShedlockEndRelease(void)
 }
 
 /*
+ * set_synchronous_commit - to the end of this transaction
+ */
+static void
+set_synchronous_commit(const char *value)
+{
+	(void) set_config_option("synchronous_commit", value,
+							 PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+/*
  * ShedlockDurabilityPrePrepare - set synchronous_commit for PREPARE TRANSACTION
  *
  * A promise that is prepared goes along to the standby, and keeps others off
@@ -87,9 +102,7 @@ void
 ShedlockDurabilityPrePrepare(void)
 {
 	if (must_be_durable && synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-		(void) set_config_option("synchronous_commit", "on",
-								 PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_LOCAL, true, 0, false);
+		set_synchronous_commit("on");
 }
 
 /*
@@ -98,7 +111,12 @@ ShedlockDurabilityPrePrepare(void)
 void
 ShedlockDurabilityPreCommit(void)
 {
-	if (must_be_durable)
+	if (commit_locally)
+	{
+		if (must_be_durable || synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+			set_synchronous_commit("local");
+	}
+	else if (must_be_durable)
 		ShedlockDurabilityPrePrepare();
 	else if (released && only_releases && XactLastRecEnd == release_end &&
 			 !shedlock_synchronous_release)
@@ -107,11 +125,13 @@ ShedlockDurabilityPreCommit(void)
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 		lowered = true;
 	}
+	if (!commit_locally && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		last_commit_waits = synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 }
 
 /*
  * ShedlockCommitIsSafe - has the synchronous standby, if there is to be one,
- * got the last commit of this process?
+ * got the last commit of this process that was to wait for it?
  *
  * A cancel, or statement_timeout, ends the wait for it with a warning.  What is
  * to run once must not go on then: on a primary that is cut off, its successor
@@ -122,7 +142,7 @@ ShedlockCommitIsSafe(void)
 {
 	bool		safe;
 
-	if (max_wal_senders == 0)
+	if (max_wal_senders == 0 || !last_commit_waits)
 		return true;
 	LWLockAcquire(SyncRepLock, LW_SHARED);
 	safe = !commits_wait() || WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
@@ -131,16 +151,14 @@ ShedlockCommitIsSafe(void)
 }
 
 /*
- * ShedlockCommitLocally - this transaction need not wait for the standby: a
- * wait for it was cut short already
+ * ShedlockCommitLocally - this transaction need not wait for the standby, even
+ * if it holds a promise: a wait for it was cut short already
  */
 void
 ShedlockCommitLocally(void)
 {
-	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
-		(void) set_config_option("synchronous_commit", "local",
-								 PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_LOCAL, true, 0, false);
+	ShedlockUseSession();
+	commit_locally = true;
 }
 
 /*
@@ -153,5 +171,6 @@ ShedlockDurabilityReset(void)
 		synchronous_commit = saved_synchronous_commit;
 	lowered = false;
 	must_be_durable = false;
+	commit_locally = false;
 	released = false;
 }

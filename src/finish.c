@@ -24,7 +24,8 @@
  * begin_bookkeeping - whatever the command has made the session's defaults
  *
  * The server wants a snapshot to be there when values are read that may be
- * stored out of line.
+ * stored out of line.  A run whose wait for the standby was cut short does not
+ * begin another one.
  */
 static void
 begin_bookkeeping(void)
@@ -32,6 +33,8 @@ begin_bookkeeping(void)
 	XactReadOnly = false;
 	XactIsoLevel = XACT_READ_COMMITTED;
 	PushActiveSnapshot(GetTransactionSnapshot());
+	if (!ShedlockCommitIsSafe())
+		ShedlockCommitLocally();
 }
 
 /*
@@ -114,8 +117,6 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 	PG_TRY();
 	{
 		begin_bookkeeping();
-		if (!ShedlockCommitIsSafe())
-			ShedlockCommitLocally();
 		release_run(run);
 		if (outcome)
 		{

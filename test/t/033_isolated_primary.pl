@@ -77,7 +77,10 @@ ask($client{'released session'}, "SELECT shedlock_acquire_session('released sess
 ask($client{'limited session'}, "SELECT shedlock_acquire_session('limited session', '$limit s')");
 ask($client{'extended session'}, "SELECT shedlock_acquire_session('extended session', '$limit s')");
 $pid{'limited run'} = run_by($client{'limited run'}, 'limited run', "'$limit s'", 'SELECT pg_sleep(600)');
-$pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s'", 'CALL extend_when_cut_off()');
+# its end has ticks to claim, and a history to prune
+$old->safe_psql($dbname, "CALL shedlock_run('old run', 'SELECT'); DELETE FROM shedlock WHERE name = 'old run'");
+ask($client{'extended run'}, 'SET shedlock.history_keep = 0');
+$pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s', once_every => '1 s'", 'CALL extend_when_cut_off()');
 my $lease = ask($client{pool}, "SELECT shedlock_acquire_token('lease', '$limit s')");
 
 my @names = ('extended run', 'extended session', 'lease', 'limited run', 'limited session', 'released session', 'unlimited run', 'unlimited session');
@@ -158,6 +161,12 @@ foreach my $name ('limited run', 'extended run')
 }
 like(slurp_file($old->logfile), qr/canceling wait for synchronous replication due to user request/,
 	'also of one that waited for its extend');
+ok(defined await($old, "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = $pid{'extended run'}"),
+	'which does not wait for the standby again');
+is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks WHERE name = 'extended run'}), '0', 'and has given back its lock');
+is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_history WHERE name = 'old run'}), '0', 'pruned the history');
+is($old->safe_psql($dbname, q{SELECT t.tick > s.locked_at AT TIME ZONE 'UTC' FROM shedlock_tick t JOIN shedlock s USING (name) WHERE name = 'extended run'}), 't',
+	'and claimed the ticks that came meanwhile');
 like(slurp_file($old->logfile), qr/session ended by lock_at_most_for of lock "extended session"/, 'which its log tells');
 foreach my $name ('unlimited session', 'unlimited run')
 {
