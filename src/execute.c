@@ -138,10 +138,12 @@ ShedlockRunCommand(ShedlockRun *run)
 		if (holding)
 			ShedlockRetakeHolding(holding);
 
-		/* SET statement_timeout counts for the statements after it. */
-		if (StatementTimeout == 0)
-			disable_timeout(STATEMENT_TIMEOUT, false);
-		else if (!get_timeout_active(STATEMENT_TIMEOUT))
+		/*
+		 * As in a client's string of statements, each has its own time, by
+		 * what a SET before it says.
+		 */
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		if (StatementTimeout > 0)
 			enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 	}
 	ShedlockCommitAndStart();

@@ -42,17 +42,24 @@ RESET ROLE;
 CALL shedlock_run('run role', 'DROP ROLE regress_shedlock_gone');
 SELECT outcome FROM pg_temp.runs('run role');
 
--- SET statement_timeout holds for the statements after it.
-CALL shedlock_run('run timeout', 'SET statement_timeout = ''200 ms''; SELECT pg_sleep(20)');
-\echo :LAST_ERROR_SQLSTATE
-CALL shedlock_run('run timeout', 'SET LOCAL statement_timeout = ''200 ms''; SELECT pg_sleep(20)');
-\echo :LAST_ERROR_SQLSTATE
-SET statement_timeout = '2 s';
-CALL shedlock_run('run timeout', 'SELECT pg_sleep(20)');
-\echo :LAST_ERROR_SQLSTATE
-CALL shedlock_run('run timeout', 'SET statement_timeout = 0; SELECT pg_sleep(2.1)');
+-- SET statement_timeout holds for the statements after it, and for each of them
+-- anew, as in a client's string of statements.  What is to be cancelled sleeps for
+-- long, and all else has two seconds to spare.
+CREATE TEMP TABLE timeouts (n int, before text, command text);
+INSERT INTO timeouts VALUES
+	(1, '0', 'SET statement_timeout = ''200 ms''; SELECT pg_sleep(20)'),
+	(2, '0', 'SET LOCAL statement_timeout = ''200 ms''; SELECT pg_sleep(20)'),
+	(3, '1 h', 'SET statement_timeout = ''200 ms''; SELECT pg_sleep(20)'),
+	(4, '3 s', 'SET statement_timeout = ''1 h''; SELECT pg_sleep(3.1)'),
+	(5, '3 s', 'SET statement_timeout = 0; SELECT pg_sleep(3.1)'),
+	(6, '3 s', 'SELECT pg_sleep(1); SELECT pg_sleep(1); SELECT pg_sleep(1); SELECT pg_sleep(1)'),
+	(7, '3 s', 'SELECT 1; SELECT pg_sleep(20)');
+\set VERBOSITY sqlstate
+SELECT format('SET statement_timeout = %L', before), format('CALL shedlock_run(''run timeout %s'', %L)', n, command)
+FROM timeouts ORDER BY n \gexec
 RESET statement_timeout;
-SELECT * FROM pg_temp.runs('run timeout');
+\set VERBOSITY default
+SELECT n, before, outcome FROM timeouts JOIN shedlock_history ON name = 'run timeout ' || n ORDER BY n;
 
 -- What drops all advisory locks: the run's is held on by its row, and taken
 -- again after that statement.
