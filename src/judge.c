@@ -61,15 +61,19 @@ ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 	if (is_of_this_backend(row))
 		return ShedlockRunIsActive(name->str, row->token);
 
-	if (!have_advisory && ShedlockHeldByPid(&name->tag, row->pid))
-		return true;
+	/*
+	 * Another process may have its ID by now, this one even, and a fence of
+	 * it.
+	 */
+	if (!ShedlockBackendAlive(row->pid, row->backend_start))
+		return false;
 
 	/*
 	 * A guarded command may itself drop all advisory locks, so that a run is
 	 * over only when its process is, too.
 	 */
-	return row->kind == SHEDLOCK_RUN &&
-		ShedlockBackendAlive(row->pid, row->backend_start);
+	return row->kind == SHEDLOCK_RUN ||
+		(!have_advisory && ShedlockHeldByPid(&name->tag, row->pid));
 }
 
 /*

@@ -104,4 +104,16 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert'')');
 
+-- A session that has ended is not this one, which has been given its process ID.
+SELECT shedlock_acquire_session('assert pid');
+SELECT shedlock_token('assert pid') AS token \gset
+\c -
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+UPDATE shedlock SET pid = pg_backend_pid() WHERE name = 'assert pid';
+SELECT pg_temp.error_of($$SELECT shedlock_assert('assert pid')$$);
+SELECT pg_temp.error_of(format('SELECT shedlock_assert(''assert pid'', %s)', :token));
+SELECT shedlock_acquire('assert pid', wait => '1 min');
+
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
