@@ -93,6 +93,7 @@ ISOLATION = \
 	savepoint_frees \
 	release_in_open_transaction \
 	late_holder \
+	lock_timeout \
 	owner_only \
 	waiter_wakes \
 	waiter_gives_up \

@@ -235,12 +235,15 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 /*
  * share_and_read - take the advisory half in share mode, however long it takes,
  * and read the row
+ *
+ * start: of the wait, as for ShedlockAwaitLock().
  */
 static void
-share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row)
+share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
+			   int64 *start)
 {
 	while (!ShedlockTryShare(&name->tag))
-		ShedlockNap(SHARE_NAP_MS);
+		ShedlockAwaitLock(name, start, SHARE_NAP_MS);
 	ShedlockReadRow(store, name->str, row);
 }
 
@@ -259,8 +262,9 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
 /*
  * shedlock_pause(name, until, reason) - nobody gets the lock until then
  *
- * Errors: 22004, 22023, 25006.  Locks: the advisory half in share mode to the
- * end of the transaction; waits for an acquire that is not committed.
+ * Errors: 22004, 22023, 25006, 55P03 when lock_timeout ends the wait.  Locks:
+ * the advisory half in share mode to the end of the transaction; waits for an
+ * acquire that is not committed.
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
@@ -270,6 +274,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	ShedlockRow row;
 	TimestampTz until;
 	char	   *reason;
+	int64		start = 0;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;
 
@@ -294,7 +299,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 		bool		written;
 
 		MemoryContextSwitchTo(context);
-		share_and_read(&store, &name, &row);
+		share_and_read(&store, &name, &row, &start);
 		if (row.found)
 		{
 			set_pause(&row, until, reason);
@@ -317,7 +322,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 
 		/* Whoever has inserted it in an open transaction may want to take it. */
 		ShedlockUnlock(&name.tag, ShareLock);
-		ShedlockNap(SHARE_NAP_MS);
+		ShedlockAwaitLock(&name, &start, SHARE_NAP_MS);
 		MemoryContextReset(context);
 	}
 	ShedlockClose(&store);
@@ -337,6 +342,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	ShedlockStore store;
 	ShedlockRow row;
 	bool		paused;
+	int64		start = 0;
 
 	PreventCommandIfReadOnly("shedlock_resume()");
 	PreventCommandIfParallelMode("shedlock_resume()");
@@ -344,7 +350,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	do
 	{
-		share_and_read(&store, &name, &row);
+		share_and_read(&store, &name, &row, &start);
 		paused = row.found && row.paused_until > GetCurrentTimestamp();
 		if (!paused)
 		{

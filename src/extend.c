@@ -43,7 +43,7 @@ PG_FUNCTION_INFO_V1(shedlock_extend);
  *
  * at_most null: the duration of the acquire.  at_least null: unchanged.
  * Returns false, with a WARNING, if it was not the caller's or no longer held.
- * Errors: 22004, 22023, 25006, 42501, 0A000 for a session lock of another
+ * Errors: 22004, 22023, 25006, 42501, 55P03, 0A000 for a session lock of another
  * session.  Locks: the advisory half in share mode to the end of the
  * transaction.  Waits for a row lock as an UPDATE does.
  */

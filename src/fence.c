@@ -49,7 +49,8 @@ require_token(const ShedlockRow *row, const ShedlockName *name)
  *
  * Returns true with the row and the clock if it is mine and alive; nobody
  * takes it before this transaction ends.  Else false, with the row that shows
- * why.  Errors: 42501; 22004 without token if shedlock.require_token is on.
+ * why.  Errors: 42501; 22004 without token if shedlock.require_token is on;
+ * 55P03 when lock_timeout ends the wait.
  * Locks: the advisory half in share mode.
  */
 bool
@@ -58,6 +59,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = NULL;
+	int64		start = 0;
 
 	for (;;)
 	{
@@ -78,7 +80,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 		}
 
 		/* The wait may be long: what the last look has left behind is enough. */
-		ShedlockNap(1);
+		ShedlockAwaitLock(name, &start, 1);
 		if (context == NULL)
 			context = AllocSetContextCreate(caller, "shedlock fence", ALLOCSET_SMALL_SIZES);
 		MemoryContextReset(context);
@@ -144,8 +146,8 @@ PG_FUNCTION_INFO_V1(shedlock_assert);
  * shedlock_assert(name, token) - fence: nobody takes my lock before this
  * transaction ends
  *
- * Errors: 22004, 25006, 42501; 55000 if it is not the caller's or no longer
- * held.  Locks: the advisory half in share mode to the end of the transaction.
+ * Errors: 22004, 25006, 42501, 55P03; 55000 if it is not the caller's or no
+ * longer held.  Locks: the advisory half in share mode to the end of the transaction.
  */
 Datum
 shedlock_assert(PG_FUNCTION_ARGS)

@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(shedlock_release);
  * shedlock_release(name, token) - give a lock back
  *
  * Returns false, with a WARNING, if it was not the caller's or no longer held.
- * Errors: 22004, 25006, 42501; 0A000 for a session lock of another session and
+ * Errors: 22004, 25006, 42501, 55P03; 0A000 for a session lock of another session and
  * for a run.  Locks: the advisory half in share mode to the end of the
  * transaction.  Waits for a row lock as an UPDATE does.
  */

@@ -283,6 +283,7 @@ extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 								const Interval *wait, ShedlockResult *result);
 extern void ShedlockNap(long ms);
+extern void ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms);
 extern bool ShedlockAwaitForeignLock(int *tries);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
 extern void ShedlockWakeSubAbort(SubTransactionId subid);

@@ -75,6 +75,45 @@ ShedlockNap(long ms)
 }
 
 /*
+ * lock_timeout_end - when lock_timeout ends a wait that began then
+ *
+ * The server arms that timeout in the lock manager's queue only.
+ */
+static int64
+lock_timeout_end(int64 start)
+{
+	return LockTimeout > 0 ? start + LockTimeout * INT64CONST(1000) : DT_NOEND;
+}
+
+/*
+ * report_lock_timeout - complain as the server does
+ */
+static void
+report_lock_timeout(const ShedlockName *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("canceling statement due to lock timeout"),
+			 errdetail("The lock \"%s\" is not free.", name->str)));
+}
+
+/*
+ * ShedlockAwaitLock - nap before the next try for the advisory half
+ *
+ * To be called after each failed try, with start 0 at first.  Raises 55P03 when
+ * lock_timeout ends the wait.
+ */
+void
+ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms)
+{
+	if (*start == 0)
+		*start = ShedlockSteadyNow();
+	if (ShedlockSteadyNow() >= lock_timeout_end(*start))
+		report_lock_timeout(name);
+	ShedlockNap(ms);
+}
+
+/*
  * ShedlockAwaitForeignLock - wait a little for a row that a writer has locked
  * who knows nothing of the advisory half
  *
@@ -133,8 +172,7 @@ nap_ms(int64 left, const ShedlockResult *result)
  * ShedlockAcquireWait - take a lock, waiting for it at most that long
  *
  * As ShedlockAcquire() otherwise.  Errors: 55P03 when lock_timeout ends the
- * wait (the server arms that timeout in the lock manager's queue only), 57014
- * when cancelled.  The time is counted on the steady clock: moving the server's
+ * wait, 57014 when cancelled.  The time is counted on the steady clock: moving the server's
  * clock does not make a wait longer or shorter.  While it waits the caller's
  * snapshot stays as it is.
  */
@@ -144,8 +182,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 {
 	int64		start = ShedlockSteadyNow();
 	int64		give_up = start + ShedlockIntervalMicroseconds(wait);
-	int64		timeout = LockTimeout > 0 ?
-	start + LockTimeout * INT64CONST(1000) : DT_NOEND;
+	int64		timeout = lock_timeout_end(start);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock wait",
 												  ALLOCSET_SMALL_SIZES);
@@ -171,10 +208,7 @@ ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 		if (now >= give_up)
 			break;
 		if (now >= timeout)
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("canceling statement due to lock timeout"),
-					 errdetail("The lock \"%s\" is not free.", request->name.str)));
+			report_lock_timeout(&request->name);
 
 		/* The latch is set if somebody let go after our try. */
 		ShedlockCloseUnused(store);
