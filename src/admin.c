@@ -222,7 +222,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("shedlock_cancel()");
 	PreventCommandIfParallelMode("shedlock_cancel()");
 	ShedlockGetName(fcinfo, 0, &name);
-	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockOpenToRead(&store, name.nsp, "shedlock");
 	ShedlockReadRow(&store, name.str, &row);
 	ShedlockClose(&store);
 

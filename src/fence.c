@@ -192,7 +192,7 @@ shedlock_token(PG_FUNCTION_ARGS)
 	PreventCommandIfParallelMode("shedlock_token()");
 	ShedlockGetName(fcinfo, 0, &name);
 
-	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockOpenToRead(&store, name.nsp, "shedlock");
 	ShedlockReadRow(&store, name.str, &row);
 	mine = ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
 	ShedlockClose(&store);

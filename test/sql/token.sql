@@ -65,6 +65,12 @@ SELECT shedlock_token('token session') > 0 AS mine;
 SELECT shedlock_token('token');
 SELECT shedlock_token('token session');
 
+-- Asking for it keeps nobody from the table but those who want all of it.
+BEGIN;
+SELECT shedlock_token('token'), shedlock_cancel('token');
+SELECT mode FROM pg_locks WHERE relation = 'shedlock'::regclass AND pid = pg_backend_pid();
+COMMIT;
+
 -- Roles behind a pool can be made to pass the token of a lease.
 SELECT shedlock_acquire_token('token required') AS token \gset
 SET shedlock.require_token = on;
