@@ -148,8 +148,13 @@ typedef bool UpdatedIndexes;
 
 /* The backend status table can be asked by its own index under new names. */
 #if PG_VERSION_NUM >= 160000
-#define backend_status_entry(i) \
-	(&pgstat_get_local_beentry_by_index(i)->backendStatus)
+static inline PgBackendStatus *
+backend_status_entry(int i)
+{
+	LocalPgBackendStatus *entry = pgstat_get_local_beentry_by_index(i);
+
+	return entry ? &entry->backendStatus : NULL;
+}
 #else
 #define backend_status_entry(i)	pgstat_fetch_stat_beentry(i)
 #endif

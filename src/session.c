@@ -175,7 +175,8 @@ ShedlockRetakeHolding(ShedlockHolding *holding)
 	while (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		ShedlockNap(1);
 	ereport(WARNING,
-			(errmsg("advisory locks were dropped while lock \"%s\" was held",
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("advisory locks were dropped while lock \"%s\" was held",
 					holding->name),
 			 errdetail("DISCARD ALL and pg_advisory_unlock_all() do this; the lock was held on by its row and has its advisory half again.")));
 }

@@ -71,6 +71,9 @@ TABLE run_held;
 SELECT count(*) FROM shedlock_locks WHERE name = 'run other';
 CALL shedlock_run('run reset', 'INSERT INTO run_held SELECT state FROM shedlock_locks, pg_advisory_unlock_all() WHERE name = ''run reset''');
 CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all() WHERE shedlock_acquire(''run reset'')');
+\set VERBOSITY sqlstate
+CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all()');
+\set VERBOSITY default
 CALL shedlock_run('run reset', 'DISCARD ALL');
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
