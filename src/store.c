@@ -443,6 +443,25 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 }
 
 /*
+ * check_not_newer - complain if the current command itself has written the row
+ *
+ * We see it, but the server lets a command change nothing that it has written.
+ */
+static void
+check_not_newer(ShedlockStore *store)
+{
+	HeapTupleHeader row = ExecFetchSlotHeapTuple(store->slot, false, NULL)->t_data;
+
+	if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row)) &&
+		HeapTupleHeaderGetCmin(row) >= GetCurrentCommandId(false))
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("row of table \"%s\" was already written by the current command",
+						RelationGetRelationName(store->rel)),
+				 errhint("Call the function in a statement of its own.")));
+}
+
+/*
  * lock_unless_free - lock a row for an update, or say at once why not
  *
  * *wait is set if the row is locked: then the update does not wait, though it
@@ -489,6 +508,7 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	UpdatedIndexes updated = UPDATED_NO_INDEX;
 	TM_Result	result = TM_Ok;
 
+	check_not_newer(store);
 	if (!wait)
 		result = lock_unless_free(store, &wait);
 	if (result != TM_Ok)
@@ -545,6 +565,8 @@ ShedlockDelete(ShedlockStore *store, ItemPointer tid)
 	TM_FailureData failure;
 	TM_Result	result;
 
+	if (tid == &store->slot->tts_tid)
+		check_not_newer(store);
 	result = delete_tuple(store->rel, tid, GetCurrentCommandId(true), &failure);
 	if (result == TM_Ok)
 		CommandCounterIncrement();

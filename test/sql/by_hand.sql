@@ -26,6 +26,17 @@ SELECT shedlock_release('by_hand');
 SELECT count(*) FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 
+-- By a statement that calls our functions as well.
+\set VERBOSITY default
+UPDATE shedlock SET lock_until = lock_until WHERE name = 'by_hand' RETURNING shedlock_extend('by_hand');
+\set VERBOSITY sqlstate
+UPDATE shedlock SET lock_until = lock_until WHERE name = 'by_hand' RETURNING shedlock_release('by_hand');
+UPDATE shedlock SET lock_until = lock_until WHERE name = 'by_hand' RETURNING shedlock_pause('by_hand');
+INSERT INTO shedlock VALUES ('by_hand new', NULL, '2026-01-01', '2026-01-01', '') RETURNING shedlock_acquire('by_hand new');
+INSERT INTO shedlock VALUES ('by_hand new', NULL, '2026-01-01', '2026-01-01', '') RETURNING shedlock_purge('0');
+\set VERBOSITY terse
+SELECT shedlock_extend('by_hand', '1 h');
+
 -- Its token: set, and gone.
 UPDATE shedlock SET token = token + 1000000 WHERE name = 'by_hand' RETURNING token - 1000000 AS old, token AS new \gset
 SELECT shedlock_release('by_hand', :old);
