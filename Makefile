@@ -102,6 +102,7 @@ ISOLATION = \
 	old_snapshot \
 	old_transaction \
 	ticks_claimed_once \
+	tokens_grow \
 	run_excludes \
 	run_reset \
 	run_cancelled \

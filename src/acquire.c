@@ -91,8 +91,8 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		if (result->verdict != SHEDLOCK_FREE && !ShedlockBroken(NO_SECOND_READ))
 			return false;
 
-		if (token == 0)
-			token = ShedlockNextToken(request->name.nsp);
+		if (token == 0 || token <= row->token)
+			token = ShedlockNextToken(request->name.nsp, row);
 		ShedlockBreakDelay();
 		old = *row;
 		fill_row(request, now, token, row);

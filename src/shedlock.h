@@ -248,7 +248,7 @@ extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
-extern int64 ShedlockNextToken(Oid nsp);
+extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 
 /* fetch.c */
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);

@@ -37,6 +37,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+/* How many numbers of the sequence may be too small for a token. */
+#define TOKEN_TRIES		1000
+
 typedef struct
 {
 	Oid			type;			/* InvalidOid: after the last one */
@@ -574,16 +577,33 @@ ShedlockDelete(ShedlockStore *store, ItemPointer tid)
 }
 
 /*
- * ShedlockNextToken - draw a fencing token
+ * ShedlockNextToken - draw a fencing token larger than the lock's last one
  *
  * To be called with the advisory half held exclusively, and to be followed by
  * the write of the row in the same hold: then the tokens of a lock grow in the
- * order of its acquisitions.
+ * order of its acquisitions.  Its owner can have given the sequence a CACHE, of
+ * which each session has numbers of its own, or have set it back: numbers that
+ * are too small are passed over.  Raises 55000 if there is no end of them.
  */
 int64
-ShedlockNextToken(Oid nsp)
+ShedlockNextToken(Oid nsp, const ShedlockRow *last)
 {
-	int64		token = nextval_internal(relation_of(nsp, "shedlock_token_seq"), false);
+	Oid			sequence = relation_of(nsp, "shedlock_token_seq");
+	int64		token = 0;
 
-	return ShedlockBroken(TOKENS_REUSED) ? (token + 1) / 2 : token;
+	for (int tries = 0; tries < TOKEN_TRIES; tries++)
+	{
+		token = nextval_internal(sequence, false);
+		if (ShedlockBroken(TOKENS_REUSED))
+			return (token + 1) / 2;
+		if (token > last->token)
+			return token;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("sequence \"%s\" of extension \"shedlock\" is behind the tokens of its locks",
+					"shedlock_token_seq"),
+			 errdetail("It gave " INT64_FORMAT ", and the last token of the lock is " INT64_FORMAT ".",
+					   token, last->token),
+			 errhint("Set it to the largest token with setval().")));
 }

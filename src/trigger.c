@@ -143,16 +143,17 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 /*
  * take - the advisory half and a token for a foreign acquisition
  *
- * Returns the row to be written.
+ * old: the row as it is, found or not.  Returns the row to be written.
  */
 static HeapTuple
-take(ShedlockStore *store, const ShedlockName *name, HeapTuple tuple)
+take(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
+	 HeapTuple tuple)
 {
 	ShedlockWakeLater(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" acquired by a foreign client", name->str)));
-	return ShedlockForeignTuple(store, tuple, ShedlockNextToken(name->nsp));
+	return ShedlockForeignTuple(store, tuple, ShedlockNextToken(name->nsp, old));
 }
 
 /*
@@ -191,7 +192,7 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	}
 
 	/* If there is a row, ON CONFLICT updates it, and that draws the token. */
-	return there.found ? tuple : take(store, name, tuple);
+	return there.found ? tuple : take(store, name, &there, tuple);
 }
 
 /*
@@ -263,7 +264,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	}
 	if (old->kind == SHEDLOCK_RUN)
 		ShedlockHistoryEnd(name->nsp, old->token, "lost", NULL);
-	return take(store, name, tuple);
+	return take(store, name, old, tuple);
 }
 
 /*

@@ -86,4 +86,21 @@ SELECT shedlock_assert('token session');
 SELECT shedlock_release('token session');
 RESET shedlock.require_token;
 
+-- A sequence that was set back does not make them fall.
+SELECT shedlock_acquire_token('token back') AS token, shedlock_release('token back') \gset
+SELECT setval('shedlock_token_seq', :token - 100) < :token AS back;
+SELECT shedlock_acquire_token('token back') > :token AS grows, shedlock_release('token back');
+SELECT setval('shedlock_token_seq', :token - 100) < :token AS back;
+UPDATE shedlock SET locked_at = clock_timestamp() AT TIME ZONE 'UTC', locked_by = 'java',
+	lock_until = clock_timestamp() AT TIME ZONE 'UTC' + '1 h' WHERE name = 'token back' RETURNING token > :token + 1 AS grows;
+SELECT shedlock_force_release('token back') FROM (SELECT set_config('client_min_messages', 'warning', false)) q;
+RESET client_min_messages;
+SELECT setval('shedlock_token_seq', :token + 100000) AS token \gset
+SELECT shedlock_acquire('token back'), shedlock_release('token back');
+SELECT setval('shedlock_token_seq', :token - 100000) < :token AS far_back;
+SELECT regexp_replace(pg_temp.error_of($$SELECT shedlock_acquire('token back')$$), '(gave|is) \d+', '\1 N', 'g') AS error_of;
+SELECT state FROM shedlock_locks WHERE name = 'token back';
+SELECT setval('shedlock_token_seq', max(token)) > :token AS forward FROM shedlock;
+SELECT shedlock_acquire('token back');
+
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
