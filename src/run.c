@@ -30,7 +30,13 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+/* More runs within runs than anybody means to have. */
+#define NESTING_MAX		32
+
 static ShedlockRun *active_runs = NULL;
+
+/* Calls of shedlock_run that are going on, also for a lock that is ours already. */
+static int	nesting = 0;
 
 /*
  * ShedlockRunIsActive - is that run on the stack of this process?
@@ -324,7 +330,8 @@ guarded_run(ShedlockRun *run)
 			HOLD_CANCEL_INTERRUPTS();
 			ereport(LOG,
 					(errmsg("run of lock \"%s\": %s", run->request.name.str, outcome),
-					 errdetail_internal("%s", edata->message)));
+					 errdetail_internal("%s", edata->message),
+					 errhidestmt(true)));
 			RESUME_CANCEL_INTERRUPTS();
 			ReThrowError(edata);
 		}
@@ -343,7 +350,8 @@ PG_FUNCTION_INFO_V1(shedlock_run);
  * command under a lock of its own
  *
  * Errors: 22004, 22023, 25001, 25006, 0A000; 55P03 if it is busy and on_busy
- * says so; 57014 past lock_at_most_for; whatever the command raises.  Locks:
+ * says so; 54000 if nested too deeply; 57014 past lock_at_most_for; whatever the
+ * command raises.  Locks:
  * see the top of this file.
  */
 Datum
@@ -363,18 +371,33 @@ shedlock_run(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(context);
 	run = make_run(fcinfo);
 
-	if (active_runs && ShedlockFindHolding(run->request.name.str, 0) &&
-		ShedlockFindHolding(run->request.name.str, 0)->is_run)
+	if (nesting == NESTING_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("calls of shedlock_run are nested too deeply"),
+				 errdetail("There can be %d of them, one in the command of the other.",
+						   NESTING_MAX)));
+	nesting++;
+	PG_TRY();
 	{
-		/* The lock is this session's already: the command is part of it. */
-		ShedlockCommitAndStart();
-		ShedlockRunCommand(run);
+		if (active_runs && ShedlockFindHolding(run->request.name.str, 0) &&
+			ShedlockFindHolding(run->request.name.str, 0)->is_run)
+		{
+			/* The lock is this session's already: the command is part of it. */
+			ShedlockCommitAndStart();
+			ShedlockRunCommand(run);
+		}
+		else if (begin_run(run))
+		{
+			ShedlockCommitAndStart();
+			guarded_run(run);
+		}
 	}
-	else if (begin_run(run))
+	PG_FINALLY();
 	{
-		ShedlockCommitAndStart();
-		guarded_run(run);
+		nesting--;
 	}
+	PG_END_TRY();
 
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);

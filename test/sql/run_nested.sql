@@ -73,5 +73,23 @@ CALL shedlock_run('nested', 'SELECT 1; CALL shedlock_run(''nested inner'', ''SEL
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM pg_temp.my_locks();
 
+-- There is an end of it, whether the locks are others or one.
+CREATE TEMP VIEW deep AS
+WITH RECURSIVE calls(n, others, one) AS
+	(SELECT 0, 'SELECT 1', 'SELECT 1'
+	UNION ALL
+	SELECT n + 1, format('CALL shedlock_run(''deep %s'', $c%1$s$%s$c%1$s$)', n + 1, others), format('CALL shedlock_run(''deep'', $c%s$%s$c%1$s$)', n + 1, one)
+	FROM calls WHERE n < 33)
+SELECT * FROM calls;
+SELECT others, one FROM deep WHERE n = 32 \gset
+:others;
+:one;
+SELECT others, one FROM deep WHERE n = 33 \gset
+:others;
+\echo :LAST_ERROR_SQLSTATE
+:one;
+\echo :LAST_ERROR_SQLSTATE
+SELECT outcome, count(*) FROM shedlock_history WHERE name LIKE 'deep%' GROUP BY outcome ORDER BY outcome;
+
 DROP TABLE run_nested;
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -125,6 +125,13 @@ $node->command_ok(
 is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'reset'"), 'succeeded', 'and never two at a time');
 cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'reset'"), '>', 10, 'many runs again');
 
+# One that fails is logged; the statement is with the error, and long enough once.
+my $logged = -s $node->logfile;
+$node->psql($dbname, "CALL shedlock_run('failed', 'CALL shedlock_run(''failed inner'', ''SELECT 1 / 0'')')");
+my $log = slurp_file($node->logfile, $logged);
+is(join(' ', $log =~ /run of lock "([^"]*)": failed/g), 'failed inner failed', 'nested runs that fail are logged');
+is(scalar(() = $log =~ /STATEMENT: /g), 1, 'their statement is once');
+
 # A run is over with its process.
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('ended', 'SELECT pg_sleep(600)', '10 min');\n");
 ok(defined await($watcher, "SELECT outcome = 'running' FROM shedlock_history WHERE name = 'ended'"), 'a run is going on');
