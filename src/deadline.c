@@ -9,7 +9,9 @@
  * pg_cancel_backend(), and again each second if it swallows that.
  *
  * Both count on the steady clock, that of the machine's uptime, which nobody
- * can set.  The server's own timeouts (utils/timeout.h) are kept as times of
+ * can set.  Where the system has one that goes on while the machine is suspended
+ * it is that: the row's lock_until does, too, by which others count the lock as
+ * a lease.  The server's own timeouts (utils/timeout.h) are kept as times of
  * day: set back by an hour, a timer that has been set before fires an hour too
  * late, and set forward, any other timeout makes it fire at once.  So these are
  * timers of the operating system, and their signals are those that the two
@@ -27,6 +29,12 @@
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
+
+#ifdef CLOCK_BOOTTIME
+#define STEADY_CLOCK	CLOCK_BOOTTIME
+#else
+#define STEADY_CLOCK	CLOCK_MONOTONIC
+#endif
 
 /* Signals this process at that time, and each second after it. */
 typedef struct DeadlineTimer
@@ -57,7 +65,7 @@ ShedlockSteadyNow(void)
 {
 	struct timespec now;
 
-	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	(void) clock_gettime(STEADY_CLOCK, &now);
 	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
@@ -73,7 +81,7 @@ create_timer(DeadlineTimer *timer)
 		return;
 	event.sigev_notify = SIGEV_SIGNAL;
 	event.sigev_signo = timer->signo;
-	if (timer_create(CLOCK_MONOTONIC, &event, &timer->id) != 0)
+	if (timer_create(STEADY_CLOCK, &event, &timer->id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not create a timer for lock_at_most_for: %m")));

@@ -50,6 +50,13 @@ my @ended = (
 	'busy');
 
 take('idle');
+SKIP:
+{
+	my $timers = "/proc/$pids{idle}/timers";
+
+	skip 'this system does not tell what timers a process has', 1 unless -r $timers;
+	is(join(' ', slurp_file($timers) =~ /^ClockID: (\d+)/mg), '7 7', 'idle: its timers go on while the machine is suspended');
+}
 take('idle in a transaction', 'BEGIN; SELECT 1');
 take('idle in a failed transaction', 'BEGIN; SELECT 1/0');
 take('after a syntax error', 'SELEKT');
