@@ -1078,7 +1078,10 @@ COMMENT ON FUNCTION shedlock_cron_lock_name(bigint, text, text) IS
 'Name of the lock that guards a pg_cron job';
 
 -- The literals mean the same whatever the job's session has for
--- standard_conforming_strings and IntervalStyle.
+-- standard_conforming_strings and IntervalStyle.  Whoever may create objects in
+-- the schema can make procedures of the same name.  With all arguments there,
+-- each of its very type, the server takes no other than ours: it prefers an
+-- exact match, and finds the call ambiguous rather than fill in defaults.
 CREATE FUNCTION shedlock_cron_call(
 	name text,
 	command text,
@@ -1091,13 +1094,15 @@ LANGUAGE sql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 SET IntervalStyle = postgres
 AS $$
-SELECT 'CALL @extschema@.shedlock_run(' || concat_ws(', ',
-	'name => ' || quote_literal(name),
-	'command => ' || quote_literal(command),
-	'lock_at_most_for => ' || quote_literal(lock_at_most_for::text),
-	'lock_at_least_for => ' || quote_literal(lock_at_least_for::text),
-	'once_every => ' || quote_literal(once_every::text),
-	'on_busy => ' || quote_literal(on_busy)) || ')'
+SELECT 'CALL @extschema@.shedlock_run(' || string_agg(
+	format('%s => %s::pg_catalog.%s', a.name, coalesce(quote_literal(a.value), 'NULL'), a.type), ', ' ORDER BY a.n) || ')'
+FROM (VALUES
+	(1, 'name', name, 'text'),
+	(2, 'command', command, 'text'),
+	(3, 'lock_at_most_for', lock_at_most_for::text, 'interval'),
+	(4, 'lock_at_least_for', lock_at_least_for::text, 'interval'),
+	(5, 'once_every', once_every::text, 'interval'),
+	(6, 'on_busy', coalesce(on_busy, 'skip'), 'text')) a(n, name, value, type)
 $$;
 
 COMMENT ON FUNCTION shedlock_cron_call(text, text, interval, interval, interval, text) IS

@@ -71,7 +71,7 @@ FROM round_trip r,
 	 shedlock_cron_call(r.name, r.command, '1 day -1 min', NULL, '90 min', NULL) call,
 	 shedlock_guarded_call(call) g
 WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy) IS DISTINCT FROM
-	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, NULL::text);
+	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip');
 
 SELECT * FROM not_the_same;
 -- 19 has no other strings any more.

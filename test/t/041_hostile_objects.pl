@@ -188,6 +188,58 @@ foreach my $setting ('on', 'off')
 		"t\nf\nt\nrls|held\nt", "row security on our tables, row_security = $setting: locks are as they were");
 }
 
+# The CALL of a guarded job is text, which the server resolves anew each time:
+# none of the procedures of that name that others make is the one that it runs.
+SKIP:
+{
+	skip 'there is no pg_cron for this PostgreSQL', 4 unless $has_cron;
+
+	$node->safe_psql('postgres', "GRANT CREATE, USAGE ON SCHEMA open TO mallory; SELECT cron.schedule('guarded', '0 0 1 1 *', 'SELECT 1'); "
+		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 us'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h')");
+	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
+	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
+
+	# Returns what psql says when the jobs run beside a procedure with these arguments.
+	my $beside = sub {
+		my @lists = @_;
+		my $script = '';
+		foreach my $list (@lists)
+		{
+			# Only C can take what is unknown.
+			$script .= $list =~ /unknown/
+			  ? "CREATE PROCEDURE open.shedlock_run($list) LANGUAGE internal AS 'anyelement_in';\n"
+			  : "SET ROLE mallory; CREATE PROCEDURE open.shedlock_run($list) LANGUAGE plpgsql AS 'BEGIN RAISE ''sprung''; END'; RESET ROLE;\n";
+			my $types = join(', ', map { /^\w+ (\w+)/ } split(/, /, $list));
+			$script .= join('', map { "$_;\n" } @calls) . "DROP PROCEDURE open.shedlock_run($types);\n";
+		}
+		$node->safe_psql('postgres', 'TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log');
+		my ($rc, $stdout, $stderr) = $node->psql('postgres', $script, on_error_stop => 0);
+		return join("\n", grep { /ERROR|NOTICE/ } split(/\n/, $stderr));
+	};
+	my @lists = ();
+	foreach my $type ('text', 'unknown', 'anyelement', 'interval')
+	{
+		foreach my $first ('text', $type)
+		{
+			foreach my $given (0 .. 15)
+			{
+				push @lists, join(', ', "name $first", "command $first", map { "$optional[$_][0] $type" } grep { $given & 1 << $_ } 0 .. 3);
+				push @lists, join(', ', "name $first", "command $first", map { "$optional[$_][0] " . ($given & 1 << $_ ? $type : $optional[$_][1]) . " DEFAULT NULL" } 0 .. 3);
+			}
+		}
+	}
+	my $own = 'name text, command text, ' . join(', ', map { "$_->[0] $_->[1] DEFAULT NULL" } @optional);
+	my %seen = ();
+	@lists = grep { $_ ne $own && !$seen{$_}++ } @lists;
+	is($beside->(@lists), '', scalar(@lists) . ' procedures of its name hinder no guarded job');
+	is($node->safe_psql('postgres', 'SELECT lock_at_most_for, outcome, count(*) FROM open.shedlock_history JOIN open.shedlock_jobs ON lock_name = name GROUP BY 1, 2, name ORDER BY name'),
+		join("\n", ('01:00:00|succeeded|' . @lists) x 2), 'and all of these ran');
+	is($beside->("$own, more text DEFAULT NULL") =~ s/^.*(ERROR:  procedure open.shedlock_run\().*( is not unique)$/$1...$2/mgr,
+		join("\n", ('ERROR:  procedure open.shedlock_run(... is not unique') x 2), 'one with all of ours and more is not called, either');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM open.shedlock_history'), '0', 'nor is ours then');
+	$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job; DROP OWNED BY mallory');
+}
+
 # A leaky function in the reader's WHERE sees no row that the views hide.
 $node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
 SKIP:

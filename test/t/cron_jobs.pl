@@ -60,8 +60,9 @@ sub job_command
 #
 my $id = query("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 42', '1 hour', '5 min', '1 day')");
 is( job_command('nightly'),
-	q{CALL "Shed Lock".shedlock_run(name => 'nightly', command => 'SELECT 42', lock_at_most_for => '01:00:00', }
-	  . q{lock_at_least_for => '00:05:00', once_every => '1 day')},
+	q{CALL "Shed Lock".shedlock_run(name => 'nightly'::pg_catalog.text, command => 'SELECT 42'::pg_catalog.text, }
+	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
+	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
 	'a guarded job is a CALL with all its arguments');
 query(job_command('nightly'));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'nightly'"),
@@ -153,7 +154,7 @@ SELECT cron.alter_job(jobid, command => $$CALL "Shed Lock".shedlock_run('by hand
 FROM cron.job});
 is(query("SELECT shedlock_cron_guard('report', '3 hours')"),
 	'by hand', 'a job that was guarded by hand keeps its lock');
-like(job_command('report'), qr/name => 'by hand'.*lock_at_most_for => '03:00:00', on_busy => 'error'/,
+like(job_command('report'), qr/name => 'by hand'.*lock_at_most_for => '03:00:00'.*on_busy => 'error'/,
 	'and its on_busy');
 
 my $unnamed = query("SELECT cron.schedule('$new_year', 'SELECT 2')");
@@ -298,7 +299,9 @@ SELECT "Shed Lock".shedlock_cron_guard('trapped', '1 h');
 SELECT * FROM "Shed Lock".shedlock_jobs;
 });
 is( job_command('trapped'),
-	q{CALL "Shed Lock".shedlock_run(name => 'trapped', command => 'SELECT 1', lock_at_most_for => '01:00:00')},
+	q{CALL "Shed Lock".shedlock_run(name => 'trapped'::pg_catalog.text, command => 'SELECT 1'::pg_catalog.text, }
+	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => NULL::pg_catalog.interval, }
+	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
 	'no search_path misleads the functions');
 query('DROP SCHEMA evil CASCADE; SELECT cron.unschedule(jobid) FROM cron.job');
 
