@@ -120,9 +120,10 @@ COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that
 
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A lease without token was not taken by the protocol: the trigger would refuse
--- it, and with it all that is restored.
+-- it, and with it all that is restored: so it would what it takes for null, and
+-- a row without time on it that lies ahead.
 SELECT pg_catalog.pg_extension_config_dump('shedlock',
-	'WHERE token IS NOT NULL OR kind IS NULL OR kind <> ''lease'' OR lock_until <= locked_at OR paused_until IS NOT NULL');
+	'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
 
@@ -734,6 +735,8 @@ DECLARE
 	ours CONSTANT regclass := '@extschema@.shedlock';
 	columns CONSTANT name[] := ARRAY[name_column, lock_until_column, locked_at_column, locked_by_column];
 	relation CONSTANT text := old_table::text;
+	-- Our columns are for the extension alone.
+	needed CONSTANT text := 'SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)';
 	r record;
 	owner_name text;
 	owner_may boolean;
@@ -791,13 +794,22 @@ BEGIN
 
 	-- The view reaches the locks with the rights of its owner.
 	owner_name := quote_ident(pg_get_userbyid(r.relowner));
-	owner_may := (SELECT bool_and(has_table_privilege(r.relowner, ours, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p);
+	owner_may := has_table_privilege(r.relowner, ours, 'SELECT') AND
+		(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
+		 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p);
 	IF NOT owner_may AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = ours), 'USAGE') THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
 			MESSAGE = format('role %s may not write to table %s', owner_name, ours),
 			DETAIL = 'It will own the view that takes the place of the old table.',
-			HINT = format('An administrator can GRANT SELECT, INSERT, UPDATE ON %s TO %s.', ours, owner_name);
+			HINT = format('An administrator can GRANT %s ON %s TO %s.', needed, ours, owner_name);
+	END IF;
+	IF NOT (SELECT bool_and(has_table_privilege(ours, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p) THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %I may not write to all columns of table %s', current_user, ours),
+			DETAIL = 'Each lock that is taken over gets a token.',
+			HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I for as long as it takes.', ours, current_user);
 	END IF;
 	IF NOT has_sequence_privilege('@extschema@.shedlock_token_seq', 'USAGE') THEN
 		RAISE EXCEPTION USING
@@ -808,7 +820,15 @@ BEGIN
 						  '@extschema@.shedlock_token_seq'::regclass, current_user);
 	END IF;
 
-	EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+	BEGIN
+		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+	EXCEPTION WHEN insufficient_privilege THEN
+		-- Somebody else moved it while we waited: the name is that of a view now,
+		-- whose owner may not lock what is behind it.
+		IF old_table::text = relation THEN
+			RAISE;
+		END IF;
+	END;
 	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', ours);
 	IF old_table::text <> relation THEN
 		RAISE EXCEPTION USING
@@ -873,7 +893,7 @@ BEGIN
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
 	IF NOT owner_may THEN
-		EXECUTE format('GRANT SELECT, INSERT, UPDATE ON %s TO %s', ours, owner_name);
+		EXECUTE format('GRANT %s ON %s TO %s', needed, ours, owner_name);
 	END IF;
 	EXECUTE format('ALTER TABLE %s RENAME TO %I', relation, new_name);
 	SELECT string_agg(format('s.%I AS %I', ('{name,lock_until,locked_at,locked_by}'::name[])[array_position(columns, a.attname)],

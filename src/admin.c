@@ -20,6 +20,9 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -95,6 +98,29 @@ report_in_use(const ShedlockName *name)
 }
 
 /*
+ * names_its_holder - is the process that a living row names the one that took it?
+ *
+ * A row that somebody has written by hand can name any process.  What holds the
+ * advisory half is proved by that; a guarded command may have dropped it, but is
+ * of the role that took the lock, or of a member that had set it.  Warns if not.
+ */
+static bool
+names_its_holder(const ShedlockRow *row, const ShedlockName *name)
+{
+	PGPROC	   *proc = BackendPidGetProc(row->pid);
+
+	if (ShedlockHeldByPid(&name->tag, row->pid) ||
+		(proc && OidIsValid(row->locked_role) &&
+		 is_member_of_role(proc->roleId, row->locked_role)))
+		return true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("process %d, which lock \"%s\" names, was left alone", row->pid, name->str),
+			 errdetail("It does not hold the lock, nor is it of the role that took it.")));
+	return false;
+}
+
+/*
  * end_session - terminate the process that holds a session lock or run
  *
  * Errors: 42501; 55006 if it is this one, or did not go in time.
@@ -151,7 +177,8 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 
 	ShedlockReadRow(&store, name.str, &row);
 	if (row.found && !ShedlockCountsAsLease(&row) &&
-		ShedlockHolderLives(&row, &name, false))
+		ShedlockHolderLives(&row, &name, false) &&
+		names_its_holder(&row, &name))
 	{
 		end_session(&row, &name);
 		ended = true;
@@ -227,7 +254,8 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	ShedlockClose(&store);
 
 	if (!row.found || row.kind != SHEDLOCK_RUN || ShedlockCountsAsLease(&row) ||
-		!ShedlockBackendAlive(row.pid, row.backend_start))
+		!ShedlockBackendAlive(row.pid, row.backend_start) ||
+		!names_its_holder(&row, &name))
 		PG_RETURN_BOOL(false);
 	PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid)));
 }

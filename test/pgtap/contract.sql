@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'WHERE token IS NOT NULL OR kind IS NULL OR kind <> ''lease'' OR lock_until <= locked_at OR paused_until IS NOT NULL'), ('shedlock_run_log', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
+	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_run_log', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
 	'pg_dump takes the rows of all tables, but for leases without token, and the state of the sequence');
 
 --

@@ -251,6 +251,17 @@ SELECT current_user = session_user AS same_role, current_setting('role') AS role
 SELECT grantee, string_agg(privilege_type, ', ' ORDER BY privilege_type)
 FROM information_schema.role_table_grants WHERE table_schema = 'public' AND table_name = 'shedlock' AND grantee LIKE 'regress%'
 GROUP BY grantee;
+SELECT grantee, privilege_type, string_agg(column_name, ', ' ORDER BY ordinal_position)
+FROM information_schema.role_column_grants g JOIN information_schema.columns USING (table_schema, table_name, column_name)
+WHERE table_schema = 'public' AND table_name = 'shedlock' AND grantee LIKE 'regress%' AND privilege_type <> 'SELECT'
+GROUP BY grantee, privilege_type;
+-- Nobody but the extension says whose a lock is, and by which process.
+SET ROLE regress_adopt_owner;
+SELECT pg_temp.error_of(c) FROM unnest(ARRAY[
+	'UPDATE shedlock SET token = 9223372036854775807', 'UPDATE shedlock SET pid = pg_backend_pid()',
+	'UPDATE shedlock SET paused_until = ''infinity'', paused_by = ''boss''',
+	'INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES (''x'', now(), now(), ''x'', 0)']) c;
+RESET ROLE;
 
 -- ShedLock's own statements by a role that has nothing but its grants on the view
 SET ROLE regress_adopt_app;
@@ -281,7 +292,10 @@ RESET ROLE;
 SELECT substr(pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')'), 1, 5);
 GRANT EXECUTE ON FUNCTION shedlock_adopt TO regress_adopt_owner;
 SELECT pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')');
-GRANT SELECT, INSERT, UPDATE ON shedlock TO regress_adopt_owner;
+GRANT SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)
+	ON shedlock TO regress_adopt_owner;
+SELECT pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')');
+GRANT INSERT, UPDATE ON shedlock TO regress_adopt_owner;
 SELECT pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')');
 GRANT USAGE ON SEQUENCE shedlock_token_seq TO regress_adopt_owner;
 GRANT SELECT, INSERT ON adopt.t TO regress_adopt_app WITH GRANT OPTION;
@@ -294,6 +308,14 @@ RESET SESSION AUTHORIZATION;
 -- who may not become the app, and gives the reader's grant itself
 SELECT owner, attname, acl FROM adopt_acl WHERE relname = 't' ORDER BY attname;
 SELECT shedlock_acquire('mine');
+-- With the four columns alone the view still works.
+REVOKE INSERT, UPDATE ON shedlock FROM regress_adopt_owner;
+GRANT INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by) ON shedlock TO regress_adopt_owner;
+SET ROLE regress_adopt_owner;
+INSERT INTO adopt.t VALUES ('theirs', pg_temp.utc() + interval '1 h', pg_temp.utc(), 'host')
+ON CONFLICT (name) DO UPDATE SET name = EXCLUDED.name, lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by;
+UPDATE adopt.t SET name = name, lock_until = pg_temp.utc() WHERE name = 'theirs' RETURNING name;
+RESET ROLE;
 
 DROP VIEW adopt_acl;
 SET client_min_messages = error;

@@ -27,12 +27,15 @@ $node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 h
 $node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '1 day')");
 my ($status, $out, $err) = $node->psql('source', $in . "CALL shedlock_run('fails', 'SELECT 1/0')");
 # What the trigger has not seen would be refused by it, and all of the table with it.
-$node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen', '2026-01-02', '2026-01-01', 'replica')");
+$node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen', '2026-01-02', '2026-01-01', 'replica');"
+	  . "INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('unseen, token 0', 'infinity', '2026-01-01', 'forger', 0);"
+	  . "INSERT INTO shedlock (name, lock_until, locked_at, locked_by, paused_until) VALUES ('unseen, paused', 'infinity', '2026-01-01', 'forger', '-infinity');"
+	  . "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen, ahead', 'infinity', 'infinity', 'forger')");
 my $session = session($node, dbname => 'source');
 ask($session, $in . "SELECT shedlock_acquire_session('session')");
 
 my %queries = (
-	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name <> $$unseen$$ ORDER BY name',
+	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name NOT LIKE $$unseen%$$ ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks".shedlock_run_log h ORDER BY token',
 	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',

@@ -86,6 +86,30 @@ ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHER
 is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'left%'"), '0', 'all of them are free');
 reap($_) foreach $leaver, $runner;
 
+# A row that somebody has written names a process that never took the lock.
+my $victim = session($node, extra_params => [ '-U', 'friend' ]);
+$node->safe_psql('postgres', "CALL shedlock_run('forged', 'SELECT')");
+$node->safe_psql('postgres', "UPDATE shedlock SET (kind, pid, backend_start, locked_role) = (SELECT 'run', pid, backend_start, 'worker'::regrole FROM pg_stat_activity WHERE pid = "
+	  . pid_of($victim) . ") WHERE name = 'forged'");
+is($node->safe_psql('postgres', "SELECT state FROM shedlock_locks WHERE name = 'forged'"), 'held', 'a row names a process that never took the lock');
+my ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_cancel('forged')");
+is($out, 'f', 'cancel: nothing is cancelled');
+like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, nor is it of the role that took it\./, 'and that is said');
+($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_force_release('forged'), shedlock_acquire('forged')");
+is($out, 't|t', 'force_release: the lock is free');
+like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone/, 'and that process is left alone');
+is(ask($victim, "SELECT 'here'"), 'here', 'it lives');
+
+# One that has dropped its locks in mid-command is of the role that it has set.
+$node->safe_psql('postgres', 'GRANT worker TO friend');
+$runner = session($node, extra_params => [ '-U', 'friend' ]);
+$runner->query_until(qr/runs/, "SET ROLE worker;\n\\echo runs\nCALL shedlock_run('bare', 'DO \$\$ BEGIN PERFORM pg_advisory_unlock_all(); PERFORM pg_sleep(600); END \$\$');\n");
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'friend' AND wait_event = 'PgSleep'"), 'a command has dropped the advisory half');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '0', 'nothing in the lock table tells of it');
+is($node->safe_psql('postgres', "SELECT shedlock_cancel('bare')"), 't', 'it is cancelled all the same');
+ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'bare'"), 'and recorded');
+$_->quit foreach $victim, $runner;
+
 # Another cluster, where the same role has another number and the number is
 # that of another role.  Numbers are what the tables have.
 $node->safe_psql('postgres', "SELECT shedlock_force_release('lease'), shedlock_purge('0'); TRUNCATE shedlock_run_log");
