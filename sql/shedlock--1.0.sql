@@ -139,9 +139,6 @@ AS 'MODULE_PATHNAME', 'shedlock_row_trigger';
 COMMENT ON FUNCTION shedlock_row_trigger() IS
 'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
 
--- To fire it takes no privilege.
-REVOKE EXECUTE ON FUNCTION shedlock_row_trigger() FROM PUBLIC;
-
 CREATE TRIGGER shedlock_row
 	BEFORE INSERT OR UPDATE OR DELETE ON shedlock
 	FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
@@ -316,12 +313,6 @@ AS 'MODULE_PATHNAME', 'shedlock_purge';
 COMMENT ON FUNCTION shedlock_purge(interval) IS
 'Forgets free locks and ticks that were not used for that long, to be longer than any schedule''s period, at most 1,000 a call; gives their number';
 
-REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_purge(interval) FROM PUBLIC;
-
 --
 -- Views
 --
@@ -436,8 +427,6 @@ COMMENT ON COLUMN shedlock_history.message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_history.run_role IS 'Role that ran the command';
 COMMENT ON COLUMN shedlock_history.locked_by IS 'Who ran it';
 COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran it';
-
-GRANT SELECT ON shedlock_locks, shedlock_history TO PUBLIC;
 
 --
 -- Moving in
@@ -915,8 +904,6 @@ $$;
 COMMENT ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) IS
 'Takes over the locks of a table of ShedLock''s, and puts a view in its place; gives their number';
 
-REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
-
 --
 -- pg_cron
 --
@@ -1353,11 +1340,6 @@ $$;
 COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
 'Gives a guarded pg_cron job its own command back; false when it was not guarded';
 
-REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
-
 CREATE FUNCTION shedlock_cron_field(
 	field text,
 	low integer,
@@ -1634,4 +1616,58 @@ COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'The job was due 90 seconds ago or more, has not started since, and nothing explains why; NULL when that cannot be told: it never ran, or in another database';
 
-GRANT SELECT ON shedlock_jobs TO PUBLIC;
+--
+-- Privileges
+--
+
+-- ALTER DEFAULT PRIVILEGES may have given what is made here to others, or have
+-- kept it from PUBLIC.  What follows starts from the server's own defaults.
+DO $do$
+DECLARE
+	path CONSTANT text := pg_catalog.current_setting('search_path');
+	member record;
+	grantee text;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	FOR member IN
+		SELECT o.object, o.acl, quote_ident(pg_get_userbyid(o.owner)) AS owner_name
+		FROM pg_extension e
+			 JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+			 JOIN (
+				SELECT 'pg_class'::regclass AS class, c.oid, c.relacl AS acl, c.relowner AS owner,
+					   CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object
+				FROM pg_class c
+				UNION ALL
+				SELECT 'pg_proc'::regclass, p.oid, p.proacl, p.proowner, 'ROUTINE ' || p.oid::regprocedure
+				FROM pg_proc p) o ON d.classid = o.class AND d.objid = o.oid
+		WHERE e.extname = 'shedlock' AND o.acl IS NOT NULL
+	LOOP
+		FOR grantee IN
+			SELECT DISTINCT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(x.grantee)) END
+			FROM aclexplode(member.acl) x
+		LOOP
+			EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', member.object, grantee);
+		END LOOP;
+		EXECUTE format('GRANT ALL ON %s TO %s', member.object, member.owner_name);
+		IF member.object LIKE 'ROUTINE %' THEN
+			EXECUTE format('GRANT EXECUTE ON %s TO PUBLIC', member.object);
+		END IF;
+	END LOOP;
+	PERFORM set_config('search_path', path, true);
+END
+$do$;
+
+-- To fire it takes no privilege.
+REVOKE EXECUTE ON FUNCTION shedlock_row_trigger() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_purge(interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
+
+GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_jobs TO PUBLIC;

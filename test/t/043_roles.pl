@@ -149,6 +149,33 @@ $other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regr
 is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT run_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
 	'an administrator can put that right');
 
+# Whatever default privileges say, the extension's are its own.
+my $privileges = q{
+SELECT string_agg(DISTINCT format('%s: %s of %s%s', pg_describe_object(d.classid, d.objid, 0), x.privilege_type, x.grantee::regrole,
+		CASE WHEN x.is_grantable THEN ', grantable' END), E'\n')
+FROM pg_depend d JOIN pg_extension e ON d.refobjid = e.oid
+	 LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+	 LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+	 CROSS JOIN aclexplode(CASE WHEN p.oid IS NULL THEN coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, c.relowner))
+						   ELSE coalesce(p.proacl, acldefault('f', p.proowner)) END) x
+WHERE d.deptype = 'e' AND e.extname = 'shedlock'};
+my $meant = $node->safe_psql('postgres', "DROP EXTENSION shedlock; CREATE EXTENSION shedlock; $privileges");
+like($meant, qr/^function shedlock_acquire\(.*: EXECUTE of -$/m, 'what the extension means, for PUBLIC');
+unlike($meant, qr/shedlock_force_release\(.* of -$/m, 'and what not');
+my %defaults = (
+	'which grant' => join('', map { "ALTER DEFAULT PRIVILEGES GRANT ALL ON $_ TO PUBLIC; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON $_ TO stranger WITH GRANT OPTION;" } 'TABLES', 'SEQUENCES', 'FUNCTIONS'),
+	'which revoke' => 'ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE INSERT, SELECT ON TABLES FROM postgres; '
+	  . 'ALTER DEFAULT PRIVILEGES REVOKE USAGE ON SEQUENCES FROM postgres;');
+foreach my $which (sort keys %defaults)
+{
+	$node->safe_psql('postgres', qq{CREATE DATABASE "$which"});
+	$node->safe_psql($which, "CREATE FUNCTION before() RETURNS void LANGUAGE sql AS ''; $defaults{$which} CREATE FUNCTION after() RETURNS void LANGUAGE sql AS ''");
+	is($node->safe_psql($which, "SELECT before.proacl IS DISTINCT FROM after.proacl FROM pg_proc before, pg_proc after WHERE before.proname = 'before' AND after.proname = 'after'"),
+		't', "default privileges $which");
+	is($node->safe_psql($which, "CREATE EXTENSION shedlock; $privileges"), $meant, 'do not count');
+	is($node->safe_psql($which, 'SHOW search_path'), '"$user", public', 'nor does it leave a search_path');
+}
+
 $node->stop;
 $other->stop;
 done_testing();
