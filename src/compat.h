@@ -20,6 +20,7 @@
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 #include "utils/backend_status.h"
+#include "utils/guc_tables.h"
 #include "utils/timeout.h"
 
 /* LockHeldByMe() can also ask for stronger modes since 17. */
@@ -171,6 +172,18 @@ backend_status_entry(int i)
 	 SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
 #else
 #define commits_wait()			(WalSndCtl->sync_standbys_defined)
+#endif
+
+/* The table of settings became a hash in 16. */
+#if PG_VERSION_NUM >= 160000
+#define all_settings(n)			get_guc_variables(n)
+#else
+static inline struct config_generic **
+all_settings(int *n)
+{
+	*n = GetNumConfigOptions();
+	return get_guc_variables();
+}
 #endif
 
 #endif							/* SHEDLOCK_COMPAT_H */

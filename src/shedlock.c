@@ -15,6 +15,7 @@
 #include "breakage.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 
 PG_MODULE_MAGIC;
@@ -30,6 +31,49 @@ bool		shedlock_log_skipped_runs = true;
 bool		shedlock_synchronous_release = false;
 int			shedlock_foreign_clock_tolerance = 600;
 
+/* Settings that only superusers may set. */
+static const char *const superuser_settings[] = {
+	"shedlock.require_token", "shedlock.log_locks", "shedlock.log_skipped_runs",
+	"shedlock.history_keep", "shedlock.foreign_clock_tolerance"
+};
+
+/*
+ * check_placeholders - refuse to be loaded where a client displaced a setting
+ *
+ * What a client says when it connects (PGOPTIONS) goes before what the
+ * configuration, the database and the role say.  When the setting is defined,
+ * the server takes the client's value away again, if it may not set it, but
+ * what was displaced is gone by then, and the built-in default would be left.
+ * A SET in the session displaces nothing.
+ */
+static void
+check_placeholders(void)
+{
+	int			n;
+	struct config_generic **settings = all_settings(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		const struct config_generic *setting = settings[i];
+
+		if ((setting->flags & GUC_CUSTOM_PLACEHOLDER) == 0 ||
+			setting->reset_source != PGC_S_CLIENT ||
+			setting->reset_scontext != PGC_BACKEND) /* a superuser's */
+			continue;
+		for (int j = 0; j < (int) lengthof(superuser_settings); j++)
+		{
+			if (pg_strcasecmp(setting->name, superuser_settings[j]) == 0 &&
+				pg_parameter_aclcheck(superuser_settings[j], setting->reset_srole,
+									  ACL_SET) != ACLCHECK_OK)
+				ereport(ERROR,
+						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						 errmsg("permission denied to set parameter \"%s\"", superuser_settings[j]),
+						 errdetail("The client gave it when it connected."),
+						 errhint("Connect without it, as in PGOPTIONS.")));
+		}
+	}
+}
+
 /*
  * _PG_init - define the settings
  *
@@ -40,6 +84,8 @@ int			shedlock_foreign_clock_tolerance = 600;
 void
 _PG_init(void)
 {
+	check_placeholders();
+
 	HOLD_INTERRUPTS();
 	DefineCustomIntVariable("shedlock.default_lock_at_most_for",
 							"Sets the longest time that a lock is held when the caller names none.",
@@ -62,7 +108,7 @@ _PG_init(void)
 							 "For roles that connect through a pool, where a session is no proof of ownership.",
 							 &shedlock_require_token,
 							 false,
-							 PGC_USERSET, 0,
+							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("shedlock.log_locks",

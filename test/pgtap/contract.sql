@@ -381,7 +381,7 @@ SELECT results_eq(
 	  ('shedlock.history_keep', 'integer', 's', 'superuser', '2592000', '0', '2147483647'),
 	  ('shedlock.log_locks', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.log_skipped_runs', 'bool', NULL, 'superuser', 'on', NULL, NULL),
-	  ('shedlock.require_token', 'bool', NULL, 'user', 'off', NULL, NULL),
+	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,
 	'settings with their units, contexts, defaults and limits');
 SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease is of one hour by default');

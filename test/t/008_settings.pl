@@ -142,12 +142,12 @@ sub test_privileges
 {
 	my ($how) = @_;
 
-	foreach my $name ('log_locks', 'log_skipped_runs', 'history_keep', 'foreign_clock_tolerance')
+	foreach my $name ('log_locks', 'log_skipped_runs', 'history_keep', 'foreign_clock_tolerance', 'require_token')
 	{
 		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]) =~ /^(\w+)/ && $1,
 			'42501', "$how: a plain role cannot set $name");
 	}
-	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for', 'require_token', 'synchronous_release')
+	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for', 'synchronous_release')
 	{
 		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]),
 			'no error', "$how: a plain role can set $name");
@@ -157,11 +157,47 @@ sub test_privileges
 
 test_privileges('without preload');
 
+# Ways of a role that must give its tokens to get out of that.
+sub test_escapes
+{
+	my ($how) = @_;
+	my $careless = "SELECT shedlock_acquire('$how escape'); SELECT shedlock_release('$how escape')";
+	my @as_app = (extra_params => [ '-U', 'app' ]);
+	my $displaced = qr/permission denied to set parameter "shedlock.require_token"/i;
+
+	$node->safe_psql('postgres', 'ALTER ROLE app SET shedlock.require_token = on');
+	like(heard($careless, @as_app), qr/ERROR:  token of lock/, "$how: a role must give its tokens");
+	$node->safe_psql('postgres', "SELECT shedlock_force_release('$how escape')");
+	like(heard("SET shedlock.require_token = off; $careless", @as_app), qr/ERROR:  (token of lock|permission denied to set parameter)/,
+		"$how: also after a SET before the first call");
+	$node->safe_psql('postgres', "SELECT shedlock_force_release('$how escape')");
+	like(error_of($node, 'ALTER ROLE app SET shedlock.require_token = off', @as_app), qr/^42501/, "$how: it cannot alter itself");
+	like(error_of($node, 'ALTER ROLE app RESET shedlock.require_token', @as_app), qr/^42501/, "$how: nor reset that");
+	foreach my $options ('-c shedlock.require_token=off', '--Shedlock.require-token=off', '-cshedlock.re\\quire_token=off')
+	{
+		local $ENV{PGOPTIONS} = $options;
+		like(heard("SET client_min_messages = error; $careless", @as_app), $displaced, "$how: nor say so when it connects: $options");
+		like(heard("SET client_min_messages = error; $careless; $careless", @as_app, on_error_stop => 0), $displaced, "$how: nor by trying again");
+		is($node->safe_psql('postgres', $careless), "t\nt", "$how: a superuser can");
+		$node->safe_psql('postgres', 'GRANT SET ON PARAMETER shedlock.require_token TO app');
+		is($node->safe_psql('postgres', $careless, @as_app), "t\nt", "$how: and who was granted to");
+		$node->safe_psql('postgres', 'REVOKE SET ON PARAMETER shedlock.require_token FROM app');
+	}
+	$node->safe_psql('postgres', 'ALTER ROLE app RESET shedlock.require_token');
+	local $ENV{PGOPTIONS} = '-c shedlock.default_lock_at_most_for=4min';
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$how of the client'); SELECT " . remaining("$how of the client"), @as_app), "t\n4",
+		"$how: what everybody may set can be given then");
+	return;
+}
+
+test_escapes('without preload');
+
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'shedlock'\n");
 $node->restart;
 is($node->safe_psql('postgres', 'SHOW shedlock.default_lock_at_most_for'), '7min', 'preloaded: settings are there before any call');
 test_settings('preloaded');
 test_privileges('preloaded');
+test_escapes('preloaded');
 like(error_of($node, "SET shedlock.default_lock_at_most_for = 'soon'"), qr/^22023/, 'preloaded: a value that makes no sense is refused');
 like(error_of($node, 'SET shedlock.default_lock_at_most_for = 0'), qr/^22023/, 'preloaded: so is a lease without a length');
 like(error_of($node, 'SET shedlock.nonsense = 1'), qr/^42602/, 'preloaded: so is a setting that does not exist');
