@@ -561,6 +561,23 @@ BEGIN
 			HINT = 'Drop them first, in the same transaction, and make those that can refer to a view again after it.';
 	END IF;
 
+	-- Whoever plans a query computes what is constant in these, with his own
+	-- rights: the functions are those of the table's owner.
+	SELECT string_agg(o.description COLLATE "C", ', ' ORDER BY o.description COLLATE "C") INTO found_text
+	FROM (
+		SELECT pg_describe_object('pg_class'::regclass, x.indexrelid, 0)
+		FROM pg_index x WHERE x.indrelid = old_table AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+		UNION ALL
+		SELECT pg_describe_object('pg_statistic_ext'::regclass, x.oid, 0)
+		FROM pg_statistic_ext x WHERE x.stxrelid = old_table AND x.stxexprs IS NOT NULL) o(description);
+	IF found_text IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'feature_not_supported',
+			MESSAGE = format('cannot adopt table %s because it has expressions in indexes or statistics', old_table),
+			DETAIL = format('They would be computed with the rights of whoever adopts it: %s.', found_text),
+			HINT = 'Drop them first, in the same transaction: ShedLock does not use them.';
+	END IF;
+
 	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO found_text
 	FROM pg_attribute t
 	WHERE t.attrelid = old_table AND t.attnum > 0 AND NOT t.attisdropped AND t.attname <> ALL (columns);
@@ -718,6 +735,8 @@ CREATE FUNCTION shedlock_adopt(
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+-- else CHECK constraints, too, are computed when a query is planned
+SET constraint_exclusion = off
 AS $$
 #variable_conflict use_variable
 DECLARE

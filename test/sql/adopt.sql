@@ -102,8 +102,21 @@ SET client_min_messages = warning;
 -- What is the table's own goes with it.
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ADD CHECK (lock_until IS NOT NULL), ADD CHECK (name <> locked_by), ADD n serial,
 	ADD l integer GENERATED ALWAYS AS (length(locked_by)) STORED;
-	CREATE INDEX ON adopt.t (lower(locked_by)) WHERE name <> ''x'';
+	CREATE INDEX ON adopt.t (locked_by);
 	CREATE STATISTICS adopt.s ON locked_by, name FROM adopt.t');
+-- But not what its owner could have computed by whoever looks at it.
+CREATE FUNCTION adopt.trap(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE FUNCTION pg_temp.trapped(change text) RETURNS text
+LANGUAGE sql AS $$
+SELECT pg_temp.refusal_after(change || '; CREATE OR REPLACE FUNCTION adopt.trap(text) RETURNS text
+	LANGUAGE plpgsql IMMUTABLE AS ''BEGIN RAISE ''''sprung''''; END''')
+$$;
+SELECT pg_temp.trapped('CREATE INDEX trap_idx ON adopt.t ((adopt.trap(''x'') || name))');
+SELECT pg_temp.trapped('CREATE INDEX trap_idx ON adopt.t (locked_by) WHERE adopt.trap(''x'') = name');
+SELECT pg_temp.trapped('ALTER TABLE adopt.t ADD EXCLUDE ((adopt.trap(''x'') || name) WITH =)');
+SELECT pg_temp.trapped('CREATE STATISTICS adopt.trap ON (adopt.trap(''x'') || name), name FROM adopt.t');
+SELECT pg_temp.trapped('SET LOCAL constraint_exclusion = on; ALTER TABLE adopt.t ADD CHECK (adopt.trap(''x'') <> ''y'')');
+DROP FUNCTION adopt.trap(text);
 
 -- Rows that cannot be ShedLock's, or not in UTC
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ALTER locked_by DROP NOT NULL;
