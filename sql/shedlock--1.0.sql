@@ -1082,6 +1082,7 @@ CREATE FUNCTION shedlock_cron_lock_name(jobid bigint, job_name text, username te
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
 AS $$
 DECLARE
 	lock_name text;
@@ -1092,7 +1093,8 @@ BEGIN
 		RETURN job_name;
 	END IF;
 
-	lock_name := username || '.' || job_name;
+	-- quoted, since either name may have a dot
+	lock_name := quote_ident(username) || '.' || quote_ident(job_name);
 	RAISE NOTICE USING
 		MESSAGE = format('lock of job "%s" is named "%s"', job_name, lock_name),
 		DETAIL = 'Another role has a job of the same name.';
@@ -1214,6 +1216,7 @@ CREATE FUNCTION shedlock_cron_schedule(
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -1248,7 +1251,7 @@ BEGIN
 	-- a run may hold the lock that the job has had so far
 	SELECT g.name INTO lock_name
 	FROM @extschema@.shedlock_guarded_call(old_command) g
-	WHERE g.name IN (job_name, job_owner || '.' || job_name);
+	WHERE g.name IN (job_name, quote_ident(job_owner) || '.' || quote_ident(job_name));
 	lock_name := coalesce(lock_name, @extschema@.shedlock_cron_lock_name(NULL::bigint, job_name, job_owner));
 
 	PERFORM @extschema@.shedlock_check_run(lock_name, command, lock_at_most_for, lock_at_least_for, once_every);

@@ -284,6 +284,16 @@ like(notices_of("$make, username => 'other_role', active => false)"),
 is(query("SELECT active FROM cron.job WHERE username = 'other_role'"), 'f', 'inactive if wanted');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
+# A dot is in the one name or in the other.
+query('CREATE ROLE a LOGIN; CREATE ROLE "a.b" LOGIN');
+foreach my $set ('', 'SET quote_all_identifiers = on; ')
+{
+	query("${set}SELECT shedlock_cron_schedule('b.c', '$new_year', 'SELECT 1'), shedlock_cron_schedule('c', '$new_year', 'SELECT 1'), "
+		  . "shedlock_cron_schedule('b.c', '$new_year', 'SELECT 1', username => 'a'), shedlock_cron_schedule('c', '$new_year', 'SELECT 1', username => 'a.b')");
+	is(query('SELECT lock_name FROM shedlock_jobs ORDER BY jobid'), qq{b.c\nc\na."b.c"\n"a.b".c}, "${set}four jobs have four locks");
+}
+query('SELECT cron.unschedule(jobid) FROM cron.job');
+
 # A search_path full of traps
 query(
 	q{
