@@ -70,7 +70,8 @@ check_context(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 		/* translator: %s represents an SQL statement name */
-				 errmsg("%s cannot run inside a transaction block", "CALL shedlock_run")));
+				 errmsg("%s cannot run inside a transaction block", "CALL shedlock_run"),
+				 errhint("Turn on autocommit, and send it as a statement of its own.")));
 #ifdef XACT_FLAGS_PIPELINING
 	if (MyXactFlags & (int) XACT_FLAGS_PIPELINING)
 		ereport(ERROR,
