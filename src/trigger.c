@@ -89,7 +89,7 @@ check_clock(const ShedlockRow *row, TimestampTz now)
 			(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
 			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance, or by more than its lock_at_most_for."),
-			 errhint("Let ShedLock take the server's time: usingDbTime(), in a transaction of its own; or forceUtcTimeZone() with a clock that is right.")));
+			 errhint("Let ShedLock take the server's time: usingDbTime(), in a transaction of its own; or forceUtcTimeZone() with a clock that is right.  For jOOQ and Exposed, which have neither: connectionInitSql = SET TIME ZONE 'UTC'.")));
 }
 
 /*
