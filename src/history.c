@@ -15,6 +15,7 @@
 
 #include "access/genam.h"
 #include "access/xlog.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/builtins.h"
@@ -41,6 +42,25 @@ enum
 /* At most that many old rows are removed with each run. */
 #define PRUNE_MAX		100
 
+/* Bytes of these that are kept; what is longer ends in "..." and its length. */
+#define COMMAND_MAX		8192
+#define MESSAGE_MAX		4096
+
+/*
+ * set_clipped - store a text that may be of any length
+ *
+ * Everybody may log runs, and they stay for long.
+ */
+static void
+set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
+{
+	int			len = (int) strlen(str);
+
+	if (len > max)
+		str = psprintf("%.*s... (%d bytes)", pg_mbcliplen(str, len, max), str, len);
+	ShedlockSetText(columns, attnum, str);
+}
+
 /*
  * ShedlockHistoryStart - log a run that is about to start
  *
@@ -57,7 +77,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(row->token));
 	ShedlockSetText(&columns, Anum_name, name->str);
-	ShedlockSetText(&columns, Anum_command, command);
+	set_clipped(&columns, Anum_command, command, COMMAND_MAX);
 	if (tick)
 		ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(*tick));
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
@@ -111,7 +131,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *e
 		if (edata)
 		{
 			ShedlockSetText(&columns, Anum_sqlstate, unpack_sql_state(edata->sqlerrcode));
-			ShedlockSetText(&columns, Anum_message, edata->message);
+			set_clipped(&columns, Anum_message, edata->message, MESSAGE_MAX);
 		}
 		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
 			break;

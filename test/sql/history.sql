@@ -19,6 +19,19 @@ SELECT bool_and(started_at <= ended_at) AS ended_at, bool_and(duration = ended_a
 FROM shedlock_history WHERE name = 'history';
 SELECT clock_timestamp() - min(started_at) < '1 min' AS started_at FROM shedlock_history WHERE name = 'history';
 
+-- Of what is too long the beginning is kept, in whole characters, and how long it was.
+SELECT format('SELECT %L', repeat('x', 8183)) AS just, format('/* %s */ SELECT 1', repeat('日', 100000)) AS longer,
+	   $$DO 'BEGIN RAISE ''%'', repeat(''ä'', 5000); END'$$ AS loud, $$DO 'BEGIN RAISE ''%'', repeat(''ä'', 2048); END'$$ AS less \gset
+CALL shedlock_run('history long', :'just');
+CALL shedlock_run('history long', :'longer');
+\set VERBOSITY sqlstate
+CALL shedlock_run('history long', :'loud');
+CALL shedlock_run('history long', :'less');
+\set VERBOSITY terse
+SELECT outcome, left(command, 12) AS command, octet_length(command) AS bytes, substring(command FROM '日?\.\.\. \(\d+ bytes\)$') AS command_end,
+	   octet_length(message) AS message_bytes, substring(message FROM 'ä?\.\.\. \(\d+ bytes\)$') AS message_end
+FROM shedlock_history WHERE name = 'history long' ORDER BY token;
+
 -- While it runs.
 CREATE TABLE history_seen (outcome text, ended_at timestamptz, mine boolean);
 CALL shedlock_run('history now', 'INSERT INTO history_seen SELECT outcome, ended_at, pid = pg_backend_pid()
