@@ -359,7 +359,8 @@ SELECT s.name,
 	   a.query,
 	   s.paused_until,
 	   s.paused_by,
-	   s.pause_reason
+	   s.pause_reason,
+	   pg_catalog.pg_get_userbyid(s.locked_role) AS locked_role
 FROM shedlock_status() s
 	 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) s.pid;
 
@@ -372,7 +373,8 @@ COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was taken';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL when that is infinite or has passed';
 COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock is over, unless it is extended or released';
 COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was taken';
-COMMENT ON COLUMN shedlock_locks.locked_by IS 'Who took the lock';
+COMMENT ON COLUMN shedlock_locks.locked_by IS
+'Who took the lock; without the address of a client that pg_stat_activity hides from the reader';
 COMMENT ON COLUMN shedlock_locks.token IS 'Fencing token';
 COMMENT ON COLUMN shedlock_locks.waiters IS 'Number of sessions that wait for the lock';
 COMMENT ON COLUMN shedlock_locks.pid IS 'Server process that holds the advisory half; NULL when none does';
@@ -381,6 +383,7 @@ COMMENT ON COLUMN shedlock_locks.query IS 'Statement of that process, as pg_stat
 COMMENT ON COLUMN shedlock_locks.paused_until IS 'Nobody gets the lock before this time';
 COMMENT ON COLUMN shedlock_locks.paused_by IS 'Who paused the lock';
 COMMENT ON COLUMN shedlock_locks.pause_reason IS 'Why the lock was paused';
+COMMENT ON COLUMN shedlock_locks.locked_role IS 'Role that took the lock; locked_by may say anything';
 
 CREATE FUNCTION shedlock_run_outcome(token bigint, name text, logged text)
 RETURNS text

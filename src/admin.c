@@ -219,7 +219,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 			ShedlockHistoryEnd(name.nsp, row.token, "lost", NULL);
 		if (row.kind != SHEDLOCK_RELEASED && was_lease)
 			ereport(NOTICE,
-					(errmsg("released lock \"%s\" of \"%s\"", name.str, row.locked_by),
+					(errmsg("released lock \"%s\" of \"%s\"", name.str, ShedlockShownBy(&row)),
 					 errdetail("Whoever took it was not stopped, and learns of it at the next release, extend or assert.")));
 		ShedlockSetReleased(&row, now, false);
 	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);

@@ -12,10 +12,14 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
+#include "catalog/pg_authid.h"
 #include "common/ip.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -191,9 +195,27 @@ ShedlockIntervalMicroseconds(const Interval *span)
 }
 
 /*
+ * has_control_characters - would a terminal take any of it for an order?
+ */
+static bool
+has_control_characters(const char *str)
+{
+	for (const unsigned char *p = (const unsigned char *) str; *p; p++)
+	{
+		if (*p < ' ' || *p == 0x7F)
+			return true;
+		/* U+0080 to U+009F */
+		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F &&
+			GetDatabaseEncoding() == PG_UTF8)
+			return true;
+	}
+	return false;
+}
+
+/*
  * ShedlockGetText - a text argument of at most maxchars characters
  *
- * Returns NULL if it is null.
+ * For other people to read, on one line.  Returns NULL if it is null.
  */
 char *
 ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *what)
@@ -208,6 +230,10 @@ ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *wh
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s is too long", what),
 				 errdetail("It can have at most %d characters.", maxchars)));
+	if (has_control_characters(str))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not have control characters", what)));
 	return str;
 }
 
@@ -254,6 +280,26 @@ ShedlockLockedBy(const char *given, int64 token)
 	if (token != 0)
 		appendStringInfo(&buf, " #" INT64_FORMAT, token);
 	return buf.data;
+}
+
+/*
+ * ShedlockShownBy - locked_by as the caller may see it
+ *
+ * Without the client's address for those from whom pg_stat_activity hides it.
+ */
+const char *
+ShedlockShownBy(const ShedlockRow *row)
+{
+	const char *host = strrchr(row->locked_by, '@');
+	const char *token = strrchr(row->locked_by, ' ');
+
+	if (host == NULL || token < host || (!isxdigit((unsigned char) host[1]) && host[1] != ':') ||
+		strcspn(host, ".:") > (Size) (token - host) ||
+		!OidIsValid(row->locked_role) ||
+		has_privs_of_role(GetUserId(), row->locked_role) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+		return row->locked_by;
+	return psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
 }
 
 /*

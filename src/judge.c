@@ -172,7 +172,7 @@ ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
 						token);
 	if (token != 0 && token < row->token)
 		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ", taken by \"%s\" at %s.",
-						token, row->token, row->locked_by,
+						token, row->token, ShedlockShownBy(row),
 						ShedlockTimeString(row->locked_at));
 	if (row->kind == SHEDLOCK_RELEASED)
 		return psprintf("It was released; its last token is " INT64_FORMAT ".",
@@ -181,7 +181,7 @@ ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
 		return psprintf("It expired at %s.", ShedlockTimeString(row->lock_until));
 	if (token == 0 && !is_of_this_backend(row))
 		return psprintf("It was taken by \"%s\" at %s.",
-						row->locked_by, ShedlockTimeString(row->locked_at));
+						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
 	if (row->kind == SHEDLOCK_LEASE)
 		return pstrdup("This session was reset or has prepared the transaction that took it; only its token owns it now.");
 	return pstrdup("The session that took it has ended or was reset.");

@@ -198,14 +198,14 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 						row->pause_reason ? row->pause_reason : "");
 	if (kept)
 		return psprintf("It was last held by \"%s\" and is kept until %s by its lock_at_least_for.",
-						row->locked_by,
+						ShedlockShownBy(row),
 						ShedlockTimeString(row->kind == SHEDLOCK_RELEASED ?
 										   row->lock_until : row->keep_until));
 	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
 		(result->verdict == SHEDLOCK_BUSY && row->kind == SHEDLOCK_LEASE))
 		return pstrdup("It is being taken by an open transaction.");
 	return psprintf("It is held by \"%s\" since %s.",
-					row->locked_by, ShedlockTimeString(row->locked_at));
+					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
 }
 
 /*

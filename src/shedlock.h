@@ -219,6 +219,7 @@ extern int64 ShedlockIntervalMicroseconds(const Interval *span);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
 extern char *ShedlockLockedBy(const char *given, int64 token);
+extern const char *ShedlockShownBy(const ShedlockRow *row);
 extern const char *ShedlockTimeString(TimestampTz when);
 
 /* locktag.c */

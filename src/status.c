@@ -161,7 +161,7 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 	values[COL_KIND] = CStringGetTextDatum(ShedlockKindText(row->kind));
 	values[COL_LOCK_UNTIL] = TimestampTzGetDatum(row->lock_until);
 	values[COL_LOCKED_AT] = TimestampTzGetDatum(row->locked_at);
-	values[COL_LOCKED_BY] = CStringGetTextDatum(row->locked_by);
+	values[COL_LOCKED_BY] = CStringGetTextDatum(ShedlockShownBy(row));
 	values[COL_TOKEN] = Int64GetDatum(row->token);
 	nulls[COL_TOKEN] = row->token == 0;
 	values[COL_LOCKED_ROLE] = ObjectIdGetDatum(row->locked_role);

@@ -22,6 +22,21 @@ SELECT name, outcome, run_role FROM shedlock_history WHERE name LIKE 'privileges
 SELECT shedlock_acquire('privileges');
 SELECT name, state, kind, locked_by ~ '#' AS locked_by FROM shedlock_locks WHERE name LIKE 'privileges%';
 
+-- Who took a lock is shown by its role; the address of the client is for those
+-- to whom pg_stat_activity shows it.
+SELECT n, pg_temp.error_of(format('SELECT shedlock_acquire(''privileges by'', locked_by => %L)', E'a' || chr(n) || 'b'))
+FROM unnest('{1,10,27,31,127,155}'::integer[]) n;
+SELECT count(shedlock_acquire('privileges by ' || n, locked_by => by))
+FROM unnest('{app@10.1.2.3,app@fe80::1%eth0,app@::1,a@b@10.1.2.3,app@[local],me@home,10.1.2.3,no @ 10.1}'::text[]) WITH ORDINALITY u(by, n);
+SELECT regexp_replace(locked_by, '\d+$', 'token') AS locked_by, locked_role FROM shedlock_locks WHERE name LIKE 'privileges by %' ORDER BY name;
+RESET ROLE;
+SET ROLE regress_shedlock_bob;
+SELECT regexp_replace(locked_by, '\d+$', 'token') AS locked_by, locked_role FROM shedlock_locks WHERE name LIKE 'privileges by %' ORDER BY name;
+SELECT regexp_replace(pg_temp.error_of('SELECT shedlock_assert(''privileges by 1'', 1)'), 'by token \d+(.*)#\d+.*', 'by token ...\1#token');
+RESET ROLE;
+SET ROLE regress_shedlock_alice;
+SELECT count(shedlock_release(name)) FROM shedlock_locks WHERE name LIKE 'privileges by %';
+
 -- What it cannot.
 SELECT pg_temp.error_of('SELECT shedlock_force_release(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_cancel(''privileges'')');

@@ -20,7 +20,7 @@ $node->safe_psql('source', 'CREATE SCHEMA "My Locks"; CREATE EXTENSION shedlock 
 	  . 'GRANT USAGE ON SCHEMA "My Locks" TO app');
 $node->safe_psql('source', $in . "SELECT shedlock_acquire('over ' || i, '1 ms') FROM generate_series(1, 50) i");
 my $token = $node->safe_psql('source', $in
-	  . "SELECT shedlock_acquire_token('a \"quoted\" ''name''', '1 hour', '1 min', locked_by => E'by\\tme \\\\ and you')");
+	  . "SELECT shedlock_acquire_token('a \"quoted\" ''name''', '1 hour', '1 min', locked_by => E'by me \\\\ and you')");
 my $app_token = $node->safe_psql('source', $in . "SET ROLE app; SELECT shedlock_acquire_token('of app', '1 hour')");
 $node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 hour'); SELECT shedlock_release('kept');"
 	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');");
