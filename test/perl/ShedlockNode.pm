@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
-  last_words error_of answers await seconds slowness terminate);
+  last_words error_of answers await seconds slowness bury terminate);
 
 # Whoever runs the tests, the superuser is postgres.  PostgreSQL's own modules
 # delete this, and ask the operating system.
@@ -217,6 +217,18 @@ sub slowness
 	my $took = seconds { $node->safe_psql('postgres', 'SELECT 1') foreach 1 .. 5 };
 
 	return min(6, max(1, $took / 0.3));
+}
+
+# A server that was killed leaves shared memory, which its next start removes; it
+# does not start while its predecessor is a zombie that nobody has reaped.
+sub bury
+{
+	my ($node) = @_;
+
+	unlink $node->data_dir . '/postmaster.pid';
+	PostgreSQL::Test::Utils::run_log([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ], '<', \undef)
+	  or die 'the server that was killed does not start';
+	return;
 }
 
 sub terminate

@@ -166,6 +166,7 @@ WHERE extended AND NOT lock_until - locked_at >= '2 hours'}), '0',
 	cmp_ok($standby->safe_psql($dbname, "SELECT shedlock_acquire_token('new', '1 hour')"), '>', $last_token,
 		"$claim: the first new token is above all that were answered");
 	$standby->stop('immediate');
+	bury($primary) if $claim =~ /kill/;
 }
 
 #

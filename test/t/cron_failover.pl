@@ -12,7 +12,7 @@ use lib "$FindBin::RealBin/../perl";
 use CronNode;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use ShedlockNode qw(start_standby await);
+use ShedlockNode qw(start_standby await bury);
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -177,4 +177,5 @@ is($pairs{'other port'}{new}->safe_psql($dbname, q{SELECT overdue FROM shedlock_
 
 $pairs{$_}{new}->stop('immediate') foreach keys %pairs;
 $old->stop('immediate');
+bury($pairs{'other port'}{old});
 done_testing();
