@@ -83,9 +83,9 @@ work_begin() {
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 131' QUIT
+    trap 'exit 143' TERM
     # The user of WORK has no say in what root removes.
     REMOVE=$(mktemp "$tmp/shedlock-remove.XXXXXX")
-    trap 'exit 143' TERM
     use_cache
     mkdir "$WORK/home" "$WORK/t" "$WORK/s"
     printf '#!/bin/sh\n' >"$WORK/t/try"

@@ -333,6 +333,7 @@ with_dependencies() {
         printf '%s\n' "$@"
         # without what is of another architecture
         sed -n 's/^Inst \([^ :]*\) .*/\1/p' <<<"${plan:-}" | grep -E '^(lib|postgresql-[0-9]|python3-)' |
-            grep -vE '^(lib(llvm|z3|python|perl5|c6|c-l10n|c-bin|gcc-s1|stdc\+\+|crypt1|ncurses-dev)|python3-minimal)'
+            grep -vE '^(lib(llvm|z3|python|perl5|c6|c-l10n|c-bin|gcc-s1|stdc\+\+|crypt1|ncurses-dev)|python3-minimal)' ||
+            [ $? -eq 1 ]
     } | sort -u
 }
