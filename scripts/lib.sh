@@ -264,7 +264,8 @@ build_extension() {
     add_unpacked
 }
 
-# Puts extensions that were unpacked for a server of the machine beside ours.
+# Copies extensions that were unpacked for an installed server to where that server
+# finds shedlock.
 add_unpacked() {
     local part
     [ "${PG_BIN#/usr/}" != "$PG_BIN" ] || return 0

@@ -171,9 +171,9 @@ installed_postgres() {
     done | sort -n
 }
 
-# Sets PG_MAJOR: the highest that is installed with its headers, else that of
-# this release of Debian.  PG_MAJOR in the environment rules, and PG_BIN for the
-# programs of a build of one's own.
+# Sets PG_MAJOR: the highest that is installed with its headers or, if none is, that
+# of this release of Debian.  PG_MAJOR in the environment takes precedence, and so
+# does PG_BIN, the programs of another build.
 choose_postgres() {
     if [ -n "$PG_BIN" ]; then
         [ -x "$PG_BIN/pg_config" ] || die "PG_BIN: there is no pg_config in $PG_BIN"
@@ -282,8 +282,8 @@ join_paths() {
 }
 
 # Makes sure that the packages, and what they need, are in CACHE/debs; writes the
-# names of their files to WORK/debs.  The archive has replaced a file if it is
-# not to be had: then its lists are out of date.
+# names of their files to WORK/debs.  If the archive no longer has a file, the lists
+# are out of date and are fetched again.
 fetch_packages() {
     fetch_listed "$@" || { update_lists again && fetch_listed "$@"; } ||
         die "these packages cannot be fetched: $*: $(why_apt_failed "$WORK/fetch.log")"

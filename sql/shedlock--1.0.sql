@@ -564,8 +564,8 @@ BEGIN
 			HINT = 'Drop them first, in the same transaction, and make those that can refer to a view again after it.';
 	END IF;
 
-	-- Whoever plans a query computes what is constant in these, with his own
-	-- rights: the functions are those of the table's owner.
+	-- The planner computes what is constant in these, with the rights of the role
+	-- that plans a query; the functions are those of the table's owner.
 	SELECT string_agg(o.description COLLATE "C", ', ' ORDER BY o.description COLLATE "C") INTO found_text
 	FROM (
 		SELECT pg_describe_object('pg_class'::regclass, x.indexrelid, 0)
@@ -577,7 +577,7 @@ BEGIN
 		RAISE EXCEPTION USING
 			ERRCODE = 'feature_not_supported',
 			MESSAGE = format('cannot adopt table %s because it has expressions in indexes or statistics', old_table),
-			DETAIL = format('They would be computed with the rights of whoever adopts it: %s.', found_text),
+			DETAIL = format('They would be computed with the rights of the role that adopts it: %s.', found_text),
 			HINT = 'Drop them first, in the same transaction: ShedLock does not use them.';
 	END IF;
 
@@ -1109,10 +1109,10 @@ COMMENT ON FUNCTION shedlock_cron_lock_name(bigint, text, text) IS
 'Name of the lock that guards a pg_cron job';
 
 -- The literals mean the same whatever the job's session has for
--- standard_conforming_strings and IntervalStyle.  Whoever may create objects in
--- the schema can make procedures of the same name.  With all arguments there,
--- each of its very type, the server takes no other than ours: it prefers an
--- exact match, and finds the call ambiguous rather than fill in defaults.
+-- standard_conforming_strings and IntervalStyle.  A role that may create objects in
+-- the schema can make procedures of the same name.  With all arguments given, each
+-- cast to its type, the server takes none of those: it prefers an exact match, and
+-- finds the call ambiguous rather than fill in defaults.
 CREATE FUNCTION shedlock_cron_call(
 	name text,
 	command text,

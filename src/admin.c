@@ -100,7 +100,7 @@ report_in_use(const ShedlockName *name)
 /*
  * names_its_holder - is the process that a living row names the one that took it?
  *
- * A row that somebody has written by hand can name any process.  What holds the
+ * A row that was written by hand can name any process.  What holds the
  * advisory half is proved by that; a guarded command may have dropped it, but is
  * of the role that took the lock, or of a member that had set it.  Warns if not.
  */

@@ -35,7 +35,7 @@
 
 static ShedlockRun *active_runs = NULL;
 
-/* Calls of shedlock_run that are going on, also for a lock that is ours already. */
+/* Calls of shedlock_run in progress, those for a lock of this session included. */
 static int	nesting = 0;
 
 /*
