@@ -203,14 +203,14 @@ COMMENT ON FUNCTION shedlock_release(text, bigint) IS
 
 CREATE FUNCTION shedlock_extend(
 	name text,
+	token bigint DEFAULT NULL,
 	lock_at_most_for interval DEFAULT NULL,
-	lock_at_least_for interval DEFAULT NULL,
-	token bigint DEFAULT NULL)
+	lock_at_least_for interval DEFAULT NULL)
 RETURNS boolean
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'shedlock_extend';
 
-COMMENT ON FUNCTION shedlock_extend(text, interval, interval, bigint) IS
+COMMENT ON FUNCTION shedlock_extend(text, bigint, interval, interval) IS
 'Sets the end of a held lock anew, counted from now; false when it was no longer held';
 
 CREATE FUNCTION shedlock_assert(name text, token bigint DEFAULT NULL)

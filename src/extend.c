@@ -39,7 +39,7 @@ set_end(ShedlockRow *row, const char *name, TimestampTz now,
 
 PG_FUNCTION_INFO_V1(shedlock_extend);
 /*
- * shedlock_extend(name, at_most, at_least, token) - set the end anew
+ * shedlock_extend(name, token, at_most, at_least) - set the end anew
  *
  * at_most null: the duration of the acquire.  at_least null: unchanged.
  * Returns false, with a WARNING, if it was not the caller's or no longer held.
@@ -55,9 +55,9 @@ shedlock_extend(PG_FUNCTION_ARGS)
 	ShedlockRow row;
 	ShedlockHolding *holding;
 	TimestampTz now;
-	Interval   *at_most = ShedlockGetInterval(fcinfo, 1);
-	Interval   *at_least = ShedlockGetInterval(fcinfo, 2);
-	int64		token = ShedlockGetToken(fcinfo, 3);
+	int64		token = ShedlockGetToken(fcinfo, 1);
+	Interval   *at_most = ShedlockGetInterval(fcinfo, 2);
+	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
 	bool		mine;
 
 	PreventCommandIfReadOnly("shedlock_extend()");

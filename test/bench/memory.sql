@@ -25,7 +25,7 @@ BEGIN
 	FOR i IN 1..turns LOOP
 		held := shedlock_acquire_token('memory', '10 min', '0 s', '1 ms', 'somebody');
 		IF held IS NULL OR shedlock_acquire('memory') OR shedlock_acquire('busy') OR
-			shedlock_token('memory') <> held OR NOT shedlock_extend('memory', '20 min', '0 s', held) THEN
+			shedlock_token('memory') <> held OR NOT shedlock_extend('memory', held, '20 min', '0 s') THEN
 			RAISE 'wrong answer';
 		END IF;
 		dummy := shedlock_assert('memory', held);

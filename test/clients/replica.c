@@ -53,7 +53,7 @@ query(const char *text, int n,...)
 static bool
 keep_alive(Round *round)
 {
-	PGresult   *result = query("SELECT shedlock_extend($1, '1 min', token => $2)", 2,
+	PGresult   *result = query("SELECT shedlock_extend($1, $2, '1 min')", 2,
 							   round->lock, round->token);
 	bool		alive = PQgetvalue(result, 0, 0)[0] == 't';
 

@@ -36,7 +36,7 @@ func runOnce(db *sql.DB, lock string, work func(token int64, keepAlive func() er
 	}()
 	return true, work(token.Int64, func() error {
 		var alive bool
-		err := db.QueryRow("SELECT shedlock_extend($1, '1 min', token => $2)", lock, token).Scan(&alive)
+		err := db.QueryRow("SELECT shedlock_extend($1, $2, '1 min')", lock, token).Scan(&alive)
 		if err == nil && !alive {
 			err = errLost
 		}

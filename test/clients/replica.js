@@ -20,7 +20,7 @@ async function runOnce(lock, work) {
   const { token } = await row("SELECT shedlock_acquire_token($1, '1 min') AS token", [lock]);
   if (token === null) return false;
   const keepAlive = async () => {
-    const { alive } = await row("SELECT shedlock_extend($1, '1 min', token => $2) AS alive", [lock, token]);
+    const { alive } = await row("SELECT shedlock_extend($1, $2, '1 min') AS alive", [lock, token]);
     if (!alive) throw new Lost(lock);
   };
   try {

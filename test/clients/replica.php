@@ -30,7 +30,7 @@ function runOnce(string $lock, callable $work): bool
         return false;
     }
     $keepAlive = function () use ($lock, $token): void {
-        [$alive] = row("SELECT shedlock_extend(?, '1 min', token => ?)", $lock, $token);
+        [$alive] = row("SELECT shedlock_extend(?, ?, '1 min')", $lock, $token);
         if (!$alive) {
             throw new Lost($lock);
         }

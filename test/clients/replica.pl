@@ -27,7 +27,7 @@ sub run_once
 	return 0 unless defined $token;
 
 	my $keep_alive = sub {
-		my ($alive) = row("SELECT shedlock_extend(?, '1 min', token => ?)", $lock, $token);
+		my ($alive) = row("SELECT shedlock_extend(?, ?, '1 min')", $lock, $token);
 		die "lost\n" unless $alive;
 	};
 	my $done = eval { $work->($token, $keep_alive); 1 };

@@ -24,7 +24,7 @@ def run_once(db, lock, work):
         return False
 
     def keep_alive():
-        alive = db.execute("SELECT shedlock_extend(%s, '1 min', token => %s)", (lock, token)).fetchone()[0]
+        alive = db.execute("SELECT shedlock_extend(%s, %s, '1 min')", (lock, token)).fetchone()[0]
         if not alive:
             raise Lost(lock)
 

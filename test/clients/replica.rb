@@ -24,7 +24,7 @@ def run_once(lock)
   return false if token.nil?
 
   keep_alive = lambda do
-    alive, = row("SELECT shedlock_extend($1, '1 min', token => $2)", lock, token)
+    alive, = row("SELECT shedlock_extend($1, $2, '1 min')", lock, token)
     raise Lost, lock unless alive
   end
   begin

@@ -51,7 +51,7 @@ INSERT INTO api VALUES
  'boolean'),
 ('shedlock_release', 'name text, token bigint DEFAULT NULL::bigint', 'boolean'),
 ('shedlock_extend',
- 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, token bigint DEFAULT NULL::bigint',
+ 'name text, token bigint DEFAULT NULL::bigint, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval',
  'boolean'),
 ('shedlock_assert', 'name text, token bigint DEFAULT NULL::bigint', 'void'),
 ('shedlock_token', 'name text', 'bigint'),
@@ -161,7 +161,7 @@ PREPARE n_acquire AS SELECT shedlock_acquire(name => $1, lock_at_most_for => $2,
 PREPARE n_acquire_token AS SELECT shedlock_acquire_token(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_acquire_session AS SELECT shedlock_acquire_session(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_release AS SELECT shedlock_release(name => $1, token => $2);
-PREPARE n_extend AS SELECT shedlock_extend(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, token => $4);
+PREPARE n_extend AS SELECT shedlock_extend(name => $1, token => $2, lock_at_most_for => $3, lock_at_least_for => $4);
 PREPARE n_assert AS SELECT shedlock_assert(name => $1, token => $2);
 PREPARE n_token AS SELECT shedlock_token(name => $1);
 PREPARE n_once AS SELECT shedlock_once(name => $1, tick => $2);
@@ -349,7 +349,7 @@ FROM unnest('{USAGE,SELECT,UPDATE}'::text[]) p;
 SET LOCAL ROLE shedlock_test_app;
 SELECT ok(shedlock_acquire('by app'), 'a plain role acquires');
 SELECT ok(shedlock_token('by app') > 0, 'a plain role has a token');
-SELECT ok(shedlock_extend('by app', '1 min'), 'a plain role extends');
+SELECT ok(shedlock_extend('by app', lock_at_most_for => '1 min'), 'a plain role extends');
 SELECT lives_ok($$SELECT shedlock_assert('by app')$$, 'a plain role asserts');
 SELECT ok(shedlock_release('by app'), 'a plain role releases');
 SELECT ok(shedlock_once('by app', now()), 'a plain role claims a tick');

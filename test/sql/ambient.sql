@@ -25,7 +25,7 @@ SELECT pg_temp.error_of('SELECT shedlock_assert(''ambient'')');
 SELECT shedlock_acquire('ambient');
 
 -- An extend and a release, too.
-SELECT shedlock_extend('ambient', '30 min');
+SELECT shedlock_extend('ambient', lock_at_most_for => '30 min');
 SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' >= '30 min 3.3 s' AS lock_until
 FROM shedlock WHERE name = 'ambient';
 SELECT shedlock_release('ambient');

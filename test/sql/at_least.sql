@@ -14,7 +14,7 @@ SELECT state, kind, pid FROM shedlock_locks WHERE name = 'at_least';
 SELECT shedlock_acquire('at_least');
 SELECT shedlock_acquire_session('at_least');
 SELECT shedlock_release('at_least');
-SELECT shedlock_extend('at_least', '1 h');
+SELECT shedlock_extend('at_least', lock_at_most_for => '1 h');
 SELECT shedlock_token('at_least');
 
 -- Over, it is free.

@@ -13,14 +13,14 @@ SELECT shedlock_acquire('by_hand');
 
 -- Its end: earlier, later, for ever.
 UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
-SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('by_hand');
 UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT name, state, remaining, lock_until FROM shedlock_locks WHERE name = 'by_hand';
 UPDATE shedlock SET locked_at = '-infinity' WHERE name = 'by_hand';
 SELECT name, state, held_for FROM shedlock_locks WHERE name = 'by_hand';
-SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 UPDATE shedlock SET lock_until = '-infinity', locked_at = '-infinity' WHERE name = 'by_hand';
 SELECT shedlock_release('by_hand');
 SELECT count(*) FROM shedlock_locks WHERE name = 'by_hand';
@@ -35,7 +35,7 @@ UPDATE shedlock SET lock_until = lock_until WHERE name = 'by_hand' RETURNING she
 INSERT INTO shedlock VALUES ('by_hand new', NULL, '2026-01-01', '2026-01-01', '') RETURNING shedlock_acquire('by_hand new');
 INSERT INTO shedlock VALUES ('by_hand new', NULL, '2026-01-01', '2026-01-01', '') RETURNING shedlock_purge('0');
 \set VERBOSITY terse
-SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 
 -- Its token: set, and gone.
 UPDATE shedlock SET token = token + 1000000 WHERE name = 'by_hand' RETURNING token - 1000000 AS old, token AS new \gset
@@ -85,7 +85,7 @@ ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check;
 UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT state, kind FROM shedlock_locks WHERE name = 'by_hand';
-SELECT shedlock_extend('by_hand', '1 h');
+SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 SELECT shedlock_release('by_hand');
 ROLLBACK;
 UPDATE shedlock SET kind = 'session' WHERE name = 'by_hand';

@@ -20,7 +20,7 @@ CREATE SCHEMA "My Locks";
 CREATE EXTENSION shedlock SCHEMA "My Locks";
 SELECT "My Locks".shedlock_acquire('existing');
 SELECT "My Locks".shedlock_acquire('existing');
-SELECT "My Locks".shedlock_extend('existing', '2 h');
+SELECT "My Locks".shedlock_extend('existing', lock_at_most_for => '2 h');
 SELECT name, state FROM "My Locks".shedlock_locks;
 SELECT "My Locks".shedlock_release('existing');
 SELECT "My Locks".shedlock_acquire_session('existing session');

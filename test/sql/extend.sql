@@ -16,11 +16,11 @@ $$;
 
 SELECT shedlock_acquire_token('extend', '10 min') AS token \gset
 SELECT * FROM pg_temp.left_of('extend');
-SELECT shedlock_extend('extend', '20 min');
+SELECT shedlock_extend('extend', lock_at_most_for => '20 min');
 SELECT * FROM pg_temp.left_of('extend');
 
 -- Also a shorter one; without a duration, the last one.
-SELECT shedlock_extend('extend', '5 min');
+SELECT shedlock_extend('extend', lock_at_most_for => '5 min');
 SELECT * FROM pg_temp.left_of('extend');
 UPDATE shedlock SET lock_until = lock_until - interval '2 min' WHERE name = 'extend';
 SELECT * FROM pg_temp.left_of('extend');
@@ -28,11 +28,11 @@ SELECT shedlock_extend('extend');
 SELECT * FROM pg_temp.left_of('extend');
 
 -- At-least: unchanged unless given; the lock never ends before it.
-SELECT shedlock_extend('extend', '30 min', '15 min');
+SELECT shedlock_extend('extend', lock_at_most_for => '30 min', lock_at_least_for => '15 min');
 SELECT * FROM pg_temp.left_of('extend');
-SELECT shedlock_extend('extend', '40 min');
+SELECT shedlock_extend('extend', lock_at_most_for => '40 min');
 SELECT * FROM pg_temp.left_of('extend');
-SELECT shedlock_extend('extend', '1 min');
+SELECT shedlock_extend('extend', lock_at_most_for => '1 min');
 SELECT * FROM pg_temp.left_of('extend');
 SELECT shedlock_extend(lock_at_least_for => '0', name => 'extend', token => :token);
 SELECT * FROM pg_temp.left_of('extend');
@@ -51,16 +51,16 @@ SELECT * FROM pg_temp.left_of('extend default');
 RESET shedlock.default_lock_at_most_for;
 
 -- Never a lock that is not held.
-SELECT shedlock_extend('extend never', '1 h');
+SELECT shedlock_extend('extend never', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('extend expired', '10 ms');
 SELECT pg_sleep(0.05);
-SELECT shedlock_extend('extend expired', '1 h');
+SELECT shedlock_extend('extend expired', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('extend expired');
 SELECT shedlock_acquire('extend released');
 SELECT shedlock_release('extend released');
-SELECT shedlock_extend('extend released', '1 h');
+SELECT shedlock_extend('extend released', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('extend released');
-SELECT shedlock_extend('extend', '1 h', token => :token + 1000000);
+SELECT shedlock_extend('extend', :token + 1000000, '1 h');
 
 -- Another session needs the token.
 \c -
@@ -68,22 +68,29 @@ SELECT shedlock_extend('extend', '1 h', token => :token + 1000000);
 \set ECHO none
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
-SELECT shedlock_extend('extend', '1 h');
+SELECT shedlock_extend('extend', lock_at_most_for => '1 h');
 SELECT lock_until - clock_timestamp() AT TIME ZONE 'UTC' > '30 min' AS extended
 FROM shedlock WHERE name = 'extend';
-SELECT shedlock_extend('extend', '1 h', NULL, :token);
+SELECT shedlock_extend('extend', :token, '1 h', NULL);
 SELECT lock_until - clock_timestamp() AT TIME ZONE 'UTC' > '30 min' AS extended
 FROM shedlock WHERE name = 'extend';
 SELECT shedlock_release('extend', :token);
 
+-- A duration where the token belongs is an error, and no shorter lock.
+SELECT shedlock_acquire('extend swapped', '10 min');
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h'::interval)$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h', 1)$$);
+SELECT shedlock_release('extend swapped');
+
 -- Bad durations change nothing.
 SELECT shedlock_acquire('extend bad', '10 min', '5 min');
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '0')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '-1 s')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '1 h', '-1 s')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '1 h', '2 h')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', NULL, '11 min')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', '101 years')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => '0')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => '-1 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => '1 h', lock_at_least_for => '-1 s')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => '1 h', lock_at_least_for => '2 h')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => NULL, lock_at_least_for => '11 min')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for => '101 years')$$);
 SELECT lock_until - locked_at AS lasts, keep_until - locked_at AS at_least
 FROM shedlock WHERE name = 'extend bad';
 

@@ -116,7 +116,7 @@ SELECT pg_sleep(0.01);
 SELECT mode, CASE mode WHEN 'db' THEN pg_temp.lib(mode, 'insert', name) ELSE pg_temp.lib(mode, 'update', name) END FROM lib;
 SELECT * FROM pg_temp.larger();
 RESET client_min_messages;
-SELECT shedlock_release('foreign db'), shedlock_extend('foreign client', '1 h');
+SELECT shedlock_release('foreign db'), shedlock_extend('foreign client', lock_at_most_for => '1 h');
 SELECT mode, pg_temp.error_of(format('SELECT shedlock_assert(%L, %s)', name, (SELECT min(token) FROM tokens t WHERE t.name = lib.name))) FROM lib;
 SELECT mode, pg_temp.error_of(format('SELECT shedlock_assert(%L)', name)) FROM lib;
 SET client_min_messages = error;

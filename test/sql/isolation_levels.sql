@@ -14,7 +14,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM shedlock WHERE name = 'level';
 SELECT shedlock_acquire('level');
 SELECT shedlock_acquire('level');
-SELECT shedlock_extend('level', '2 h');
+SELECT shedlock_extend('level', lock_at_most_for => '2 h');
 SELECT shedlock_release('level');
 SELECT shedlock_acquire('level', '10 ms');
 SELECT pg_sleep(0.05);

@@ -13,7 +13,7 @@ SELECT shedlock_acquire('pause');
 
 -- The holder goes on; the next one does not get it.
 SELECT shedlock_pause('pause', '2100-01-01 00:00+00', 'not tonight');
-SELECT shedlock_extend('pause', '2 h'), shedlock_token('pause') > 0 AS token;
+SELECT shedlock_extend('pause', lock_at_most_for => '2 h'), shedlock_token('pause') > 0 AS token;
 SELECT shedlock_assert('pause');
 SELECT name, state, paused_until AT TIME ZONE 'UTC' AS paused_until, pause_reason
 FROM shedlock_locks WHERE name = 'pause';

@@ -75,7 +75,7 @@ SELECT shedlock_assert('rollback');
 -- An extend.
 SELECT lock_until AS before, token FROM shedlock WHERE name = 'rollback' \gset
 BEGIN;
-SELECT shedlock_extend('rollback', '10 h', '5 h');
+SELECT shedlock_extend('rollback', lock_at_most_for => '10 h', lock_at_least_for => '5 h');
 ROLLBACK;
 SELECT lock_until = :'before' AS lock_until, keep_until, lock_at_most_for, token = :token AS token
 FROM shedlock WHERE name = 'rollback';
@@ -105,11 +105,11 @@ SELECT shedlock_acquire('rollback session');
 
 -- And its time: a short one that is rolled back ends nobody.
 BEGIN;
-SELECT shedlock_extend('rollback session', '3 s');
+SELECT shedlock_extend('rollback session', lock_at_most_for => '3 s');
 ROLLBACK;
 BEGIN;
 SAVEPOINT s;
-SELECT shedlock_extend('rollback session', '3 s');
+SELECT shedlock_extend('rollback session', lock_at_most_for => '3 s');
 ROLLBACK TO s;
 COMMIT;
 SELECT pg_sleep(3.2);

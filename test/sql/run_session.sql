@@ -100,7 +100,7 @@ SELECT name, state FROM shedlock_locks WHERE name LIKE 'run inner%';
 
 -- Its own lock it can fence and extend, not give away.
 CALL shedlock_run('run own', 'SELECT shedlock_assert(''run own''), shedlock_token(''run own'') > 0');
-CALL shedlock_run('run own', 'SELECT shedlock_extend(''run own'', ''1 h'')', '10 min');
+CALL shedlock_run('run own', 'SELECT shedlock_extend(''run own'', lock_at_most_for => ''1 h'')', '10 min');
 CALL shedlock_run('run own', 'SELECT shedlock_release(''run own'')');
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('run own', 'INSERT INTO run_held SELECT coalesce(shedlock_acquire(''run own'')::text, '''')');

@@ -80,7 +80,7 @@ SELECT outcome, message FROM pg_temp.timed_runs('run time cancelled');
 CREATE PROCEDURE run_extend()
 LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM shedlock_extend('run time extended', '1 h');
+	PERFORM shedlock_extend('run time extended', lock_at_most_for => '1 h');
 	COMMIT;
 	PERFORM pg_sleep(3.2);
 END
@@ -90,7 +90,7 @@ SELECT outcome, tenths >= 32 AS whole FROM pg_temp.timed_runs('run time extended
 CREATE PROCEDURE run_extend_not()
 LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM shedlock_extend('run time extended', '1 h');
+	PERFORM shedlock_extend('run time extended', lock_at_most_for => '1 h');
 	ROLLBACK;
 	PERFORM pg_sleep(20);
 END

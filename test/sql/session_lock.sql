@@ -60,7 +60,7 @@ SELECT * FROM pg_temp.my_locks();
 -- An extended one is not ended at its first time, nor is one that was released
 -- or rolled back.
 SELECT shedlock_acquire_session('session_lock', '3 s');
-SELECT shedlock_extend('session_lock', '1 h');
+SELECT shedlock_extend('session_lock', lock_at_most_for => '1 h');
 SELECT shedlock_acquire_session('session_lock released', '3 s');
 SELECT shedlock_release('session_lock released');
 BEGIN;
@@ -142,7 +142,7 @@ DECLARE
 	call text;
 	answer text;
 BEGIN
-	FOREACH call IN ARRAY '{shedlock_release(''session_lock''),"shedlock_extend(''session_lock'', ''1 ms'')",shedlock_assert(''session_lock''),
+	FOREACH call IN ARRAY '{shedlock_release(''session_lock''),"shedlock_extend(''session_lock'', lock_at_most_for => ''1 ms'')",shedlock_assert(''session_lock''),
 						   shedlock_token(''session_lock''),"shedlock_acquire_session(''session_lock_owned'', ''1 ms'')",
 						   shedlock_release(''session_lock lease''),shedlock_acquire(''session_lock owned'')}'::text[]
 	LOOP

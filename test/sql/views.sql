@@ -42,7 +42,7 @@ BEGIN;
 SELECT shedlock_acquire('views open'), shedlock_acquire_session('views open session'),
 	   shedlock_acquire('views free'), shedlock_acquire('views undone');
 SELECT shedlock_release('views undone');
-SELECT shedlock_extend('views lease', '50 min');
+SELECT shedlock_extend('views lease', lock_at_most_for => '50 min');
 SELECT shedlock_release('views session');
 SELECT * FROM pg_temp.shown('views%');
 ROLLBACK;

@@ -67,10 +67,10 @@ take('after an error at commit',
 take('after a cancelled statement', 'SELECT pg_cancel_backend(pg_backend_pid())');
 take('after a statement that timed out', "SET statement_timeout = '50ms'; SELECT pg_sleep(10)");
 take('after a rolled-back extend',
-	"BEGIN; SELECT shedlock_extend('after a rolled-back extend', '1 hour'); ROLLBACK");
+	"BEGIN; SELECT shedlock_extend('after a rolled-back extend', lock_at_most_for => '1 hour'); ROLLBACK");
 take('after an extend in a rolled-back savepoint',
 	'BEGIN; SAVEPOINT s',
-	"SELECT shedlock_extend('after an extend in a rolled-back savepoint', '1 hour')",
+	"SELECT shedlock_extend('after an extend in a rolled-back savepoint', lock_at_most_for => '1 hour')",
 	'ROLLBACK TO s; COMMIT');
 take('after a rolled-back release', "BEGIN; SELECT shedlock_release('after a rolled-back release'); ROLLBACK");
 take('after the release of another lock',
@@ -84,14 +84,14 @@ my @living = (
 	'taken again after a reset',
 	'acquired in a rolled-back transaction', 'without a limit');
 
-take('extended', "SELECT shedlock_extend('extended', '1 hour')");
+take('extended', "SELECT shedlock_extend('extended', lock_at_most_for => '1 hour')");
 take('extended within a transaction',
-	"BEGIN; SELECT shedlock_extend('extended within a transaction', '1 hour')");
+	"BEGIN; SELECT shedlock_extend('extended within a transaction', lock_at_most_for => '1 hour')");
 take('extended to more than once',
-	"SELECT shedlock_extend('extended to more than once', '7 s')",
-	"BEGIN; SELECT shedlock_extend('extended to more than once', '1 s'), shedlock_extend('extended to more than once', '1 hour'); COMMIT");
+	"SELECT shedlock_extend('extended to more than once', lock_at_most_for => '7 s')",
+	"BEGIN; SELECT shedlock_extend('extended to more than once', lock_at_most_for => '1 s'), shedlock_extend('extended to more than once', lock_at_most_for => '1 hour'); COMMIT");
 take('extended in a savepoint, too',
-	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', '7 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', '1 hour'); RELEASE s; COMMIT");
+	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', lock_at_most_for => '7 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', lock_at_most_for => '1 hour'); RELEASE s; COMMIT");
 take('released', "SELECT shedlock_release('released')");
 
 # A pool ends one client's session that way and gives it to the next.
@@ -168,7 +168,7 @@ my $session = session($node);
 my $pid = pid_of($session);
 ask($session, "SELECT shedlock_acquire_session('shortened', '1 hour')");
 $start = time;
-is(ask($session, "SELECT shedlock_extend('shortened', '1 s')"), 't', 'shortened: an extend can shorten, too');
+is(ask($session, "SELECT shedlock_extend('shortened', lock_at_most_for => '1 s')"), 't', 'shortened: an extend can shorten, too');
 ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't'),
 	'shortened: the server ends the session');
 cmp_ok(time - $start, '>', 0.9, 'shortened: not before its time');

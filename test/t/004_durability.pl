@@ -81,7 +81,7 @@ is_durable('an acquire with its token is on disk', 'off', '', "SELECT shedlock_a
 is_durable('an acquire of a session lock is on disk', 'off', '', "SELECT shedlock_acquire_session('c')");
 is_durable('an acquire over a released row is on disk', 'off',
 	"SELECT shedlock_acquire('d'); SELECT shedlock_release('d')", "SELECT shedlock_acquire('d')");
-is_durable('an extend is on disk', 'off', "SELECT shedlock_acquire('e')", "SELECT shedlock_extend('e', '2 h')");
+is_durable('an extend is on disk', 'off', "SELECT shedlock_acquire('e')", "SELECT shedlock_extend('e', lock_at_most_for => '2 h')");
 is_durable('a claim is on disk', 'off', '', "SELECT shedlock_once('f', now())");
 is_durable('a claim of a period is on disk', 'off', '', "SELECT shedlock_once_every('g', '1 day')");
 is_durable('an acquire in a transaction with other work is on disk', 'off', '',
@@ -170,7 +170,7 @@ is($node->safe_psql($dbname, "SELECT token FROM shedlock_locks WHERE name = 'cra
 
 $session = session($node);
 ask($session, 'SET synchronous_commit = off');
-ask($session, "SELECT shedlock_extend('crash', '3 hours', token => $token)");
+ask($session, "SELECT shedlock_extend('crash', $token, '3 hours')");
 $node->stop('immediate');
 reap($session);
 $node->start;

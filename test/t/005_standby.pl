@@ -102,7 +102,7 @@ is($standby->safe_psql($dbname, "SELECT shedlock_once('tick', '2026-01-01')"), '
 cmp_ok($standby->safe_psql($dbname, "SELECT shedlock_acquire_token('over', '1 hour')"),
 	'>', $last_token, 'promoted: what was over is free, and its token is above all old ones');
 
-is($standby->safe_psql($dbname, "SELECT shedlock_extend('lease', '2 hours', token => $lease)"), 't',
+is($standby->safe_psql($dbname, "SELECT shedlock_extend('lease', $lease, '2 hours')"), 't',
 	'promoted: a lease is extended by its token');
 is($standby->safe_psql($dbname, "SELECT shedlock_release('lease', $lease)"), 't',
 	'promoted: and released');

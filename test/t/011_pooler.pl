@@ -31,7 +31,7 @@ cmp_ok(scalar(keys %pids), '>', 1, 'statements of one client meet several server
 foreach my $round (1 .. 6)
 {
 	($out, $err) = pooled($pooler, "SELECT shedlock_acquire_token('lease', '1 h') AS token \\gset\n"
-		  . "SELECT shedlock_extend('lease', '2 h', token => :token);\n"
+		  . "SELECT shedlock_extend('lease', :token, '2 h');\n"
 		  . "BEGIN; SELECT shedlock_assert('lease', :token); COMMIT;\n"
 		  . "SELECT shedlock_acquire('lease');\n"
 		  . "SELECT shedlock_release('lease', :token);\n");
@@ -159,7 +159,7 @@ sub one_round
 		count_up($dbh, $name, $token);
 		if (rand(1) < 0.3)
 		{
-			$dbh->selectrow_array("SELECT shedlock_extend(?, '2 min', token => ?)", undef, $name, $token)
+			$dbh->selectrow_array("SELECT shedlock_extend(?, ?, '2 min')", undef, $name, $token)
 			  or die "a living lease was not extended\n";
 			count_up($dbh, $name, $token);
 		}

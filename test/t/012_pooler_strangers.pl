@@ -26,7 +26,7 @@ is(pid_of($first), pid_of($second), 'two clients have one server process');
 
 # A lease without its token is that of the process.
 my $token = ask($first, "SELECT shedlock_acquire_token('lease', '1 h')");
-is(ask($second, "SELECT shedlock_extend('lease', '2 h')"), 't', 'without require_token a stranger extends a lease');
+is(ask($second, "SELECT shedlock_extend('lease', lock_at_most_for => '2 h')"), 't', 'without require_token a stranger extends a lease');
 is(ask($second, "SELECT shedlock_release('lease')"), 't', 'and releases it');
 is(ask($first, "SELECT shedlock_release('lease', $token)"), 'f', 'its owner loses it');
 like($first->{heard}, qr/WARNING: +lock "lease" is not held\nDETAIL: +It was released/, 'and is told so');
@@ -36,7 +36,7 @@ $node->safe_psql('postgres', 'ALTER ROLE app SET shedlock.require_token = on');
 terminate($node, pid_of($first));
 ok(defined await($first, 'SHOW shedlock.require_token', 'on'), 'the role has require_token');
 $token = ask($first, "SELECT shedlock_acquire_token('lease', '1 h')");
-foreach my $call ("shedlock_extend('lease', '2 h')", "shedlock_release('lease')", "shedlock_assert('lease')")
+foreach my $call ("shedlock_extend('lease', lock_at_most_for => '2 h')", "shedlock_release('lease')", "shedlock_assert('lease')")
 {
 	is(ask($second, "SELECT $call"), '', "with require_token a stranger is refused $call");
 	like($second->{heard}, qr/ERROR: +token of lock "lease" must not be null.*\nHINT: +Pass the token that shedlock_acquire_token returned/s, 'with a hint');

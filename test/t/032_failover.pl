@@ -35,7 +35,7 @@ sub script_of
 		$sql .= qq{
 SELECT shedlock_acquire_token('$client $i', '1 hour') AS token \\gset
 \\echo acquired '$client $i' :token
-SELECT shedlock_extend('$client $i', '2 hours', token => :token) AS extended \\gset
+SELECT shedlock_extend('$client $i', :token, '2 hours') AS extended \\gset
 \\echo extended '$client $i' :extended
 SELECT shedlock_once('$client', to_timestamp($i)) AS claimed \\gset
 \\echo claimed '$client' :claimed

@@ -152,7 +152,7 @@ sub move_clock
 			gone => 1 },
 		'a session lock extended to 4 s' => {
 			sql => "SELECT shedlock_acquire_session('$when, extended', '1 hour')",
-			then => "SELECT shedlock_extend('$when, extended', '$span s')",
+			then => "SELECT shedlock_extend('$when, extended', lock_at_most_for => '$span s')",
 			gone => 1 },
 		'a run' => {
 			then => "CALL shedlock_run('$when, run', 'SELECT pg_advisory_lock(1)', '$span s')",
@@ -331,7 +331,7 @@ foreach my $name ('lease of 3 s', 'released later', 'kept for 3 s', 'paused for 
 	fails("shedlock_acquire('$name')", "back: nobody gets \"$name\"");
 }
 holds("remaining > '59 min' FROM shedlock_locks WHERE name = 'lease of 3 s'", 'back: a lease has the hour on top');
-holds("shedlock_extend('lease of 3 s', '1 s', token => $short_token)", 'back: until its owner extends it');
+holds("shedlock_extend('lease of 3 s', $short_token, '1 s')", 'back: until its owner extends it');
 my $took = await($psql, "SELECT shedlock_acquire('lease of 3 s', '1 min')");
 cmp_ok($took, '>=', 0.9, 'back: then it ends by the new clock: not before its time');
 cmp_ok($took, '<', 20, 'back: but then');

@@ -31,7 +31,7 @@ BEGIN
 	WHILE EXISTS (SELECT FROM pg_stat_replication) LOOP
 		PERFORM pg_sleep(0.1);
 	END LOOP;
-	PERFORM shedlock_extend('extended run', '1 hour');
+	PERFORM shedlock_extend('extended run', lock_at_most_for => '1 hour');
 	COMMIT;
 	PERFORM pg_sleep(600);
 END $$;
@@ -135,8 +135,8 @@ is(ask($client{'released session'}, "SELECT shedlock_release('released session')
 
 # The lease has its end, which an extend cannot move without the standby.
 is(ask($client{pool}, "SELECT shedlock_assert('lease', $lease)"), '', 'cut off: a lease is still alive on both sides');
-$pid{pool} = send_only($client{pool}, "SELECT shedlock_extend('lease', '1 hour', token => $lease);");
-$pid{'extended session'} = send_only($client{'extended session'}, "SELECT shedlock_extend('extended session', '1 hour');");
+$pid{pool} = send_only($client{pool}, "SELECT shedlock_extend('lease', $lease, '1 hour');");
+$pid{'extended session'} = send_only($client{'extended session'}, "SELECT shedlock_extend('extended session', lock_at_most_for => '1 hour');");
 foreach my $name ('pool', 'extended session', 'extended run')
 {
 	ok(defined await($old, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid{$name}"),

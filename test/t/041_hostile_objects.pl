@@ -116,7 +116,7 @@ my $tour = qq{
 SELECT open.shedlock_acquire('x'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_session('s'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
-SELECT open.shedlock_extend('x'::$t, '1 h'::$i, '0'::$i, NULL::bigint), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
+SELECT open.shedlock_extend('x'::$t, NULL::bigint, '1 h'::$i, '0'::$i), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
 SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
 CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t);
 SELECT * FROM open.shedlock_locks;

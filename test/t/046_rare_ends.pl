@@ -140,7 +140,7 @@ my $owner_pid = pid_of($owner);
 ask($owner, "SELECT shedlock_acquire('second thoughts', '10 min')");
 ask($other, "BEGIN; SELECT shedlock_force_release('second thoughts')");
 $owner->{stderr} = '';
-$owner->query_until(qr/begun/, "\\echo begun\nSELECT 'extended: ' || shedlock_extend('second thoughts', '10 min');\n");
+$owner->query_until(qr/begun/, "\\echo begun\nSELECT 'extended: ' || shedlock_extend('second thoughts', lock_at_most_for => '10 min');\n");
 ok(defined await($node, 'SELECT wait_event_type = $$Extension$$ FROM pg_stat_activity WHERE pid = ' . $owner_pid), 'second thoughts: an extend waits');
 ask($other, 'ROLLBACK');
 like(ask($owner, "SELECT shedlock_release('second thoughts')"), qr/^extended: true\nt$/, 'second thoughts: and is done when all is as it was');
