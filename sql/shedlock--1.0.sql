@@ -214,12 +214,12 @@ COMMENT ON FUNCTION shedlock_extend(text, bigint, interval, interval) IS
 'Sets the end of a held lock anew, counted from now; false when it was no longer held';
 
 CREATE FUNCTION shedlock_assert(name text, token bigint DEFAULT NULL)
-RETURNS void
+RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'shedlock_assert';
 
 COMMENT ON FUNCTION shedlock_assert(text, bigint) IS
-'Raises an error unless the lock is held, and holds everybody else off until this transaction ends';
+'Token of the lock; raises an error unless it is held, and holds everybody else off until this transaction ends';
 
 CREATE FUNCTION shedlock_token(name text)
 RETURNS bigint

@@ -18,6 +18,8 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "breakage.h"
 #include "miscadmin.h"
@@ -141,13 +143,31 @@ ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
 				 errdetail_internal("%s", detail)));
 }
 
+/*
+ * flush_token - make sure that the token of the row read last is never drawn again
+ *
+ * Call this before a token is answered.  In the transaction that took the lock
+ * nothing is on disk yet: after a crash the sequence could hand the token out
+ * again.
+ */
+static void
+flush_token(ShedlockStore *store)
+{
+	bool		isnull;
+	Datum		xmin = slot_getsysattr(store->slot, MinTransactionIdAttributeNumber, &isnull);
+
+	if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
+		XLogFlush(XactLastRecEnd);
+}
+
 PG_FUNCTION_INFO_V1(shedlock_assert);
 /*
  * shedlock_assert(name, token) - fence: nobody takes my lock before this
  * transaction ends
  *
- * Errors: 22004, 25006, 42501, 55P03; 55000 if it is not the caller's or no
- * longer held.  Locks: the advisory half in share mode to the end of the transaction.
+ * Returns the lock's token.  Errors: 22004, 25006, 42501, 55P03; 55000 if it is
+ * not the caller's or no longer held.  Locks: the advisory half in share mode to
+ * the end of the transaction.
  */
 Datum
 shedlock_assert(PG_FUNCTION_ARGS)
@@ -168,17 +188,16 @@ shedlock_assert(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lock \"%s\" is not held", name.str),
 				 errdetail_internal("%s", ShedlockLossDetail(&row, &name, token, now))));
+	flush_token(&store);
 	ShedlockClose(&store);
-	PG_RETURN_VOID();
+	PG_RETURN_INT64(row.token);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_token);
 /*
  * shedlock_token(name) - fencing token of the lock that this session holds
  *
- * Null if it holds none.  Inside the transaction that took the lock, the token
- * is on disk before it is answered: after a crash the sequence could otherwise
- * hand it out again.
+ * Null if it holds none.
  */
 Datum
 shedlock_token(PG_FUNCTION_ARGS)
@@ -195,10 +214,10 @@ shedlock_token(PG_FUNCTION_ARGS)
 	ShedlockOpenToRead(&store, name.nsp, "shedlock");
 	ShedlockReadRow(&store, name.str, &row);
 	mine = ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
+	if (mine)
+		flush_token(&store);
 	ShedlockClose(&store);
 	if (!mine)
 		PG_RETURN_NULL();
-	if (XactLastRecEnd != InvalidXLogRecPtr)
-		XLogFlush(XactLastRecEnd);
 	PG_RETURN_INT64(row.token);
 }

@@ -20,15 +20,14 @@ CREATE PROCEDURE pg_temp.leases(turns int)
 LANGUAGE plpgsql AS $$
 DECLARE
 	held bigint;
-	dummy text;
 BEGIN
 	FOR i IN 1..turns LOOP
 		held := shedlock_acquire_token('memory', '10 min', '0 s', '1 ms', 'somebody');
 		IF held IS NULL OR shedlock_acquire('memory') OR shedlock_acquire('busy') OR
-			shedlock_token('memory') <> held OR NOT shedlock_extend('memory', held, '20 min', '0 s') THEN
+			shedlock_token('memory') <> held OR NOT shedlock_extend('memory', held, '20 min', '0 s') OR
+			shedlock_assert('memory', held) <> held THEN
 			RAISE 'wrong answer';
 		END IF;
-		dummy := shedlock_assert('memory', held);
 		COMMIT;
 		IF NOT shedlock_release('memory', held) THEN
 			RAISE 'wrong answer';

@@ -53,7 +53,7 @@ INSERT INTO api VALUES
 ('shedlock_extend',
  'name text, token bigint DEFAULT NULL::bigint, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval',
  'boolean'),
-('shedlock_assert', 'name text, token bigint DEFAULT NULL::bigint', 'void'),
+('shedlock_assert', 'name text, token bigint DEFAULT NULL::bigint', 'bigint'),
 ('shedlock_token', 'name text', 'bigint'),
 ('shedlock_once', 'name text, tick timestamp with time zone', 'boolean'),
 ('shedlock_once_every', 'name text, every interval', 'boolean'),
@@ -350,7 +350,7 @@ SET LOCAL ROLE shedlock_test_app;
 SELECT ok(shedlock_acquire('by app'), 'a plain role acquires');
 SELECT ok(shedlock_token('by app') > 0, 'a plain role has a token');
 SELECT ok(shedlock_extend('by app', lock_at_most_for => '1 min'), 'a plain role extends');
-SELECT lives_ok($$SELECT shedlock_assert('by app')$$, 'a plain role asserts');
+SELECT is(shedlock_assert('by app'), shedlock_token('by app'), 'a plain role asserts');
 SELECT ok(shedlock_release('by app'), 'a plain role releases');
 SELECT ok(shedlock_once('by app', now()), 'a plain role claims a tick');
 SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role takes a session lock');

@@ -38,7 +38,7 @@ SELECT is((SELECT count(*)::integer FROM pg_locks WHERE locktype = 'advisory' AN
 SELECT ok(shedlock_acquire_token('nightly', '1 min') > 0, 'a lease is committed');
 SELECT is(pg_temp.modes(21324, 'nightly'), NULL, 'a lease that is committed has no advisory half');
 BEGIN;
-SELECT lives_ok($$SELECT shedlock_assert('nightly')$$, 'it is asserted');
+SELECT ok(shedlock_assert('nightly') > 0, 'it is asserted');
 SELECT is(pg_temp.modes(21324, 'nightly'), 'ShareLock', 'a fence is a share lock');
 COMMIT;
 SELECT is(pg_temp.modes(21324, 'nightly'), NULL, 'a fence ends with its transaction');

@@ -36,20 +36,20 @@ SELECT shedlock_force_release('admin');
 SELECT shedlock_acquire('admin');
 ROLLBACK;
 SELECT shedlock_acquire('admin');
-SELECT shedlock_assert('admin');
+SELECT shedlock_assert('admin') > 0 AS asserted;
 
 -- Ended and taken over in one transaction.
 BEGIN;
 SELECT shedlock_force_release('admin');
 SELECT shedlock_acquire('admin');
 COMMIT;
-SELECT shedlock_assert('admin');
+SELECT shedlock_assert('admin') > 0 AS asserted;
 SELECT shedlock_release('admin');
 
 -- The administrator's own session lock and run: there is a simpler way.
 SELECT shedlock_acquire_session('admin session');
 SELECT pg_temp.error_of('SELECT shedlock_force_release(''admin session'')');
-SELECT shedlock_assert('admin session');
+SELECT shedlock_assert('admin session') > 0 AS asserted;
 SELECT shedlock_release('admin session');
 CALL shedlock_run('admin run', 'SELECT shedlock_force_release(''admin run'')');
 SELECT pg_temp.mask(message) AS message FROM shedlock_history WHERE name = 'admin run';

@@ -4,14 +4,14 @@
 \i :srcdir/helpers.sql
 
 SELECT shedlock_acquire_token('assert') AS token \gset
-SELECT shedlock_assert('assert');
-SELECT shedlock_assert('assert', :token);
+SELECT shedlock_assert('assert') = :token AS asserted;
+SELECT shedlock_assert('assert', :token) = :token AS asserted;
 SELECT * FROM pg_temp.my_locks();
 
 BEGIN;
-SELECT shedlock_assert('assert');
+SELECT shedlock_assert('assert') > 0 AS asserted;
 SELECT * FROM pg_temp.my_locks();
-SELECT shedlock_assert('assert', :token);
+SELECT shedlock_assert('assert', :token) = :token AS asserted;
 SELECT shedlock_acquire('assert');
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
@@ -20,11 +20,11 @@ SELECT * FROM pg_temp.my_locks();
 -- It ends with its savepoint.
 BEGIN;
 SAVEPOINT s;
-SELECT shedlock_assert('assert');
+SELECT shedlock_assert('assert') > 0 AS asserted;
 SELECT * FROM pg_temp.my_locks();
 ROLLBACK TO s;
 SELECT * FROM pg_temp.my_locks();
-SELECT shedlock_assert('assert');
+SELECT shedlock_assert('assert') > 0 AS asserted;
 RELEASE s;
 SELECT * FROM pg_temp.my_locks();
 ROLLBACK;
@@ -32,7 +32,7 @@ SELECT * FROM pg_temp.my_locks();
 
 -- Not with a cursor that it was made through, which fails later.
 BEGIN;
-DECLARE c CURSOR FOR SELECT shedlock_assert('assert') IS NULL, 1 / (2 - i) FROM generate_series(1, 2) i;
+DECLARE c CURSOR FOR SELECT shedlock_assert('assert') > 0 AS asserted, 1 / (2 - i) FROM generate_series(1, 2) i;
 FETCH c;
 SAVEPOINT s;
 FETCH c;
@@ -52,7 +52,7 @@ COMMIT;
 
 -- An assert writes nothing.
 BEGIN;
-SELECT shedlock_assert('assert');
+SELECT shedlock_assert('assert') > 0 AS asserted;
 SELECT pg_current_xact_id_if_assigned();
 COMMIT;
 
@@ -61,7 +61,7 @@ CREATE TABLE assert_work (n int);
 BEGIN;
 INSERT INTO assert_work VALUES (1);
 \set VERBOSITY sqlstate
-SELECT shedlock_assert('assert', :token + 1000000);
+SELECT shedlock_assert('assert', :token + 1000000) > 0 AS asserted;
 COMMIT;
 \set VERBOSITY default
 SELECT * FROM assert_work;
@@ -77,7 +77,7 @@ COMMIT;
 -- Inside the transaction that took the lock.
 BEGIN;
 SELECT shedlock_acquire('assert new');
-SELECT shedlock_assert('assert new');
+SELECT shedlock_assert('assert new') = shedlock_token('assert new') AS asserted;
 SELECT shedlock_release('assert new');
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert new'')');
 COMMIT;
@@ -85,8 +85,8 @@ COMMIT;
 -- A session lock stands beside its fence.
 SELECT shedlock_acquire_session('assert session');
 BEGIN;
-SELECT shedlock_assert('assert session');
-SELECT shedlock_assert('assert session', shedlock_token('assert session'));
+SELECT shedlock_assert('assert session') > 0 AS asserted;
+SELECT shedlock_assert('assert session', shedlock_token('assert session')) > 0 AS asserted;
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
@@ -99,7 +99,7 @@ SELECT * FROM pg_temp.my_locks();
 \set ECHO none
 \i :srcdir/helpers.sql
 BEGIN;
-SELECT shedlock_assert('assert', :token);
+SELECT shedlock_assert('assert', :token) = :token AS asserted;
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert'')');

@@ -19,7 +19,7 @@ SELECT shedlock_release('level');
 SELECT shedlock_acquire('level', '10 ms');
 SELECT pg_sleep(0.05);
 SELECT shedlock_acquire('level');
-SELECT shedlock_assert('level');
+SELECT shedlock_assert('level') > 0 AS asserted;
 SELECT shedlock_once('level', '2026-01-01'), shedlock_once('level', '2026-01-01'),
 	   shedlock_once('level', '2026-01-02');
 COMMIT;
@@ -31,7 +31,7 @@ SELECT shedlock_acquire('level');
 SELECT shedlock_release('level');
 SELECT shedlock_acquire('level');
 SELECT shedlock_extend('level');
-SELECT shedlock_assert('level');
+SELECT shedlock_assert('level') > 0 AS asserted;
 SELECT shedlock_acquire_session('level session');
 SELECT shedlock_once('level', '2026-01-02'), shedlock_once('level', '2026-01-03');
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'level%';

@@ -14,7 +14,7 @@ SELECT shedlock_acquire('pause');
 -- The holder goes on; the next one does not get it.
 SELECT shedlock_pause('pause', '2100-01-01 00:00+00', 'not tonight');
 SELECT shedlock_extend('pause', lock_at_most_for => '2 h'), shedlock_token('pause') > 0 AS token;
-SELECT shedlock_assert('pause');
+SELECT shedlock_assert('pause') > 0 AS asserted;
 SELECT name, state, paused_until AT TIME ZONE 'UTC' AS paused_until, pause_reason
 FROM shedlock_locks WHERE name = 'pause';
 SELECT shedlock_release('pause');
@@ -45,7 +45,7 @@ SELECT shedlock_release('pause');
 -- A session lock and a run of the pausing session.
 SELECT shedlock_acquire_session('pause session');
 SELECT shedlock_pause('pause session');
-SELECT shedlock_assert('pause session');
+SELECT shedlock_assert('pause session') > 0 AS asserted;
 SELECT shedlock_release('pause session');
 SELECT shedlock_acquire_session('pause session');
 CALL shedlock_run('pause run', 'SELECT shedlock_pause(''pause run'')');

@@ -63,14 +63,14 @@ BEGIN;
 SELECT shedlock_release('rollback');
 ROLLBACK;
 SELECT shedlock_acquire('rollback');
-SELECT shedlock_assert('rollback');
+SELECT shedlock_assert('rollback') > 0 AS asserted;
 BEGIN;
 SAVEPOINT s;
 SELECT shedlock_release('rollback');
 ROLLBACK TO s;
 SELECT shedlock_acquire('rollback');
 COMMIT;
-SELECT shedlock_assert('rollback');
+SELECT shedlock_assert('rollback') > 0 AS asserted;
 
 -- An extend.
 SELECT lock_until AS before, token FROM shedlock WHERE name = 'rollback' \gset
@@ -92,13 +92,13 @@ BEGIN;
 SELECT shedlock_release('rollback session');
 ROLLBACK;
 SELECT * FROM pg_temp.my_locks();
-SELECT shedlock_assert('rollback session');
+SELECT shedlock_assert('rollback session') > 0 AS asserted;
 BEGIN;
 SAVEPOINT s;
 SELECT shedlock_release('rollback session');
 SELECT shedlock_acquire_session('rollback session');
 ROLLBACK TO s;
-SELECT shedlock_assert('rollback session');
+SELECT shedlock_assert('rollback session') > 0 AS asserted;
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('rollback session');

@@ -40,7 +40,7 @@ SET search_path = search_path_trap, pg_catalog, public;
 SELECT public.shedlock_acquire('path');
 SELECT public.shedlock_acquire('path');
 SELECT public.shedlock_extend('path', lock_at_most_for => '2 h');
-SELECT public.shedlock_assert('path');
+SELECT public.shedlock_assert('path') > 0 AS asserted;
 SELECT public.shedlock_token('path') OPERATOR(pg_catalog.<) 1000000 AS token;
 SELECT name, state, kind FROM public.shedlock_locks WHERE name OPERATOR(pg_catalog.=) 'path';
 SELECT public.shedlock_release('path');

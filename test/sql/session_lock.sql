@@ -17,7 +17,7 @@ FROM shedlock_locks WHERE name = 'session_lock';
 -- sessions.
 UPDATE shedlock SET lock_until = locked_at - interval '1 day' WHERE name = 'session_lock';
 SELECT shedlock_acquire('session_lock');
-SELECT shedlock_assert('session_lock');
+SELECT shedlock_assert('session_lock') > 0 AS asserted;
 SELECT state FROM shedlock_locks WHERE name = 'session_lock';
 SELECT shedlock_extend('session_lock');
 SELECT lock_until - locked_at >= '1 h' AS extended FROM shedlock WHERE name = 'session_lock';
@@ -67,7 +67,7 @@ BEGIN;
 SELECT shedlock_acquire_session('session_lock undone', '3 s');
 ROLLBACK;
 SELECT pg_sleep(3.2);
-SELECT shedlock_assert('session_lock');
+SELECT shedlock_assert('session_lock') > 0 AS asserted;
 
 -- What ends a session for the next client of a pool ends it here.
 SELECT pg_advisory_unlock_all();
@@ -83,7 +83,7 @@ SELECT shedlock_acquire_session('session_lock');
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 BEGIN;
-SELECT shedlock_assert('session_lock');
+SELECT shedlock_assert('session_lock') > 0 AS asserted;
 SELECT pg_advisory_unlock_all();
 SELECT shedlock_token('session_lock');
 SELECT shedlock_acquire_session('session_lock');
@@ -114,7 +114,7 @@ SELECT shedlock_acquire_session('session_lock prepared');
 PREPARE TRANSACTION 'session_lock';
 \echo :LAST_ERROR_SQLSTATE
 BEGIN;
-SELECT shedlock_assert('session_lock');
+SELECT shedlock_assert('session_lock') > 0 AS asserted;
 PREPARE TRANSACTION 'session_lock';
 \echo :LAST_ERROR_SQLSTATE
 BEGIN;
@@ -126,7 +126,7 @@ SELECT shedlock_release('session_lock');
 PREPARE TRANSACTION 'session_lock';
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK PREPARED 'session_lock';
-SELECT shedlock_assert('session_lock');
+SELECT shedlock_assert('session_lock') > 0 AS asserted;
 SELECT shedlock_acquire('session_lock prepared');
 
 -- ANALYZE calls functions of the table's owner, who can neither take nor touch
@@ -159,7 +159,7 @@ $$;
 RESET ROLE;
 SELECT shedlock_acquire('session_lock lease');
 ANALYZE session_lock_owned.t;
-SELECT shedlock_assert('session_lock'), shedlock_release('session_lock lease');
+SELECT shedlock_assert('session_lock') > 0 AS asserted, shedlock_release('session_lock lease');
 SET client_min_messages = warning;
 DROP SCHEMA session_lock_owned CASCADE;
 RESET client_min_messages;

@@ -78,11 +78,11 @@ SELECT pg_temp.error_of($$SELECT shedlock_release('token required')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_extend('token required')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_assert('token required')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_release('token never')$$);
-SELECT shedlock_assert('token required', :token);
+SELECT shedlock_assert('token required', :token) = :token AS asserted;
 SELECT shedlock_extend('token required', token => :token);
 SELECT shedlock_release('token required', :token);
 SELECT shedlock_acquire_session('token session', wait => '10 s');
-SELECT shedlock_assert('token session');
+SELECT shedlock_assert('token session') > 0 AS asserted;
 SELECT shedlock_release('token session');
 RESET shedlock.require_token;
 

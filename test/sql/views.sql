@@ -49,7 +49,7 @@ ROLLBACK;
 
 -- A fence is an advisory half, too.
 BEGIN;
-SELECT shedlock_assert('views lease');
+SELECT shedlock_assert('views lease') > 0 AS asserted;
 SELECT * FROM pg_temp.shown('views lease');
 COMMIT;
 
