@@ -125,6 +125,20 @@ ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
 }
 
 /*
+ * report_loss - say that a lock is not the caller's, and what became of it
+ */
+static void
+report_loss(int elevel, const ShedlockName *name, int64 token, const char *detail)
+{
+	ereport(elevel,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 token != 0 ?
+			 errmsg("lock \"%s\" is not held by token " INT64_FORMAT, name->str, token) :
+			 errmsg("lock \"%s\" is not held by this session", name->str),
+			 errdetail_internal("%s", detail)));
+}
+
+/*
  * ShedlockWarnLoss - say that a lock was lost, and how
  */
 void
@@ -133,10 +147,7 @@ ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
 {
 	char	   *detail = ShedlockLossDetail(row, name, token, now);
 
-	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("lock \"%s\" is not held", name->str),
-			 errdetail_internal("%s", detail)));
+	report_loss(WARNING, name, token, detail);
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" lost", name->str),
@@ -184,10 +195,7 @@ shedlock_assert(PG_FUNCTION_ARGS)
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	if (!ShedlockSecure(&store, &name, token, &row, &now))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("lock \"%s\" is not held", name.str),
-				 errdetail_internal("%s", ShedlockLossDetail(&row, &name, token, now))));
+		report_loss(ERROR, &name, token, ShedlockLossDetail(&row, &name, token, now));
 	flush_token(&store);
 	ShedlockClose(&store);
 	PG_RETURN_INT64(row.token);

@@ -9,7 +9,7 @@ UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
 SELECT shedlock_force_release('admin');
 SELECT shedlock_force_release('admin');
 SELECT kind, keep_until FROM shedlock WHERE name = 'admin';
-\set VERBOSITY terse
+\set VERBOSITY sqlstate
 SELECT shedlock_release('admin', :token);
 \set VERBOSITY default
 SELECT shedlock_acquire('admin');

@@ -39,11 +39,15 @@ SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 
 -- Its token: set, and gone.
 UPDATE shedlock SET token = token + 1000000 WHERE name = 'by_hand' RETURNING token - 1000000 AS old, token AS new \gset
+\set VERBOSITY sqlstate
 SELECT shedlock_release('by_hand', :old);
+\set VERBOSITY terse
 SELECT shedlock_extend('by_hand', token => :new);
 UPDATE shedlock SET token = NULL WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
+\set VERBOSITY sqlstate
 SELECT shedlock_release('by_hand', :new);
+\set VERBOSITY terse
 SELECT token, state FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_force_release('by_hand') FROM (SELECT set_config('client_min_messages', 'warning', false)) q;
 RESET client_min_messages;

@@ -60,7 +60,7 @@ SELECT shedlock_acquire('extend released');
 SELECT shedlock_release('extend released');
 SELECT shedlock_extend('extend released', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('extend released');
-SELECT shedlock_extend('extend', :token + 1000000, '1 h');
+SELECT shedlock_extend('extend', 1000000000, '1 h');
 
 -- Another session needs the token.
 \c -

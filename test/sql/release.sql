@@ -24,7 +24,9 @@ SELECT shedlock_acquire_token('release over', '10 ms') AS old \gset
 SELECT pg_sleep(0.05);
 SELECT shedlock_acquire_token('release over') AS new \gset
 SELECT :new > :old AS grows;
+\set VERBOSITY sqlstate
 SELECT shedlock_release('release over', :old);
+\set VERBOSITY terse
 SELECT shedlock_acquire('release over');
 
 -- Another session needs the token, and the right one.
@@ -36,13 +38,17 @@ SELECT shedlock_acquire_token('release token') AS token \gset
 \set VERBOSITY terse
 SELECT shedlock_release('release token');
 SELECT shedlock_release('release token', NULL);
+\set VERBOSITY sqlstate
 SELECT shedlock_release('release token', :token - 1);
-SELECT shedlock_release('release token', :token + 1000000);
+\set VERBOSITY terse
+SELECT shedlock_release('release token', 1000000000);
 SELECT shedlock_release('release token', 0);
 SELECT shedlock_release('release token', -1);
 SELECT shedlock_acquire('release token');
 SELECT shedlock_release('release token', :token);
+\set VERBOSITY sqlstate
 SELECT shedlock_release('release token', :token);
+\set VERBOSITY terse
 SELECT shedlock_acquire('release token');
 
 -- Taken, given back and taken again in one transaction.

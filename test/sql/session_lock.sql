@@ -168,7 +168,7 @@ DROP ROLE regress_shedlock_owner;
 -- Gone with its session, long before its time.
 SELECT shedlock_token('session_lock') AS token \gset
 \c -
-\set VERBOSITY terse
+\set VERBOSITY sqlstate
 SELECT shedlock_acquire('session_lock', wait => '10 s');
 SELECT shedlock_release('session_lock', :token);
 

@@ -29,7 +29,7 @@ my $token = ask($first, "SELECT shedlock_acquire_token('lease', '1 h')");
 is(ask($second, "SELECT shedlock_extend('lease', lock_at_most_for => '2 h')"), 't', 'without require_token a stranger extends a lease');
 is(ask($second, "SELECT shedlock_release('lease')"), 't', 'and releases it');
 is(ask($first, "SELECT shedlock_release('lease', $token)"), 'f', 'its owner loses it');
-like($first->{heard}, qr/WARNING: +lock "lease" is not held\nDETAIL: +It was released/, 'and is told so');
+like($first->{heard}, qr/WARNING: +lock "lease" is not held by token \d+\nDETAIL: +It was released/, 'and is told so');
 
 # The setting comes with the role's new connections to the server.
 $node->safe_psql('postgres', 'ALTER ROLE app SET shedlock.require_token = on');
@@ -113,7 +113,7 @@ ask($waiter, "SELECT shedlock_release('session')");
 is(pooled($pooler, 'SELECT pg_backend_pid()'), $pid, 'the next client has the same process');
 ($out, $err) = pooled($pooler, "SELECT shedlock_release('lease of one')");
 is($out, 'f', 'which has forgotten the lease');
-like($err, qr/WARNING: +lock "lease of one" is not held\nDETAIL: +This session was reset/, 'and says so');
+like($err, qr/WARNING: +lock "lease of one" is not held by this session\nDETAIL: +This session was reset/, 'and says so');
 is(pooled($pooler, "SELECT shedlock_token('lease of one') IS NULL"), 't', 'nor does it give its token away');
 $token = $node->safe_psql('postgres', "SELECT token FROM shedlock WHERE name = 'lease of one'");
 is(pooled($pooler, "SELECT shedlock_release('lease of one', $token)"), 't', 'its token still owns it');
