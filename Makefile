@@ -38,6 +38,9 @@ ifeq ($(SHEDLOCK_BREAKABLE),yes)
 PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
 endif
 
+# For the thread of src/deadline.c, on systems without timer_create().
+SHLIB_LINK  += $(PTHREAD_LIBS)
+
 DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
 
 # Inputs are in test/, expected outputs of both suites in expected/.  The lists

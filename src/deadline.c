@@ -13,9 +13,14 @@
  * it is that: the row's lock_until does, too, by which others count the lock as
  * a lease.  The server's own timeouts (utils/timeout.h) are kept as times of
  * day: set back by an hour, a timer that has been set before fires an hour too
- * late, and set forward, any other timeout makes it fire at once.  So these are
- * timers of the operating system, and their signals are those that the two
- * functions above send.
+ * late, and set forward, any other timeout makes it fire at once.  The server
+ * also switches them off after each error.  So these are timers of the operating
+ * system, and their signals are those that the two functions above send.
+ *
+ * macOS and OpenBSD have no timer_create(), and say so in _POSIX_TIMERS.  There,
+ * and in a build with -DSHEDLOCK_NO_POSIX_TIMERS, a thread of the process looks
+ * at the clock each second and sends the signals.  It calls nothing of the
+ * server's and has all signals blocked, so that the server does not notice it.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -25,6 +30,14 @@
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
+
+#if !defined(SHEDLOCK_NO_POSIX_TIMERS) && (!defined(_POSIX_TIMERS) || _POSIX_TIMERS <= 0)
+#define SHEDLOCK_NO_POSIX_TIMERS
+#endif
+#ifdef SHEDLOCK_NO_POSIX_TIMERS
+#include <pthread.h>
+#endif
 
 #include "miscadmin.h"
 #include "shedlock.h"
@@ -41,7 +54,9 @@ typedef struct DeadlineTimer
 {
 	int			signo;
 	bool		created;
+#ifndef SHEDLOCK_NO_POSIX_TIMERS
 	timer_t		id;
+#endif
 	int64		armed_for;		/* DT_NOEND: not armed */
 } DeadlineTimer;
 
@@ -69,19 +84,121 @@ ShedlockSteadyNow(void)
 	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
+#ifndef SHEDLOCK_NO_POSIX_TIMERS
+
+/*
+ * make_timer - returns 0, or an error number
+ */
+static int
+make_timer(DeadlineTimer *timer)
+{
+	struct sigevent event = {0};
+
+	event.sigev_notify = SIGEV_SIGNAL;
+	event.sigev_signo = timer->signo;
+	return timer_create(STEADY_CLOCK, &event, &timer->id) == 0 ? 0 : errno;
+}
+
+/*
+ * arm_timer - the body of set_timer()
+ */
+static void
+arm_timer(DeadlineTimer *timer, int64 deadline)
+{
+	struct itimerspec spec = {0};
+
+	if (deadline != DT_NOEND)
+	{
+		/* zero would switch it off */
+		deadline = Max(deadline, 1);
+		spec.it_value.tv_sec = (time_t) (deadline / USECS_PER_SEC);
+		spec.it_value.tv_nsec = (long) (deadline % USECS_PER_SEC) * 1000;
+		spec.it_interval.tv_sec = 1;
+	}
+	(void) timer_settime(timer->id, TIMER_ABSTIME, &spec, NULL);
+	timer->armed_for = deadline;
+}
+
+#else
+
+static pthread_mutex_t armed_for_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * watch_deadlines - the thread
+ */
+static void *
+watch_deadlines(void *arg)
+{
+	DeadlineTimer *const timers[] = {&session_timer, &run_timer};
+	const struct timespec second = {.tv_sec = 1};
+
+	for (;;)
+	{
+		(void) nanosleep(&second, NULL);
+		(void) pthread_mutex_lock(&armed_for_mutex);
+		for (int i = 0; i < (int) lengthof(timers); i++)
+			if (ShedlockSteadyNow() >= timers[i]->armed_for)
+				(void) kill(MyProcPid, timers[i]->signo);
+		(void) pthread_mutex_unlock(&armed_for_mutex);
+	}
+	return NULL;
+}
+
+/*
+ * make_timer - returns 0, or an error number; one thread serves both timers
+ */
+static int
+make_timer(DeadlineTimer *timer)
+{
+	static bool started = false;
+	pthread_t	thread;
+	sigset_t	all;
+	sigset_t	before;
+	int			error = 0;
+
+	if (!started)
+	{
+		(void) sigfillset(&all);
+		(void) pthread_sigmask(SIG_SETMASK, &all, &before);
+		error = pthread_create(&thread, NULL, watch_deadlines, NULL);
+		(void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+		started = error == 0;
+	}
+	return error;
+}
+
+/*
+ * arm_timer - the body of set_timer()
+ *
+ * The signal that the thread has sent is obeyed before the last call returns.
+ */
+static void
+arm_timer(DeadlineTimer *timer, int64 deadline)
+{
+	sigset_t	signals;
+	sigset_t	before;
+
+	(void) sigemptyset(&signals);
+	(void) sigaddset(&signals, timer->signo);
+	(void) pthread_sigmask(SIG_BLOCK, &signals, &before);
+	(void) pthread_mutex_lock(&armed_for_mutex);
+	timer->armed_for = deadline;
+	(void) pthread_mutex_unlock(&armed_for_mutex);
+	(void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+#endif
+
 /*
  * create_timer - not at its first use, which may be where no error can be raised
  */
 static void
 create_timer(DeadlineTimer *timer)
 {
-	struct sigevent event = {0};
-
 	if (timer->created)
 		return;
-	event.sigev_notify = SIGEV_SIGNAL;
-	event.sigev_signo = timer->signo;
-	if (timer_create(STEADY_CLOCK, &event, &timer->id) != 0)
+	errno = make_timer(timer);
+	if (errno != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not create a timer for lock_at_most_for: %m")));
@@ -109,20 +226,8 @@ ShedlockDeadlineAt(TimestampTz until)
 static void
 set_timer(DeadlineTimer *timer, int64 deadline)
 {
-	struct itimerspec spec = {0};
-
-	if (deadline == timer->armed_for)
-		return;
-	if (deadline != DT_NOEND)
-	{
-		/* zero would switch it off */
-		deadline = Max(deadline, 1);
-		spec.it_value.tv_sec = (time_t) (deadline / USECS_PER_SEC);
-		spec.it_value.tv_nsec = (long) (deadline % USECS_PER_SEC) * 1000;
-		spec.it_interval.tv_sec = 1;
-	}
-	(void) timer_settime(timer->id, TIMER_ABSTIME, &spec, NULL);
-	timer->armed_for = deadline;
+	if (deadline != timer->armed_for)
+		arm_timer(timer, deadline);
 }
 
 /*

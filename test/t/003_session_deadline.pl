@@ -52,10 +52,19 @@ my @ended = (
 take('idle');
 SKIP:
 {
-	my $timers = "/proc/$pids{idle}/timers";
+	my $process = "/proc/$pids{idle}";
 
-	skip 'this system does not tell what timers a process has', 1 unless -r $timers;
-	is(join(' ', slurp_file($timers) =~ /^ClockID: (\d+)/mg), '7 7', 'idle: its timers go on while the machine is suspended');
+	skip 'this system does not tell what timers a process has', 1 unless -r "$process/timers";
+	my $threads = () = glob "$process/task/*";
+
+	if ($threads > 1 || $ENV{SHEDLOCK_TIMER_THREAD})
+	{
+		is($threads, 2, 'idle: a thread looks at the clock, in a build without POSIX timers');
+	}
+	else
+	{
+		is(join(' ', slurp_file("$process/timers") =~ /^ClockID: (\d+)/mg), '7 7', 'idle: its timers go on while the machine is suspended');
+	}
 }
 take('idle in a transaction', 'BEGIN; SELECT 1');
 take('idle in a failed transaction', 'BEGIN; SELECT 1/0');

@@ -170,9 +170,9 @@ like($error, qr/^55006: session that holds lock "stopped" did not end in time/, 
 ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: free once it is gone');
 reap($holder);
 
-# No timer can be had.
+# No timer can be had, nor the thread that does its work where there are no timers.
 my $poor = session($node);
-PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0');
+PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0', '--nproc=0');
 ask($poor, "SELECT shedlock_acquire_session('no timer', '1 h')");
 like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 'no timer: no session lock with an end');
 is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: nothing was held; one without an end needs none');
