@@ -242,6 +242,8 @@ ShedlockArmDeadlines(void)
 
 	set_timer(&session_timer, ShedlockNextDeadline(false));
 	set_timer(&run_timer, runs_watched ? ShedlockNextDeadline(true) : DT_NOEND);
+	if (session_timer.armed_for != DT_NOEND)
+		ShedlockExplainEnd();
 
 	/* Not before: until the timer was set its signal could still come. */
 	if (run_deadline != DT_NOEND && ShedlockSteadyNow() >= run_deadline)

@@ -211,6 +211,23 @@ rules_in_commit(const ShedlockHolding *holding, int64 *committed)
 }
 
 /*
+ * ruling_deadline - when it must end, as things stand
+ */
+static int64
+ruling_deadline(const ShedlockHolding *holding)
+{
+	int64		deadline = holding->deadline;
+	int64		committed;
+
+	if (rules_in_commit(holding, &committed))
+		return committed;
+	for (ShedlockExtension *extension = holding->extension; extension;
+		 extension = extension->outer)
+		deadline = Max(deadline, extension->old_deadline);
+	return deadline;
+}
+
+/*
  * ShedlockNextDeadline - when the next session lock, or run, must end
  *
  * DT_NOEND if none must.
@@ -224,19 +241,49 @@ ShedlockNextDeadline(bool of_runs)
 	dlist_foreach(iter, &holdings)
 	{
 		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
-		int64		deadline = holding->deadline;
-		int64		committed;
 
-		if (rules_in_commit(holding, &committed))
-			deadline = committed;
-		else
-			for (ShedlockExtension *extension = holding->extension; extension;
-				 extension = extension->outer)
-				deadline = Max(deadline, extension->old_deadline);
 		if (holding->is_run == of_runs)
-			next = Min(next, deadline);
+			next = Min(next, ruling_deadline(holding));
 	}
 	return next;
+}
+
+/*
+ * explain_end - an error context callback: why this session is ended
+ */
+static void
+explain_end(void *arg)
+{
+	dlist_iter	iter;
+
+	if (geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
+		return;
+	dlist_foreach(iter, &holdings)
+	{
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+
+		if (!holding->is_run && ShedlockSteadyNow() >= ruling_deadline(holding))
+			errcontext("session lock \"%s\" has outlived its lock_at_most_for",
+					   holding->name);
+	}
+}
+
+/*
+ * ShedlockExplainEnd - have the client read why its session is ended
+ *
+ * The callback is below those of all that runs, and stays there between
+ * statements.  An error outside of them clears the stack: to be called again in
+ * its rollback.  Only the errors that follow in a failed transaction leave none.
+ */
+void
+ShedlockExplainEnd(void)
+{
+	static ErrorContextCallback callback = {.callback = explain_end};
+	ErrorContextCallback **link = &error_context_stack;
+
+	while (*link && *link != &callback)
+		link = &(*link)->previous;
+	*link = &callback;
 }
 
 /*
@@ -491,8 +538,8 @@ ShedlockSessionSubAbort(SubTransactionId subid)
 /*
  * ShedlockSessionExit - the process ends and its locks are gone: wake waiters
  *
- * The client has been told no more than that an administrator ended it, so
- * that the log has to have the reason.
+ * The FATAL error need not have had the reason, see ShedlockExplainEnd(), so
+ * that the log has to.
  */
 void
 ShedlockSessionExit(void)

@@ -322,6 +322,7 @@ extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);
 extern void ShedlockTouchSession(void);
 extern int64 ShedlockNextDeadline(bool of_runs);
+extern void ShedlockExplainEnd(void);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionPrepared(void);

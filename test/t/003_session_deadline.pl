@@ -143,6 +143,9 @@ foreach my $claim (@ended)
 	cmp_ok($after, '>', 5.8, "$claim: not before its time");
 	cmp_ok($after, '<', 20 * $slowness, "$claim: but then");
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and the lock is free");
+	like(last_words($sessions{$claim}),
+		qr/FATAL:  terminating connection due to administrator command\nCONTEXT:  (?:.*\n)*session lock "$claim" has outlived its lock_at_most_for/,
+		"$claim: the client reads why");
 }
 
 # Beyond what they had first asked for
