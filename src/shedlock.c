@@ -26,6 +26,7 @@ int			shedlock_default_lock_at_most_for = 3600;
 int			shedlock_default_lock_at_least_for = 0;
 int			shedlock_history_keep = 30 * 24 * 3600;
 bool		shedlock_require_token = false;
+bool		shedlock_role_prefix = false;
 bool		shedlock_log_locks = false;
 bool		shedlock_log_skipped_runs = true;
 bool		shedlock_synchronous_release = false;
@@ -34,7 +35,8 @@ int			shedlock_foreign_clock_tolerance = 600;
 /* Settings that only superusers may set. */
 static const char *const superuser_settings[] = {
 	"shedlock.require_token", "shedlock.log_locks", "shedlock.log_skipped_runs",
-	"shedlock.history_keep", "shedlock.foreign_clock_tolerance"
+	"shedlock.history_keep", "shedlock.foreign_clock_tolerance",
+	"shedlock.role_prefix"
 };
 
 /*
@@ -107,6 +109,14 @@ _PG_init(void)
 							 "Refuses to release, extend or assert a lease without its token.",
 							 "For roles that connect through a pool, where a session is no proof of ownership.",
 							 &shedlock_require_token,
+							 false,
+							 PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("shedlock.role_prefix",
+							 "Reserves lock names that begin with a role and a colon for the roles with its privileges.",
+							 "All other names are for superusers.",
+							 &shedlock_role_prefix,
 							 false,
 							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);

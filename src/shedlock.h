@@ -198,6 +198,7 @@ extern int	shedlock_default_lock_at_most_for;
 extern int	shedlock_default_lock_at_least_for;
 extern int	shedlock_history_keep;
 extern bool shedlock_require_token;
+extern bool shedlock_role_prefix;
 extern bool shedlock_log_locks;
 extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
@@ -206,6 +207,8 @@ extern int	shedlock_foreign_clock_tolerance;
 /* args.c */
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
+extern bool ShedlockMayUseName(const char *name);
+extern void ShedlockCheckMayUse(const ShedlockName *name);
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);

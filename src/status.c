@@ -19,9 +19,11 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -196,6 +198,9 @@ PG_FUNCTION_INFO_V1(shedlock_status);
 /*
  * shedlock_status() - the locks that are not free
  *
+ * Without those whose names the caller may not use, unless it has the privileges
+ * of pg_read_all_stats.
+ *
  * Locks: AccessShareLock on the table, to the end of the transaction.
  */
 Datum
@@ -210,6 +215,7 @@ shedlock_status(PG_FUNCTION_ARGS)
 	SnapshotData dirty;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;
+	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	List	   *shown = NIL;	/* names with a committed row */
 	List	   *uncommitted = NIL;	/* of ShedlockRow */
 	ListCell   *lc;
@@ -238,6 +244,12 @@ shedlock_status(PG_FUNCTION_ARGS)
 		MemoryContextSwitchTo(of_others || mine ? caller : context);
 		row = palloc(sizeof(ShedlockRow));
 		ShedlockSlotToRow(slot, row);
+		if (!shows_all && !ShedlockMayUseName(row->name))
+		{
+			MemoryContextSwitchTo(caller);
+			MemoryContextReset(context);
+			continue;
+		}
 		key = ShedlockKey(row->name, (int) strlen(row->name));
 		entry = hash_search(lock_table, &key, HASH_FIND, NULL);
 

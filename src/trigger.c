@@ -288,7 +288,7 @@ PG_FUNCTION_INFO_V1(shedlock_row_trigger);
 /*
  * shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
  *
- * Errors: 22008 for a clock that is off, SH001, 55006.  Locks: the advisory
+ * Errors: 22008 for a clock that is off, SH001, 42501, 55006.  Locks: the advisory
  * half, exclusive for an acquisition and a DELETE, share for the rest, to the
  * end of the transaction; never waits.
  */
@@ -329,6 +329,7 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 		PG_RETURN_POINTER(result);
 
 	ShedlockMakeName(nsp, row.name, &name);
+	ShedlockCheckMayUse(&name);
 	ShedlockOpen(&store, nsp, "shedlock");
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);

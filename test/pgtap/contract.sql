@@ -382,6 +382,7 @@ SELECT results_eq(
 	  ('shedlock.log_locks', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.log_skipped_runs', 'bool', NULL, 'superuser', 'on', NULL, NULL),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
+	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,
 	'settings with their units, contexts, defaults and limits');
 SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease is of one hour by default');

@@ -5,6 +5,7 @@
 #	```sql            one session for all of these
 #	```sql pg_cron    the same, in the database of a real pg_cron
 #	```sql other      the same, where a table shedlock is in the way
+#	```sql tenants    not here, but in 048_tenants.pl
 #
 # Comments behind a statement that are compared:
 #
@@ -70,7 +71,7 @@ sub read_blocks
 	}
 	is_deeply(
 		[ sort keys %blocks ],
-		[ sort 'java', 'js', 'python', 'sh', keys %prepare ],
+		[ sort 'java', 'js', 'python', 'sh', 'sql tenants', keys %prepare ],
 		'README.md has no block that nothing looks at');
 	return;
 }

@@ -1,0 +1,202 @@
+# Many tenants in one database: with shedlock.role_prefix on a name is for the
+# roles with the privileges of its prefix, in every function and for every
+# statement that a client of ShedLock's sends.  The SQL is README.md's:
+#
+#	```sql tenants    each block in a session of its own
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $node = start_node('main');
+my %as = map { $_ => [ extra_params => [ '-U', $_ ] ] } qw(billing guest reporter_a reporter_b);
+my @blocks = slurp_file('README.md') =~ /^```sql tenants\n(.*?)^```$/msg;
+
+# Names that are not the role guest's
+my @foreign = ('billing:job', 'job', 'nobody:job', 'Guest:job', '"guest":job', ' guest:job', ':job', 'gues', 'guest',
+	'guest' . 'x' x 58 . ':job', 'billing:guest:job', 'pg_read_all_stats:job');
+
+# Runs a block of README.md, and compares its answers with its comments.
+sub run_block
+{
+	my ($number, $what) = @_;
+	my ($output, $errors);
+
+	is($node->psql('app', $blocks[$number], stdout => \$output, stderr => \$errors), 0, "README.md: $what") or diag $errors;
+	my @promised = map { $_ eq 'true' ? 't' : 'f' } $blocks[$number] =~ /;\s*-- (true|false)\b/g;
+	is_deeply([ grep { /^[tf]$/ } split /\n/, $output ], \@promised, "README.md: $what: answers") if @promised;
+	return;
+}
+
+# What a role hears of statements, each of which is to fail.
+sub errors_of
+{
+	my ($database, $role, @statements) = @_;
+	my $script = join '', "\\set VERBOSITY verbose\nSET client_min_messages = error;\n", map { "$_;\n" } @statements;
+	my ($status, $output, $errors) = $node->psql($database, $script, @{ $as{$role} }, on_error_stop => 0);
+
+	return $errors =~ /ERROR: +(\w{5}: .*)/g;
+}
+
+# All of the statements fail because of the lock's name.
+sub all_refused
+{
+	my ($database, $name, $what, @statements) = @_;
+	my @errors = errors_of($database, 'guest', @statements);
+
+	is_deeply(\@errors, [ (qq(42501: permission denied for lock "$name")) x @statements ], "$what, lock $name");
+	return;
+}
+
+# A call of each function that takes a lock's name, but for one that makes a text
+# of it, and one for shedlock_history, which has a rule of its own.
+sub calls
+{
+	my ($name) = @_;
+
+	return split /\n/, $node->safe_psql('app', <<~SQL);
+		WITH args AS (
+			SELECT p.oid, a.name, a.n, a.type
+			FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid,
+				 unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a(name, type, n)
+			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('shedlock_cron_call', 'shedlock_run_outcome') AND
+				  d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'shedlock') AND
+				  a.n <= p.pronargs - p.pronargdefaults)
+		SELECT format('%s %s(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname, string_agg(
+				CASE WHEN a.name = 'name' THEN quote_literal(\$q\$$name\$q\$)
+					 WHEN a.type = 'timestamptz'::regtype THEN 'clock_timestamp()'
+					 WHEN a.type = 'interval'::regtype THEN quote_literal('1 day')
+					 WHEN a.type = 'bigint'::regtype THEN '1'
+					 ELSE quote_literal('SELECT 1') END, ', ' ORDER BY a.n))
+		FROM args a JOIN pg_proc p ON p.oid = a.oid
+		GROUP BY p.oid HAVING bool_or(a.name = 'name') ORDER BY p.proname
+		SQL
+}
+
+# ShedLock's statements, and a DELETE
+sub writes
+{
+	my ($name) = @_;
+	my $utc = "timezone('utc', clock_timestamp())";
+
+	return (
+		"INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (\$q\$$name\$q\$, $utc + '1 min', $utc, 'java')"
+		  . " ON CONFLICT (name) DO UPDATE SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = 'java'"
+		  . " WHERE shedlock.lock_until <= $utc",
+		"UPDATE shedlock SET lock_until = $utc + '1 min', locked_at = $utc, locked_by = 'java' WHERE name = \$q\$$name\$q\$ AND lock_until <= $utc",
+		"UPDATE shedlock SET lock_until = $utc WHERE name = \$q\$$name\$q\$ AND locked_by = 'postgres'",
+		"DELETE FROM shedlock WHERE name = \$q\$$name\$q\$");
+}
+
+#
+# What README.md says
+#
+$node->safe_psql('postgres', 'CREATE DATABASE app');
+$node->safe_psql('app', 'CREATE EXTENSION shedlock; CREATE ROLE guest LOGIN');
+run_block(0, 'the settings, roles and grants of tenants');
+run_block(1, 'a tenant and its names');
+
+#
+# Every function
+#
+$node->safe_psql('app', 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO guest');
+cmp_ok(scalar calls('x'), '>=', 15, 'functions that take the name of a lock');
+all_refused('app', $_, 'all functions refuse', calls($_)) foreach @foreign;
+$node->safe_psql('app', 'REVOKE EXECUTE ON FUNCTION shedlock_purge(interval) FROM guest');
+
+my ($status, $output, $errors) = $node->psql('app', "SELECT shedlock_once('job', now())", @{ $as{guest} });
+like($errors, qr/DETAIL: .* only superusers .*\nHINT: .* "guest:job"\./, 'the error says who may, and how it would go');
+(undef, undef, $errors) = $node->psql('app', "SELECT shedlock_once('billing:job', now())", @{ $as{guest} });
+like($errors, qr/DETAIL: .* role "billing" .*\nHINT: .* "guest:job"\./, 'also for the name of another tenant');
+
+is($node->safe_psql('app', q{SELECT shedlock_acquire('guest:a:b'), shedlock_extend('guest:a:b'), shedlock_release('guest:a:b'),
+		shedlock_once('guest:', now()), shedlock_acquire_session('guest:session')}, @{ $as{guest} }),
+	't|t|t|t|t', 'what begins with the role itself is its own');
+is($node->safe_psql('app', "SELECT shedlock_acquire('job'), shedlock_acquire('nobody:job'), shedlock_acquire('billing:job')"),
+	't|t|t', 'superusers use all names');
+is($node->safe_psql('app', "CREATE ROLE \"Odd one\" LOGIN; SET ROLE \"Odd one\"; SELECT shedlock_acquire('Odd one:job')"), 't',
+	'a prefix is the letters of the role');
+like(error_of($node, "SET ROLE \"Odd one\"; SELECT shedlock_acquire('odd one:job')", dbname => 'app'), qr/^42501/,
+	'no others');
+is($node->safe_psql('app', "ALTER ROLE guest RENAME TO visitor; SELECT shedlock_acquire('guest:late');"
+		  . "SELECT shedlock_force_release('guest:late'); ALTER ROLE visitor RENAME TO guest"), "t\nt",
+	'what a role was named is no prefix any more, and superusers clean up');
+
+#
+# Roles that share a prefix
+#
+is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_a} }), 't', 'a member of a group role uses its prefix');
+is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_b} }), 'f', 'another one meets it there');
+all_refused('app', 'reporting:daily', 'no member', "SELECT shedlock_acquire('reporting:daily')");
+is($node->safe_psql('app', "SET client_min_messages = warning; SELECT shedlock_pause('reporting:daily'), shedlock_resume('reporting:daily'), shedlock_force_release('reporting:daily')",
+		@{ $as{reporter_b} }), '|t|t', 'members administer what the other one took');
+
+my $leader = session($node, dbname => 'app', @{ $as{reporter_a} });
+is(ask($leader, "SELECT shedlock_acquire_session('reporting:leader')"), 't', 'a session lock under a shared prefix');
+like(error_of($node, "SELECT shedlock_force_release('reporting:leader')", dbname => 'app', @{ $as{reporter_b} }), qr/^42501: .*terminate/,
+	'the other member may not end that session');
+is(ask($leader, "SELECT shedlock_token('reporting:leader') IS NOT NULL"), 't', 'it goes on');
+is($node->safe_psql('app', "SET client_min_messages = warning; SELECT shedlock_force_release('reporting:leader')", @{ $as{reporter_a} }),
+	't', 'the role itself may');
+reap($leader);
+
+#
+# Clients of ShedLock's, on the table and on the view that shedlock_adopt makes
+#
+$node->safe_psql('postgres', 'CREATE DATABASE adopted');
+$node->safe_psql('adopted', q{
+CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL);
+GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest;
+CREATE SCHEMA scheduling;
+CREATE EXTENSION shedlock SCHEMA scheduling;
+SELECT scheduling.shedlock_adopt('public.shedlock');
+ALTER DATABASE adopted SET shedlock.role_prefix = on});
+$node->safe_psql('app', 'GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
+foreach my $database ('app', 'adopted')
+{
+	foreach my $name (@foreign)
+	{
+		my ($insert, @writes) = writes($name);
+
+		all_refused($database, $name, "$database: an INSERT of a client of ShedLock's", $insert);
+		$node->safe_psql($database, "SET search_path = public, scheduling; SELECT shedlock_acquire(\$q\$$name\$q\$, locked_by => 'postgres'), shedlock_force_release(\$q\$$name\$q\$)");
+		$node->safe_psql($database, "UPDATE shedlock SET locked_by = 'postgres' WHERE name = \$q\$$name\$q\$");
+		all_refused($database, $name, "$database: a client of ShedLock's", $insert, @writes);
+	}
+	my ($take) = writes('guest:java');
+	is($node->safe_psql($database, "$take RETURNING name", @{ $as{guest} }), 'guest:java',
+		"$database: a client of ShedLock's takes what is its own");
+	is($node->safe_psql($database, "UPDATE shedlock SET lock_until = locked_at WHERE name = 'guest:java' RETURNING 1;"
+			  . "DELETE FROM shedlock WHERE name = 'guest:java' RETURNING 2", @{ $as{guest} }), "1\n2",
+		"$database: and gives it back");
+}
+$node->safe_psql('app', 'REVOKE ALL ON shedlock FROM guest');
+
+#
+# What is hidden
+#
+my $names = "SELECT name FROM shedlock_locks ORDER BY name COLLATE \"C\"";
+$node->safe_psql('app', 'TRUNCATE shedlock');
+$node->safe_psql('app', "SELECT shedlock_acquire('guest:seen')", @{ $as{guest} });
+$node->safe_psql('app', "SELECT shedlock_acquire('billing:seen')", @{ $as{billing} });
+$node->safe_psql('app', "SELECT shedlock_acquire('seen'), shedlock_acquire('reporting:seen')");
+my $open = session($node, dbname => 'app');
+ask($open, "BEGIN; SELECT shedlock_acquire('billing:uncommitted'), shedlock_acquire('guest:uncommitted')");
+is($node->safe_psql('app', $names, @{ $as{guest} }), "guest:seen\nguest:uncommitted", 'shedlock_locks has no names of others');
+is($node->safe_psql('app', $names, @{ $as{reporter_a} }), 'reporting:seen', 'it has those of a shared prefix');
+my $all = "billing:seen\nbilling:uncommitted\nguest:seen\nguest:uncommitted\nreporting:seen\nseen";
+is($node->safe_psql('app', $names), $all, 'superusers see all');
+is($node->safe_psql('app', "GRANT pg_read_all_stats TO guest; SET ROLE guest; $names; RESET ROLE; REVOKE pg_read_all_stats FROM guest"), $all,
+	'so do members of pg_read_all_stats');
+ask($open, 'ROLLBACK');
+$open->quit;
+is($node->safe_psql('app', "SET shedlock.role_prefix = off; SET ROLE guest; SELECT count(*), shedlock_acquire('any name') FROM shedlock_locks"),
+	'4|t', 'without the setting all is as ever');
+
+$node->stop;
+done_testing();
