@@ -205,7 +205,7 @@ PG_FUNCTION_INFO_V1(shedlock_token);
 /*
  * shedlock_token(name) - fencing token of the lock that this session holds
  *
- * Null if it holds none.
+ * Null if it holds none, or one of a role whose privileges the caller has not.
  */
 Datum
 shedlock_token(PG_FUNCTION_ARGS)
@@ -221,7 +221,8 @@ shedlock_token(PG_FUNCTION_ARGS)
 
 	ShedlockOpenToRead(&store, name.nsp, "shedlock");
 	ShedlockReadRow(&store, name.str, &row);
-	mine = ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
+	mine = row.found && ShedlockIsOfMyRole(&row) &&
+		ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
 	if (mine)
 		flush_token(&store);
 	ShedlockClose(&store);

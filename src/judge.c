@@ -108,14 +108,24 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 }
 
 /*
+ * ShedlockIsOfMyRole - has the caller the privileges of the role that took it?
+ */
+bool
+ShedlockIsOfMyRole(const ShedlockRow *row)
+{
+	return !OidIsValid(row->locked_role) ||
+		has_privs_of_role(GetUserId(), row->locked_role);
+}
+
+/*
  * ShedlockIsMine - does the caller own this lock, and is it alive?
  *
- * token 0: the caller gives none, so that this session must have taken it.  It
- * must be the caller's own, else 42501: ANALYZE and others call functions of a
- * table's owner, with his rights, in the session of whoever maintains it.
- * With a token the caller must have the privileges of the role that took the
- * lock, else 42501.  A session lock of another session counts as alive here:
- * only the advisory half can tell.
+ * token 0: the caller gives none, so that this session must have taken it.
+ * The caller must have the privileges of the role that took the lock, else
+ * 42501: a session can serve several roles, and ANALYZE and others call
+ * functions of a table's owner, with his rights, in the session of whoever
+ * maintains it.  A session lock of another session counts as alive here: only
+ * the advisory half can tell.
  */
 bool
 ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
@@ -128,25 +138,16 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 	{
 		if (row->token != token)
 			return false;
-		if (OidIsValid(row->locked_role) &&
-			!has_privs_of_role(GetUserId(), row->locked_role))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied for lock \"%s\"", name->str),
-					 errdetail("Its token can be used only by roles with the privileges of the role that took the lock.")));
 	}
 	else if (!is_of_this_backend(row))
 		return false;
-	else
-	{
-		if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row))
-			return false;
-		if (InSecurityRestrictedOperation())
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied for lock \"%s\"", name->str),
-					 errdetail("Within a security-restricted operation a lock of the session can be used only by its token.")));
-	}
+	else if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row))
+		return false;
+	if (!ShedlockIsOfMyRole(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for lock \"%s\"", name->str),
+				 errdetail("It can be used only by roles with the privileges of the role that took it.")));
 
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;

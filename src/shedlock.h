@@ -274,6 +274,7 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
+extern bool ShedlockIsOfMyRole(const ShedlockRow *row);
 extern bool ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 						   int64 token, TimestampTz now);
 extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,

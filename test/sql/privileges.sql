@@ -90,14 +90,27 @@ SELECT locked_role::regrole FROM shedlock WHERE name = 'privileges';
 SET ROLE regress_shedlock_bob;
 SELECT pg_temp.error_of('SELECT shedlock_release(''privileges'', ' || :token || ')');
 
--- Without the token it is the session that owns, whatever its role.
-SELECT shedlock_release('privileges');
-SELECT shedlock_acquire('privileges');
+-- Without the token it is the session that owns, as long as its role has those
+-- privileges: one session of a pool can serve several roles.
+SELECT function, pg_temp.error_of('SELECT ' || function || '(''privileges'')')
+FROM unnest('{shedlock_release,shedlock_extend,shedlock_assert}'::text[]) function;
+SELECT shedlock_token('privileges'), shedlock_acquire('privileges');
 RESET ROLE;
+SELECT shedlock_token('privileges') = :token AS token;
 SET ROLE regress_shedlock_alice;
-SELECT shedlock_extend('privileges');
+SELECT shedlock_token('privileges') = :token AS token, shedlock_extend('privileges');
+SELECT shedlock_assert('privileges');
+SELECT shedlock_release('privileges'), shedlock_acquire_session('privileges');
+SET ROLE regress_shedlock_bob;
+SELECT function, pg_temp.error_of('SELECT ' || function || '(''privileges'')')
+FROM unnest('{shedlock_release,shedlock_extend,shedlock_assert}'::text[]) function;
+SELECT shedlock_token('privileges');
 RESET ROLE;
-SELECT shedlock_release('privileges');
+GRANT regress_shedlock_alice TO regress_shedlock_bob;
+SET ROLE regress_shedlock_bob;
+SELECT shedlock_token('privileges') > :token AS token, shedlock_release('privileges');
+RESET ROLE;
+REVOKE regress_shedlock_alice FROM regress_shedlock_bob;
 
 -- A lock that the members of the role can see in the history.
 SET ROLE regress_shedlock_bob;
