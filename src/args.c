@@ -340,6 +340,18 @@ ShedlockLockedBy(const char *given, int64 token)
 }
 
 /*
+ * ShedlockMaySee - may the caller know what that role did?
+ *
+ * The rule of pg_stat_activity and of shedlock_history.
+ */
+bool
+ShedlockMaySee(Oid role)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+		(OidIsValid(role) && has_privs_of_role(GetUserId(), role));
+}
+
+/*
  * ShedlockShownBy - locked_by as the caller may see it
  *
  * Without the client's address for those from whom pg_stat_activity hides it.
@@ -352,9 +364,7 @@ ShedlockShownBy(const ShedlockRow *row)
 
 	if (host == NULL || token < host || (!isxdigit((unsigned char) host[1]) && host[1] != ':') ||
 		strcspn(host, ".:") > (Size) (token - host) ||
-		!OidIsValid(row->locked_role) ||
-		has_privs_of_role(GetUserId(), row->locked_role) ||
-		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+		!OidIsValid(row->locked_role) || ShedlockMaySee(row->locked_role))
 		return row->locked_by;
 	return psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
 }

@@ -181,6 +181,23 @@ run_lives(const ShedlockName *name, int64 token)
 }
 
 /*
+ * ShedlockHistoryMaySee - does the view show this run to the caller?
+ */
+bool
+ShedlockHistoryMaySee(Oid nsp, int64 token)
+{
+	ShedlockStore store;
+	Oid			role = InvalidOid;
+	bool		isnull;
+
+	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
+	if (ShedlockFetch(&store, Int64GetDatum(token)))
+		role = DatumGetObjectId(slot_getattr(store.slot, Anum_run_role, &isnull));
+	ShedlockClose(&store);
+	return ShedlockMaySee(role);
+}
+
+/*
  * ShedlockHistoryOutcome - outcome of a run at this moment
  *
  * logged: what the caller has read, which may be older than the end of the
@@ -254,7 +271,8 @@ PG_FUNCTION_INFO_V1(shedlock_run_outcome);
 /*
  * shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
  *
- * logged: what the caller's snapshot says.
+ * logged: what the caller's snapshot says.  Null if the view does not show it to
+ * the caller.
  */
 Datum
 shedlock_run_outcome(PG_FUNCTION_ARGS)
@@ -270,5 +288,7 @@ shedlock_run_outcome(PG_FUNCTION_ARGS)
 		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), str, &name);
+	if (!ShedlockHistoryMaySee(name.nsp, token))
+		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(ShedlockHistoryOutcome(&name, token, logged)));
 }

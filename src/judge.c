@@ -157,7 +157,8 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 /*
  * ShedlockLossDetail - what became of a lock that is not the caller's
  *
- * Follows ShedlockIsMine() having said no.  Returns a sentence for DETAIL.
+ * Follows ShedlockIsMine() having said no.  Returns a sentence for DETAIL, with
+ * who has it since when for those who may see that.
  */
 char *
 ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
@@ -171,6 +172,9 @@ ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
 	if (token > row->token)
 		return psprintf("Token " INT64_FORMAT " never took it, or the transaction that took it was rolled back or is still open.",
 						token);
+	if (token != 0 && token < row->token && !ShedlockMaySee(row->locked_role))
+		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ".",
+						token, row->token);
 	if (token != 0 && token < row->token)
 		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ", taken by \"%s\" at %s.",
 						token, row->token, ShedlockShownBy(row),
@@ -180,6 +184,8 @@ ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
 						row->token);
 	if (ShedlockCountsAsLease(row) && row->lock_until <= now)
 		return psprintf("It expired at %s.", ShedlockTimeString(row->lock_until));
+	if (token == 0 && !is_of_this_backend(row) && !ShedlockMaySee(row->locked_role))
+		return pstrdup("It was taken by another session.");
 	if (token == 0 && !is_of_this_backend(row))
 		return psprintf("It was taken by \"%s\" at %s.",
 						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));

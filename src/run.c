@@ -210,6 +210,9 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 
 /*
  * tick_detail - who claimed the tick, and what became of it
+ *
+ * For those who may see that in shedlock_history: of a claim without a run
+ * nobody knows the role.
  */
 static char *
 tick_detail(const ShedlockRun *run, const ShedlockTick *last)
@@ -219,6 +222,8 @@ tick_detail(const ShedlockRun *run, const ShedlockTick *last)
 	if (last->tick < run->tick)
 		return psprintf("Tick %s is being claimed by an open transaction.",
 						ShedlockTimeString(run->tick));
+	if (!ShedlockHistoryMaySee(run->request.name.nsp, last->token))
+		return psprintf("Tick %s was claimed.", ShedlockTimeString(last->tick));
 	if (last->token != 0)
 		outcome = ShedlockHistoryOutcome(&run->request.name, last->token, NULL);
 	return psprintf("Tick %s was claimed at %s by \"%s\"%s%s.",

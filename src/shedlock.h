@@ -222,6 +222,7 @@ extern int64 ShedlockIntervalMicroseconds(const Interval *span);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
 extern char *ShedlockLockedBy(const char *given, int64 token);
+extern bool ShedlockMaySee(Oid role);
 extern const char *ShedlockShownBy(const ShedlockRow *row);
 extern const char *ShedlockTimeString(TimestampTz when);
 
@@ -387,6 +388,7 @@ extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *ro
 								 const char *command, const TimestampTz *tick);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 							   const ErrorData *edata);
+extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
 extern void ShedlockHistoryPrune(Oid nsp);
