@@ -76,6 +76,7 @@ CREATE TABLE shedlock_tick (
 	claimed_at timestamptz NOT NULL,
 	claimed_by varchar(255) NOT NULL,
 	token bigint,
+	period interval,
 	CONSTRAINT shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
@@ -85,6 +86,7 @@ COMMENT ON COLUMN shedlock_tick.tick IS 'The latest scheduled instant that was c
 COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When it was claimed';
 COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Who claimed it, for people to read';
 COMMENT ON COLUMN shedlock_tick.token IS 'Token of the run that claimed it; NULL when shedlock_once did';
+COMMENT ON COLUMN shedlock_tick.period IS 'Period of the schedule; NULL when only shedlock_once has claimed';
 
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,
@@ -305,13 +307,13 @@ AS 'MODULE_PATHNAME', 'shedlock_resume';
 COMMENT ON FUNCTION shedlock_resume(text) IS
 'Ends a pause; false when the lock was not paused';
 
-CREATE FUNCTION shedlock_purge(older_than interval)
+CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
 RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'shedlock_purge';
 
-COMMENT ON FUNCTION shedlock_purge(interval) IS
-'Forgets free locks and ticks that were not used for that long, to be longer than any schedule''s period, at most 1,000 a call; gives their number';
+COMMENT ON FUNCTION shedlock_purge(interval, boolean) IS
+'Forgets free locks that were not used for that long, and ticks only when told to; at most 1,000 rows a call; gives their number';
 
 --
 -- Views
@@ -1688,7 +1690,7 @@ REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_purge(interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;

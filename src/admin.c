@@ -490,9 +490,10 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 
 PG_FUNCTION_INFO_V1(shedlock_purge);
 /*
- * shedlock_purge(older_than) - forget free locks and ticks not used for that long
+ * shedlock_purge(older_than, ticks) - forget free locks not used for that long
  *
- * Returns the number of rows.  Errors: 22004, 22023, 25006.  Locks: the
+ * ticks: those, too, whose claim is that old and whose period was over that long
+ * ago.  Returns the number of rows.  Errors: 22004, 22023, 25006.  Locks: the
  * advisory lock of each name that is forgotten, exclusive, to the end of the
  * transaction.
  */
@@ -509,12 +510,17 @@ shedlock_purge(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("older_than must not be null")));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("ticks must not be null")));
 	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true);
 	limit = GetCurrentTimestamp() -
 		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));
 
 	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit, PURGE_MAX);
-	purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
-						  PURGE_MAX - purged);
+	if (PG_GETARG_BOOL(1))
+		purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
+							  PURGE_MAX - purged);
 	PG_RETURN_INT64(purged);
 }

@@ -268,7 +268,7 @@ begin_run(ShedlockRun *run)
 	run->started_at = result.row.locked_at;
 	run->token = result.row.token;
 
-	if (run->every && !ShedlockClaimTick(name, run->tick, run->token, &last))
+	if (run->every && !ShedlockClaimTick(name, run->tick, run->every, run->token, &last))
 	{
 		/* Somebody was faster: let go of the lock again. */
 		char	   *detail = tick_detail(run, &last);

@@ -360,7 +360,8 @@ extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
 extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
 								  ShedlockTick *last);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-							  int64 token, ShedlockTick *last);
+							  const Interval *period, int64 token,
+							  ShedlockTick *last);
 extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
 									TimestampTz started_at, int64 token);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);

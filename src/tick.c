@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/int.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/builtins.h"
@@ -28,7 +29,8 @@ enum
 	Anum_tick,
 	Anum_claimed_at,
 	Anum_claimed_by,
-	Anum_token
+	Anum_token,
+	Anum_period
 };
 
 /* A timer may be that early, or a quarter of the period if that is less. */
@@ -86,7 +88,7 @@ ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
 	ShedlockTick last;
 
 	if (now - started_at >= period)
-		(void) ShedlockClaimTick(name, tick_at(now, period), token, &last);
+		(void) ShedlockClaimTick(name, tick_at(now, period), every, token, &last);
 }
 
 /*
@@ -133,7 +135,7 @@ ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *
  */
 static bool
 write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
-			int64 token, bool found)
+			const Interval *period, int64 token, bool found)
 {
 	ShedlockColumns columns;
 
@@ -146,6 +148,10 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
 	else
 		ShedlockSetNull(&columns, Anum_token);
+	if (period)
+		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(period));
+	else if (!found)
+		ShedlockSetNull(&columns, Anum_period);
 	if (found)
 		return ShedlockUpdate(store, &columns, false) == TM_Ok;
 	ShedlockSetText(&columns, Anum_name, name->str);
@@ -155,15 +161,16 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 /*
  * ShedlockClaimTick - claim a tick if nobody has; never wait for an open claim
  *
- * token: of the run that it is for, or 0.  Returns true if it is claimed now,
- * to be committed by the caller; else *last is the claim that is there, with
+ * period: of the schedule, or NULL if the caller names its ticks; then that of
+ * an earlier claim stays.  token: of the run that it is for, or 0.  Returns true
+ * if it is claimed now, to be committed by the caller; else *last is the claim that is there, with
  * tick 0 if it is not committed.  Locks: the name's lock of
  * SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction; given back at
  * once if the tick was claimed already.
  */
 bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, int64 token,
-				  ShedlockTick *last)
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
+				  const Interval *period, int64 token, ShedlockTick *last)
 {
 	ShedlockStore store;
 	LOCKTAG		tag;
@@ -181,7 +188,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, int64 token,
 
 		while (!tick_is_claimed(&store, name, tick, &found, last))
 		{
-			claimed = write_claim(&store, name, tick, token, found);
+			claimed = write_claim(&store, name, tick, period, token, found);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
@@ -195,14 +202,26 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, int64 token,
 }
 
 /*
- * ShedlockTickIsOld - was the last claim in this row made before that time?
+ * ShedlockTickIsOld - was this row made before that time, and its period over?
+ *
+ * While the period lasts the row is what keeps a second caller off.  A tick that
+ * was written by hand may be infinite: its period is never over.
  */
 bool
 ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
 {
 	bool		isnull;
+	TimestampTz claimed_at = DatumGetTimestampTz(slot_getattr(slot, Anum_claimed_at, &isnull));
+	TimestampTz tick = DatumGetTimestampTz(slot_getattr(slot, Anum_tick, &isnull));
+	Datum		period = slot_getattr(slot, Anum_period, &isnull);
+	TimestampTz end;
 
-	return DatumGetTimestampTz(slot_getattr(slot, Anum_claimed_at, &isnull)) < limit;
+	if (claimed_at >= limit || isnull)
+		return claimed_at < limit;
+	return !pg_add_s64_overflow(tick,
+								ShedlockIntervalMicroseconds(DatumGetIntervalP(period)),
+								&end) &&
+		end < limit;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_once);
@@ -238,7 +257,7 @@ shedlock_once(PG_FUNCTION_ARGS)
 						   SHEDLOCK_TICK_AHEAD_MAX),
 				 errhint("Ticks only move forward: a claim in the future would stop the job until then.")));
 
-	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, 0, &last));
+	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, NULL, 0, &last));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_once_every);
@@ -252,6 +271,7 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	ShedlockTick last;
+	Interval   *every;
 
 	PreventCommandIfReadOnly("shedlock_once_every()");
 	PreventCommandIfParallelMode("shedlock_once_every()");
@@ -261,7 +281,7 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("period of lock \"%s\" must not be null", name.str)));
 
-	PG_RETURN_BOOL(ShedlockClaimTick(&name,
-									 ShedlockCurrentTick(PG_GETARG_INTERVAL_P(1), name.str),
-									 0, &last));
+	every = PG_GETARG_INTERVAL_P(1);
+	PG_RETURN_BOOL(ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
+									 every, 0, &last));
 }

@@ -152,7 +152,7 @@ RESET timezone;
 
 -- An administrator needs no more than EXECUTE.
 GRANT EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_purge(interval), shedlock_cancel(text) TO regress_shedlock_bob;
+	shedlock_resume(text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
 SELECT shedlock_acquire('privileges');
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'privileges';
 SET ROLE regress_shedlock_bob;
@@ -169,7 +169,7 @@ SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire_token('privileges orphan') AS token \gset
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_purge(interval), shedlock_cancel(text) FROM regress_shedlock_bob;
+	shedlock_resume(text), shedlock_purge(interval, boolean), shedlock_cancel(text) FROM regress_shedlock_bob;
 DROP FUNCTION privileges_acquire(text);
 DROP TABLE privileges_token;
 DROP ROLE regress_shedlock_alice, regress_shedlock_team;

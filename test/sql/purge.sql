@@ -12,12 +12,12 @@ FROM generate_series(1, 1500) n;
 INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by)
 SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody'
 FROM generate_series(1, 700) n;
-SELECT shedlock_purge('2 years');
-SELECT shedlock_purge('1 day');
+SELECT shedlock_purge('2 years', true);
+SELECT shedlock_purge('1 day', ticks => true);
 SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
-SELECT shedlock_purge('1 day');
-SELECT shedlock_purge('1 day');
-SELECT shedlock_purge('1 day');
+SELECT shedlock_purge('1 day', ticks => true);
+SELECT shedlock_purge('1 day', ticks => true);
+SELECT shedlock_purge('1 day', ticks => true);
 SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
 SELECT count(*) FROM shedlock_tick WHERE name LIKE 'purge %';
 SELECT * FROM pg_temp.my_locks();
@@ -49,6 +49,32 @@ ROLLBACK;
 SELECT kind, count(*) FROM shedlock WHERE name = 'purge open' GROUP BY kind;
 SELECT * FROM pg_temp.my_locks();
 
+-- Ticks only when it is told to, and none whose period is not over for that long.
+CREATE TABLE purge_tick AS SELECT now() - interval '3 h' AS of_tick;
+INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period)
+SELECT 'purge tick ' || coalesce(period::text, 'none'), of_tick, of_tick, 'somebody', period::interval
+FROM purge_tick, unnest('{NULL, 1 h, 2.5 h, 4 h, 1 day}'::text[]) period;
+INSERT INTO shedlock_tick VALUES ('purge tick infinite', 'infinity', '2026-01-01', 'somebody', NULL, '1 h');
+SELECT shedlock_purge('0') < 0 AS purged, count(*) FROM shedlock_tick WHERE name LIKE 'purge tick%';
+SELECT shedlock_purge('1 h', ticks => true) > 0 AS purged;
+SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
+SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
+DROP TABLE purge_tick;
+
+-- So a period is claimed once, whatever is purged meanwhile; an instant that the
+-- caller names can be claimed again once it is forgotten.
+SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
+CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
+SELECT name, period FROM shedlock_tick WHERE name IN ('purge period', 'purge instant', 'purge run') ORDER BY name;
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
+SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
+CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
+SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
+-- Nor does a claim of an instant end the period of the claim before it.
+SELECT shedlock_once('purge period', clock_timestamp());
+SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
+
 -- A name that was forgotten begins anew, but for its tokens.
 SELECT shedlock_acquire_token('purge again') AS token \gset
 SELECT shedlock_release('purge again');
@@ -57,6 +83,7 @@ SELECT count(*) FROM shedlock WHERE name = 'purge again';
 SELECT shedlock_acquire_token('purge again') > :token AS grows;
 
 SELECT pg_temp.error_of('SELECT shedlock_purge(NULL)');
+SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''-1 day'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1000 years'')');
 
