@@ -77,6 +77,7 @@ CREATE TABLE shedlock_tick (
 	claimed_by varchar(255) NOT NULL,
 	token bigint,
 	period interval,
+	again boolean NOT NULL DEFAULT false,
 	CONSTRAINT shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
@@ -87,6 +88,7 @@ COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When it was claimed';
 COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Who claimed it, for people to read';
 COMMENT ON COLUMN shedlock_tick.token IS 'Token of the run that claimed it; NULL when shedlock_once did';
 COMMENT ON COLUMN shedlock_tick.period IS 'Period of the schedule; NULL when only shedlock_once has claimed';
+COMMENT ON COLUMN shedlock_tick.again IS 'Whether the next caller can claim it once more';
 
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,
@@ -306,6 +308,14 @@ AS 'MODULE_PATHNAME', 'shedlock_resume';
 
 COMMENT ON FUNCTION shedlock_resume(text) IS
 'Ends a pause; false when the lock was not paused';
+
+CREATE FUNCTION shedlock_again(name text)
+RETURNS boolean
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'shedlock_again';
+
+COMMENT ON FUNCTION shedlock_again(text) IS
+'Lets the next caller claim a tick although it is used; false when none was ever claimed';
 
 CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
 RETURNS bigint
@@ -1690,6 +1700,7 @@ REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_again(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;

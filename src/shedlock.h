@@ -117,10 +117,12 @@ typedef struct ShedlockName
 /* The last claim of a name's ticks. */
 typedef struct ShedlockTick
 {
+	bool		found;			/* false: none of the rest is set */
 	TimestampTz tick;
 	TimestampTz claimed_at;
 	char	   *claimed_by;
 	int64		token;			/* of the run; 0 if shedlock_once() claimed it */
+	bool		again;			/* it can be claimed once more */
 } ShedlockTick;
 
 /* What an acquire asks for; the durations are checked. */

@@ -7,7 +7,8 @@
  * for ever.  While the claiming transaction is open its advisory lock, taken
  * exclusively and never waited for, keeps others off; afterwards the row does.
  * A claim that is rolled back is free again.  Ticks of a name only move
- * forward, so that one row for each name is enough.
+ * forward, so that one row for each name is enough.  shedlock_again() lets one
+ * more caller have it: a mark in the row, which the next claim takes away.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,7 +31,8 @@ enum
 	Anum_claimed_at,
 	Anum_claimed_by,
 	Anum_token,
-	Anum_period
+	Anum_period,
+	Anum_again
 };
 
 /* A timer may be that early, or a quarter of the period if that is less. */
@@ -73,74 +75,71 @@ ShedlockCurrentTick(const Interval *every, const char *name)
 }
 
 /*
- * ShedlockClaimTicksOfRun - claim the ticks that came while a run was going on
+ * read_tick - the last claim of a name's ticks
  *
- * A scheduler that has queued them fires for them now, one after the other.  A
- * run that took less than a period has missed none, even if the clock has come
- * to the next tick: somebody may fire for that as late as this one was.
- */
-void
-ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
-						TimestampTz started_at, int64 token)
-{
-	int64		period = ShedlockIntervalMicroseconds(every);
-	TimestampTz now = GetCurrentTimestamp();
-	ShedlockTick last;
-
-	if (now - started_at >= period)
-		(void) ShedlockClaimTick(name, tick_at(now, period), every, token, &last);
-}
-
-/*
- * tick_is_claimed - is that tick, or a later one, claimed?
- *
- * Leaves the name's row in the store, if *found.
+ * Leaves the name's row in the store.  Returns false if there is none.
  */
 static bool
-tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
-				bool *found, ShedlockTick *last)
+read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	bool		isnull;
 	Datum		d;
 
-	*found = ShedlockFetch(store, CStringGetTextDatum(name->str));
-	if (!*found)
+	last->found = ShedlockFetch(store, CStringGetTextDatum(name->str));
+	if (!last->found)
 		return false;
 	last->tick = DatumGetTimestampTz(slot_getattr(store->slot, Anum_tick, &isnull));
 	last->claimed_at = DatumGetTimestampTz(slot_getattr(store->slot, Anum_claimed_at, &isnull));
 	last->claimed_by = TextDatumGetCString(slot_getattr(store->slot, Anum_claimed_by, &isnull));
 	d = slot_getattr(store->slot, Anum_token, &isnull);
 	last->token = isnull ? 0 : DatumGetInt64(d);
-	return last->tick >= tick;
+	last->again = DatumGetBool(slot_getattr(store->slot, Anum_again, &isnull));
+	return true;
 }
 
 /*
- * ShedlockTickIsClaimed - the same for callers that want to know no more
+ * tick_is_claimed - is that tick, or a later one, claimed?
+ *
+ * again: whoever asks may be the one caller more that shedlock_again() allows.
+ */
+static bool
+tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
+				bool again, ShedlockTick *last)
+{
+	return read_tick(store, name, last) && last->tick >= tick &&
+		!(again && last->again);
+}
+
+/*
+ * ShedlockTickIsClaimed - is that tick claimed, for whoever wants to claim it?
  */
 bool
 ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *last)
 {
 	ShedlockStore store;
-	bool		found;
 	bool		claimed;
 
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
-	claimed = tick_is_claimed(&store, name, tick, &found, last);
+	claimed = tick_is_claimed(&store, name, tick, true, last);
 	ShedlockClose(&store);
 	return claimed;
 }
 
 /*
  * write_claim - write the claim, with its advisory lock held
+ *
+ * last: what is there.  A tick that is claimed once more may be an older one.
  */
 static bool
 write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
-			const Interval *period, int64 token, bool found)
+			const Interval *period, int64 token, bool again,
+			const ShedlockTick *last)
 {
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
-	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(tick));
+	ShedlockSetColumn(&columns, Anum_tick,
+					  TimestampTzGetDatum(last->found ? Max(tick, last->tick) : tick));
 	ShedlockSetColumn(&columns, Anum_claimed_at,
 					  TimestampTzGetDatum(GetCurrentTimestamp()));
 	ShedlockSetText(&columns, Anum_claimed_by, ShedlockLockedBy(NULL, token));
@@ -150,45 +149,46 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		ShedlockSetNull(&columns, Anum_token);
 	if (period)
 		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(period));
-	else if (!found)
+	else if (!last->found)
 		ShedlockSetNull(&columns, Anum_period);
-	if (found)
+	if (again || !last->found)
+		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(false));
+	if (last->found)
 		return ShedlockUpdate(store, &columns, false) == TM_Ok;
 	ShedlockSetText(&columns, Anum_name, name->str);
 	return ShedlockInsert(store, &columns);
 }
 
 /*
- * ShedlockClaimTick - claim a tick if nobody has; never wait for an open claim
+ * claim_tick - claim a tick if nobody has; never wait for an open claim
  *
  * period: of the schedule, or NULL if the caller names its ticks; then that of
  * an earlier claim stays.  token: of the run that it is for, or 0.  Returns true
  * if it is claimed now, to be committed by the caller; else *last is the claim that is there, with
  * tick 0 if it is not committed.  Locks: the name's lock of
  * SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction; given back at
- * once if the tick was claimed already.
+ * once if the tick was claimed already.  again: as for tick_is_claimed().
  */
-bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-				  const Interval *period, int64 token, ShedlockTick *last)
+static bool
+claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
+		   int64 token, bool again, ShedlockTick *last)
 {
 	ShedlockStore store;
 	LOCKTAG		tag;
-	bool		found;
 	bool		claimed = false;
 
 	memset(last, 0, sizeof(*last));
 	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
 
-	if (!tick_is_claimed(&store, name, tick, &found, last) &&
+	if (!tick_is_claimed(&store, name, tick, again, last) &&
 		ShedlockTryLock(&tag, ExclusiveLock))
 	{
 		int			tries = 0;
 
-		while (!tick_is_claimed(&store, name, tick, &found, last))
+		while (!tick_is_claimed(&store, name, tick, again, last))
 		{
-			claimed = write_claim(&store, name, tick, period, token, found);
+			claimed = write_claim(&store, name, tick, period, token, again, last);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
@@ -199,6 +199,36 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 	if (claimed)
 		ShedlockCommitDurably();
 	return claimed;
+}
+
+/*
+ * ShedlockClaimTick - claim a tick for the caller, as claim_tick() does
+ */
+bool
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
+				  const Interval *period, int64 token, ShedlockTick *last)
+{
+	return claim_tick(name, tick, period, token, true, last);
+}
+
+/*
+ * ShedlockClaimTicksOfRun - claim the ticks that came while a run was going on
+ *
+ * A scheduler that has queued them fires for them now, one after the other.  A
+ * run that took less than a period has missed none, even if the clock has come
+ * to the next tick: somebody may fire for that as late as this one was.  What
+ * shedlock_again() has allowed meanwhile is for the next caller.
+ */
+void
+ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
+						TimestampTz started_at, int64 token)
+{
+	int64		period = ShedlockIntervalMicroseconds(every);
+	TimestampTz now = GetCurrentTimestamp();
+	ShedlockTick last;
+
+	if (now - started_at >= period)
+		(void) claim_tick(name, tick_at(now, period), every, token, false, &last);
 }
 
 /*
@@ -284,4 +314,49 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 	every = PG_GETARG_INTERVAL_P(1);
 	PG_RETURN_BOOL(ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
 									 every, 0, &last));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_again);
+/*
+ * shedlock_again(name) - let the last tick be claimed once more
+ *
+ * By the next caller, whether a newer one has come or not.  Returns false if
+ * nothing was ever claimed.  Errors: 22004, 22023, 25006.  Locks: the tick's
+ * row; an open claim of it is waited for, as an UPDATE does.
+ */
+Datum
+shedlock_again(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockStore store;
+	ShedlockTick last;
+	bool		marked = false;
+
+	PreventCommandIfReadOnly("shedlock_again()");
+	PreventCommandIfParallelMode("shedlock_again()");
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockOpen(&store, name.nsp, "shedlock_tick");
+	while (!marked && read_tick(&store, &name, &last))
+	{
+		ShedlockColumns columns;
+
+		ShedlockNewColumns(&store, &columns);
+		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(true));
+		marked = ShedlockUpdate(&store, &columns, true) == TM_Ok;
+	}
+	ShedlockClose(&store);
+
+	if (marked)
+	{
+		ShedlockCommitDurably();
+		ereport(LOG,
+				(errmsg("tick %s of lock \"%s\" can be claimed again, by role \"%s\"",
+						ShedlockTimeString(last.tick), name.str,
+						GetUserNameFromId(GetUserId(), false))));
+	}
+	else
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no tick of lock \"%s\" was claimed", name.str)));
+	PG_RETURN_BOOL(marked);
 }

@@ -66,6 +66,7 @@ INSERT INTO api VALUES
  'name text, until timestamp with time zone DEFAULT ''infinity''::timestamp with time zone, reason text DEFAULT NULL::text',
  'void'),
 ('shedlock_resume', 'name text', 'boolean'),
+('shedlock_again', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
 ('shedlock_adopt',
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
@@ -146,6 +147,7 @@ PREPARE p_force_release AS SELECT shedlock_force_release($1);
 PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
 PREPARE p_resume AS SELECT shedlock_resume($1);
+PREPARE p_again AS SELECT shedlock_again($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
 PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9);
@@ -170,6 +172,7 @@ PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
 PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
 PREPARE n_resume AS SELECT shedlock_resume(name => $1);
+PREPARE n_again AS SELECT shedlock_again(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
@@ -239,7 +242,8 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
 		  'claimed_at timestamp with time zone NOT NULL',
 		  'claimed_by character varying(255) NOT NULL',
 		  'token bigint',
-		  'period interval'],
+		  'period interval',
+		  'again boolean NOT NULL DEFAULT false'],
 	'columns of shedlock_tick');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 	ARRAY['token bigint NOT NULL',
@@ -362,7 +366,7 @@ SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not re
 FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_again(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;

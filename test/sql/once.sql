@@ -51,12 +51,48 @@ SELECT shedlock_release('once');
 SELECT count(*) FROM shedlock WHERE name = 'once other';
 SELECT shedlock_acquire('once other');
 
+-- An administrator lets one caller more have it, whichever tick that one wants;
+-- the last tick stays the last.
+\set VERBOSITY terse
+SELECT shedlock_again('once never');
+SELECT shedlock_again('once');
+SELECT shedlock_once('once', '2025-12-01');
+SELECT tick AT TIME ZONE 'UTC' AS tick, again FROM shedlock_tick WHERE name = 'once';
+SELECT shedlock_once('once', '2025-12-01'), shedlock_once('once', '2026-01-02');
+SELECT shedlock_again('once'), shedlock_again('once');
+SELECT shedlock_once('once', '2026-01-02'), shedlock_once('once', '2026-01-02');
+-- A newer one that has come takes it as well.
+SELECT shedlock_again('once');
+SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-02 01:00');
+-- A claim that is rolled back leaves it to the next caller, as it goes with its own transaction.
+SELECT shedlock_again('once');
+BEGIN;
+SELECT shedlock_once('once', '2026-01-02 01:00');
+SELECT shedlock_once('once', '2026-01-02 01:00');
+ROLLBACK;
+SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-02 01:00');
+BEGIN;
+SELECT shedlock_again('once');
+SELECT shedlock_once('once', '2026-01-02 01:00');
+SELECT shedlock_again('once');
+ROLLBACK;
+SELECT shedlock_once('once', '2026-01-02 01:00');
+BEGIN;
+SELECT shedlock_again('once');
+SAVEPOINT s;
+SELECT shedlock_once('once', '2026-01-02 01:00');
+ROLLBACK TO s;
+COMMIT;
+SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-02 01:00');
+SELECT pg_temp.error_of('SELECT shedlock_again(NULL)');
+SELECT * FROM pg_temp.my_locks();
+
 -- The next claim of any session sees it.
 \c -
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
-SELECT shedlock_once('once', '2026-01-02');
+SELECT shedlock_once('once', '2026-01-02 01:00');
 SELECT shedlock_once('once', '2026-01-03');
 
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

@@ -64,6 +64,32 @@ SELECT shedlock_once_every('once_every short', '200 ms');
 SELECT shedlock_once('once_every mixed', clock_timestamp() + '50 s');
 SELECT shedlock_once_every('once_every mixed', '1 s');
 
+-- A claim that lies ahead of the period keeps its runs off, until it is taken back
+-- for one caller.
+SELECT shedlock_once('once_every ahead', clock_timestamp() + '50 s');
+SELECT shedlock_once_every('once_every ahead', '36500 days');
+SELECT shedlock_again('once_every ahead');
+SELECT shedlock_once_every('once_every ahead', '36500 days'), shedlock_once_every('once_every ahead', '36500 days');
+SELECT tick > clock_timestamp() AS ahead, again FROM shedlock_tick WHERE name = 'once_every ahead';
+
+-- The same for runs: the history has the tick of the period.  While one is at work
+-- the mark stays for the next one, though a run that is longer than its period
+-- claims what came meanwhile.
+SET client_min_messages = warning;
+SELECT shedlock_once('once_every run', clock_timestamp() + '50 s');
+CALL shedlock_run('once_every run', 'SELECT 1', once_every => '36500 days');
+SELECT shedlock_again('once_every run');
+CALL shedlock_run('once_every run', 'SELECT 1 / 0', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT 2', once_every => '36500 days');
+SELECT shedlock_again('once_every run');
+CALL shedlock_run('once_every run', 'SELECT shedlock_again(''once_every run'')', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT 3', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT 4', once_every => '36500 days');
+SELECT command, outcome, tick AT TIME ZONE 'UTC' AS tick FROM shedlock_history WHERE name = 'once_every run' ORDER BY token;
+CALL shedlock_run('once_every long', 'SELECT shedlock_again(''once_every long''), pg_sleep(0.5)', once_every => '0.2 s');
+SELECT t.tick > h.tick AS claimed, again FROM shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
+RESET client_min_messages;
+
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 month')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 year')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '0')$$);

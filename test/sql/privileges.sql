@@ -49,6 +49,7 @@ SELECT pg_temp.error_of('SELECT shedlock_force_release(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_cancel(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_pause(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_resume(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_again(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'')');
 SELECT relation, command, pg_temp.error_of(format(command, relation))
 FROM unnest('{shedlock,shedlock_tick,shedlock_run_log}'::text[]) relation,
@@ -152,7 +153,7 @@ RESET timezone;
 
 -- An administrator needs no more than EXECUTE.
 GRANT EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
+	shedlock_resume(text), shedlock_again(text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
 SELECT shedlock_acquire('privileges');
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'privileges';
 SET ROLE regress_shedlock_bob;
@@ -161,6 +162,7 @@ SELECT shedlock_force_release('privileges');
 SELECT name, state, paused_by, pause_reason FROM shedlock_locks WHERE name = 'privileges';
 SELECT shedlock_resume('privileges');
 SELECT shedlock_cancel('privileges');
+SELECT shedlock_again('privileges');
 SELECT shedlock_purge('0') > 0 AS purged;
 RESET ROLE;
 
@@ -169,7 +171,7 @@ SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire_token('privileges orphan') AS token \gset
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_purge(interval, boolean), shedlock_cancel(text) FROM regress_shedlock_bob;
+	shedlock_resume(text), shedlock_again(text), shedlock_purge(interval, boolean), shedlock_cancel(text) FROM regress_shedlock_bob;
 DROP FUNCTION privileges_acquire(text);
 DROP TABLE privileges_token;
 DROP ROLE regress_shedlock_alice, regress_shedlock_team;

@@ -22,6 +22,7 @@ INSERT INTO calls (call) VALUES
 	('shedlock_cancel(''read_only'')'),
 	('shedlock_pause(''read_only'')'),
 	('shedlock_resume(''read_only'')'),
+	('shedlock_again(''read_only'')'),
 	('shedlock_purge(''1 day'')');
 BEGIN READ ONLY;
 SELECT call, pg_temp.error_of('SELECT ' || call) FROM calls ORDER BY n;

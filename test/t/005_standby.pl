@@ -48,7 +48,7 @@ foreach my $call (
 	"shedlock_token('lease')", "shedlock_once('x', now())",
 	"shedlock_once_every('x', '1 day')", "shedlock_force_release('lease')",
 	"shedlock_cancel('run')", "shedlock_pause('x')",
-	"shedlock_resume('paused')", "shedlock_purge('1 day')")
+	"shedlock_resume('paused')", "shedlock_again('paused')", "shedlock_purge('1 day')")
 {
 	my $error;
 	my $took = seconds { $error = error_of($standby, "SELECT $call") };
