@@ -150,7 +150,7 @@ try_prune(const ShedlockRun *run)
 	PG_TRY();
 	{
 		begin_bookkeeping();
-		ShedlockHistoryPrune(run->request.name.nsp);
+		ShedlockHistoryPrune(run);
 		end_bookkeeping();
 	}
 	PG_CATCH();

@@ -14,11 +14,17 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/stratnum.h"
+#include "access/tableam.h"
 #include "access/xlog.h"
+#include "catalog/pg_am.h"
+#include "common/pg_prng.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -39,8 +45,9 @@ enum
 	Anum_pid
 };
 
-/* At most that many old rows are removed with each run. */
+/* In one place at most that many old rows are removed, and met that stay. */
 #define PRUNE_MAX		100
+#define KEPT_MAX		16
 
 /* Bytes of these that are kept; what is longer ends in "..." and its length. */
 #define COMMAND_MAX		8192
@@ -219,51 +226,148 @@ ShedlockHistoryOutcome(const ShedlockName *name, int64 token, char *logged)
 }
 
 /*
- * slot_run_lives - the same for a row of the history
+ * open_name_index - open the index of names and tokens
+ *
+ * The table's owner can have replaced it by one of another name.
+ */
+static Relation
+open_name_index(Relation rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (index->rd_rel->relam == BTREE_AM_OID && form->indisvalid &&
+			form->indnkeyatts >= 2 && form->indkey.values[0] == Anum_name &&
+			form->indkey.values[1] == Anum_token &&
+			RelationGetIndexPredicate(index) == NIL)
+			return index;
+		index_close(index, AccessShareLock);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("table \"%s\" of extension \"shedlock\" has no index of name and token",
+					RelationGetRelationName(rel))));
+}
+
+/*
+ * is_last_run - is there no newer run of the name in the store's slot?
  */
 static bool
-slot_run_lives(Oid nsp, TupleTableSlot *slot)
+is_last_run(ShedlockStore *store, Relation name_index, TupleTableSlot *slot)
 {
 	bool		isnull;
-	ShedlockName name;
+	ScanKeyData keys[2];
+	IndexScanDesc scan;
+	bool		newer;
 
-	ShedlockMakeName(nsp, TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull)), &name);
-	return run_lives(&name, DatumGetInt64(slot_getattr(slot, Anum_token, &isnull)));
+	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   name_index->rd_indcollation[0], F_TEXTEQ,
+						   slot_getattr(store->slot, Anum_name, &isnull));
+	ScanKeyEntryInitialize(&keys[1], 0, 2, BTGreaterStrategyNumber, InvalidOid,
+						   InvalidOid, F_INT8GT,
+						   slot_getattr(store->slot, Anum_token, &isnull));
+	scan = begin_index_scan(store->rel, name_index, SnapshotSelf, 2);
+	index_rescan(scan, keys, 2, NULL, 0);
+	newer = index_getnext_slot(scan, ForwardScanDirection, slot);
+	index_endscan(scan);
+	return !newer;
+}
+
+/*
+ * prune_from - remove runs that began before limit, from this token on
+ *
+ * Sets *token to the one behind the last that was looked at.  Returns true if it
+ * has stopped because it met KEPT_MAX runs that stay.
+ */
+static bool
+prune_from(ShedlockStore *store, TimestampTz limit, int64 *token)
+{
+	ItemPointerData old[PRUNE_MAX];
+	int			n = 0;
+	int			kept = 0;
+	Relation	name_index = NULL;
+	TupleTableSlot *newer = NULL;
+	int			nkeys = *token == PG_INT64_MIN ? 0 : 1;
+	ScanKeyData key;
+	IndexScanDesc scan;
+
+	/* A key is compared with a page full of tokens: rather none at all. */
+	ScanKeyEntryInitialize(&key, 0, 1, BTGreaterEqualStrategyNumber, InvalidOid,
+						   InvalidOid, F_INT8GE, Int64GetDatum(*token));
+	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, nkeys);
+	index_rescan(scan, &key, nkeys, NULL, 0);
+	while (n < PRUNE_MAX && kept < KEPT_MAX &&
+		   index_getnext_slot(scan, ForwardScanDirection, store->slot))
+	{
+		bool		isnull;
+
+		if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= limit)
+			break;
+		if (name_index == NULL)
+		{
+			name_index = open_name_index(store->rel);
+			newer = table_slot_create(store->rel, NULL);
+		}
+		if (is_last_run(store, name_index, newer))
+			kept++;
+		else
+			old[n++] = store->slot->tts_tid;
+		*token = DatumGetInt64(slot_getattr(store->slot, Anum_token, &isnull)) + 1;
+	}
+	index_endscan(scan);
+	if (name_index)
+	{
+		ExecDropSingleTupleTableSlot(newer);
+		index_close(name_index, AccessShareLock);
+	}
+
+	while (n > 0)
+		(void) ShedlockDelete(store, &old[--n]);
+	return kept == KEPT_MAX;
 }
 
 /*
  * ShedlockHistoryPrune - remove runs older than shedlock.history_keep
  *
- * Oldest first, which is the order of tokens, and only some of them a call.
+ * But the last one of each name stays: it tells when a job ran last.  A run that
+ * is at work is one of these.
+ *
+ * Oldest first, which is the order of tokens, and only some of them a call.  The
+ * last runs of jobs that are gone gather at the front, where each call would
+ * meet them first, and a process need not live for more than one.  So a call that
+ * has met KEPT_MAX of them looks at one more place among the old runs, at random:
+ * it reads at most two times PRUNE_MAX + KEPT_MAX rows, however many there are,
+ * and each old run is come upon in time.
  */
 void
-ShedlockHistoryPrune(Oid nsp)
+ShedlockHistoryPrune(const ShedlockRun *run)
 {
 	TimestampTz limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
-	ItemPointerData old[PRUNE_MAX];
-	int			n = 0;
+	int64		first = PG_INT64_MIN;
+	int64		end = run->token;
 	ShedlockStore store;
-	IndexScanDesc scan;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	scan = begin_index_scan(store.rel, ShedlockPrimaryKey(&store), SnapshotSelf, 0);
-	index_rescan(scan, NULL, 0, NULL, 0);
-	while (n < PRUNE_MAX &&
-		   index_getnext_slot(scan, ForwardScanDirection, store.slot))
+	ShedlockOpen(&store, run->request.name.nsp, "shedlock_run_log");
+	if (prune_from(&store, limit, &first))
 	{
-		bool		isnull;
-		TimestampTz started_at =
-		DatumGetTimestampTz(slot_getattr(store.slot, Anum_started_at, &isnull));
+		/* Where a young run follows is too far: what is left is halved. */
+		while (first < end)
+		{
+			uint64		span = (uint64) end - (uint64) first;
+			int64		place = first + (int64) pg_prng_uint64_range(&pg_global_prng_state,
+																	 0, span - 1);
+			int64		token = place;
 
-		if (started_at >= limit)
-			break;
-		if (strcmp(outcome_of(&store), "running") != 0 || !slot_run_lives(nsp, store.slot))
-			old[n++] = store.slot->tts_tid;
+			(void) prune_from(&store, limit, &token);
+			if (token != place)
+				break;
+			end = place;
+		}
 	}
-	index_endscan(scan);
-
-	while (n > 0)
-		(void) ShedlockDelete(&store, &old[--n]);
 	ShedlockClose(&store);
 }
 

@@ -394,7 +394,7 @@ extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
-extern void ShedlockHistoryPrune(Oid nsp);
+extern void ShedlockHistoryPrune(const ShedlockRun *run);
 
 /* xact.c */
 extern void ShedlockUseSession(void);

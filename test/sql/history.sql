@@ -51,7 +51,7 @@ SELECT shedlock_acquire('history dead');
 SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
 
 -- What is older than shedlock.history_keep goes, a bounded number a run; also
--- what died without an outcome.
+-- what died without an outcome.  The last run of a name stays.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
@@ -68,6 +68,45 @@ CALL shedlock_run('history prune', 'SELECT 1');
 CALL shedlock_run('history prune', 'SELECT 1');
 SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
+
+SET shedlock.history_keep = 0;
+CALL shedlock_run('history prune', 'SELECT 1');
+CALL shedlock_run('history prune', 'SELECT 1');
+RESET shedlock.history_keep;
+SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' GROUP BY name ORDER BY name;
+TRUNCATE shedlock_run_log;
+
+-- Ten thousand jobs that ran once, long ago: their runs stay, and each run looks
+-- at a few of them only.  What is old behind them is come upon all the same.
+INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+SELECT -n, CASE WHEN n % 5 = 0 THEN 'history other' ELSE 'history gone ' || n END, 'SELECT 1',
+	   now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
+FROM generate_series(1, 12500) n;
+CREATE FUNCTION pg_temp.name_scans() RETURNS bigint LANGUAGE sql AS $$
+	SELECT pg_stat_clear_snapshot();
+	SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'shedlock_run_log_name_idx'
+$$;
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT pg_stat_force_next_flush();
+SELECT pg_temp.name_scans() AS scans \gset
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT pg_stat_force_next_flush();
+SELECT pg_temp.name_scans() - :scans BETWEEN 16 AND 2 * (100 + 16) AS bounded;
+\set ECHO none
+SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 2000) \gexec
+\set ECHO all
+SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
+SELECT count(*) < 600 AS pruned, max(token) AS last FROM shedlock_run_log WHERE name = 'history other';
+SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
+
+-- Without the index by name nothing is removed; another one is as good.
+DROP INDEX shedlock_run_log_name_idx;
+CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
+CREATE INDEX history_other_way ON shedlock_run_log (token, name);
+CALL shedlock_run('history prune', 'SELECT 1');
+CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
+DROP INDEX history_half, history_other_way;
+CALL shedlock_run('history prune', 'SELECT 1');
 
 -- A skipped run prunes nothing and logs nothing.
 SELECT count(*) AS runs FROM shedlock_run_log \gset
