@@ -356,7 +356,8 @@ CREATE VIEW shedlock_locks AS
 SELECT s.name,
 	   s.state,
 	   s.kind,
-	   CASE WHEN pg_catalog.isfinite(s.locked_at)
+	   CASE WHEN pg_catalog.isfinite(s.locked_at) AND
+				 s.state OPERATOR(pg_catalog.<>) 'paused' AND s.state OPERATOR(pg_catalog.<>) 'kept'
 			THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at END AS held_for,
 	   CASE WHEN pg_catalog.isfinite(s.lock_until) AND
 				 s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
@@ -380,11 +381,11 @@ COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and who holds th
 COMMENT ON COLUMN shedlock_locks.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_locks.state IS
 'held; uncommitted: taken by an open transaction; kept: released or dead, its at-least time runs; lost: its holder is on another timeline; paused';
-COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run, or released';
-COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was taken';
+COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session or run, as it was taken last; released: its holder gave it back, or it was never taken';
+COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was taken; NULL while nobody holds it: paused or kept';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL when that is infinite or has passed';
 COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock is over, unless it is extended or released';
-COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was taken';
+COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was taken last';
 COMMENT ON COLUMN shedlock_locks.locked_by IS
 'Who took the lock; without the address of a client that pg_stat_activity hides from the reader';
 COMMENT ON COLUMN shedlock_locks.token IS 'Fencing token';

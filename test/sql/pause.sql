@@ -17,9 +17,10 @@ SELECT shedlock_extend('pause', lock_at_most_for => '2 h'), shedlock_token('paus
 SELECT shedlock_assert('pause') > 0 AS asserted;
 SELECT name, state, paused_until AT TIME ZONE 'UTC' AS paused_until, pause_reason
 FROM shedlock_locks WHERE name = 'pause';
+SELECT held_for > '0' AS held FROM shedlock_locks WHERE name = 'pause';
 SELECT shedlock_release('pause');
 SELECT shedlock_acquire('pause');
-SELECT name, state, kind FROM shedlock_locks WHERE name = 'pause';
+SELECT name, state, kind, held_for FROM shedlock_locks WHERE name = 'pause';
 
 -- A run says who did it, until when, and why.
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'pause';

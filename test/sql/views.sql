@@ -20,6 +20,10 @@ SELECT shedlock_pause('views paused');
 SELECT shedlock_pause('views lease', '2100-01-01', 'holder goes on');
 SELECT * FROM pg_temp.shown('views%');
 
+-- Since when it is held, if anybody holds it.
+SELECT name, held_for < '1 min' AS held_for, locked_at IS NOT NULL AS locked_at
+FROM shedlock_locks WHERE name LIKE 'views%' ORDER BY name;
+
 -- The process is shown only while it has the advisory half: behind a pooler
 -- that of a lease is a stranger by now.
 SELECT name, pid = pg_backend_pid() AS mine, application_name = current_setting('application_name') AS application_name,
@@ -72,6 +76,7 @@ SELECT shedlock_acquire('views session');
 -- What died is kept for its at-least time, or free at once.
 UPDATE shedlock SET timeline = (SELECT timeline_id FROM pg_control_checkpoint()) WHERE name = 'views dead';
 SELECT * FROM pg_temp.shown('views dead');
+SELECT held_for FROM shedlock_locks WHERE name = 'views dead';
 SELECT shedlock_acquire_session('views gone');
 SELECT pg_advisory_unlock_all();
 SELECT * FROM pg_temp.shown('views gone');
