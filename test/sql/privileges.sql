@@ -108,7 +108,7 @@ RESET ROLE;
 SELECT shedlock_token('privileges') = :token AS token;
 SET ROLE regress_shedlock_alice;
 SELECT shedlock_token('privileges') = :token AS token, shedlock_extend('privileges');
-SELECT shedlock_assert('privileges');
+SELECT shedlock_assert('privileges') = :token AS token;
 SELECT shedlock_release('privileges'), shedlock_acquire_session('privileges');
 SET ROLE regress_shedlock_bob;
 SELECT function, pg_temp.error_of('SELECT ' || function || '(''privileges'')')
