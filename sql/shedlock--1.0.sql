@@ -449,7 +449,7 @@ COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran it';
 --
 
 -- What depends on the old table would go on with it, and see no lock any more.
-CREATE FUNCTION shedlock_adopt_dependents(old_table regclass)
+CREATE FUNCTION _shedlock_adopt_dependents(old_table regclass)
 RETURNS text
 LANGUAGE sql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -494,18 +494,27 @@ FROM (
 	FROM pg_inherits i WHERE old_table IN (i.inhparent, i.inhrelid)) o(description)
 $$;
 
-COMMENT ON FUNCTION shedlock_adopt_dependents(regclass) IS
+COMMENT ON FUNCTION _shedlock_adopt_dependents(regclass) IS
 'What would be lost if another relation took the place of this table; NULL when there is nothing';
 
--- Called with the table locked, so that nothing of it changes any more.
-CREATE FUNCTION shedlock_adopt_check(old_table regclass, columns name[], check_clock boolean)
+-- Called with the tables locked, so that nothing of them changes any more.
+-- dependents: of _shedlock_adopt_dependents; held: names of locks in our table.
+CREATE FUNCTION _shedlock_adopt_check(
+	old_table regclass,
+	columns name[],
+	check_clock boolean,
+	dependents text,
+	held text[],
+	ours regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+-- else CHECK constraints, too, are computed when a query is planned
+SET constraint_exclusion = off
 AS $$
 #variable_conflict use_variable
 DECLARE
-	ours CONSTANT name[] := '{name,lock_until,locked_at,locked_by}';
+	documented CONSTANT name[] := '{name,lock_until,locked_at,locked_by}';
 	tolerance CONSTANT interval := coalesce(current_setting('shedlock.foreign_clock_tolerance', true), '10min');
 	utc CONSTANT timestamp := timezone('UTC', clock_timestamp());
 	a record;
@@ -522,7 +531,7 @@ BEGIN
 				ERRCODE = 'undefined_column',
 				MESSAGE = format('column "%s" of table %s does not exist', columns[i], old_table),
 				DETAIL = 'A table of ShedLock has name, lock_until, locked_at and locked_by.',
-				HINT = format('If it is named otherwise: %s_column => ''...''.', ours[i]);
+				HINT = format('If it is named otherwise: %s_column => ''...''.', documented[i]);
 		ELSIF a.atttypid = 'timestamptz'::regtype AND i IN (2, 3) THEN
 			RAISE EXCEPTION USING
 				ERRCODE = 'datatype_mismatch',
@@ -534,7 +543,7 @@ BEGIN
 			RAISE EXCEPTION USING
 				ERRCODE = 'datatype_mismatch',
 				MESSAGE = format('column "%s" of table %s is of type %s', columns[i], old_table, a.atttypid::regtype),
-				DETAIL = format('ShedLock''s %s is of type %s.', ours[i],
+				DETAIL = format('ShedLock''s %s is of type %s.', documented[i],
 								CASE WHEN i IN (2, 3) THEN 'timestamp without time zone' ELSE 'character varying' END),
 				HINT = 'Change its type with ALTER TABLE first, in the same transaction.';
 		ELSIF i = 1 AND NOT a.deterministic THEN
@@ -568,12 +577,11 @@ BEGIN
 			HINT = 'If these columns are not needed, drop them, or their NOT NULL, first.';
 	END IF;
 
-	found_text := @extschema@.shedlock_adopt_dependents(old_table);
-	IF found_text IS NOT NULL THEN
+	IF dependents IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'dependent_objects_still_exist',
 			MESSAGE = format('cannot adopt table %s because other objects depend on it', old_table),
-			DETAIL = format('They would stay with the old table, where no lock is taken any more: %s.', found_text),
+			DETAIL = format('They would stay with the old table, where no lock is taken any more: %s.', dependents),
 			HINT = 'Drop them first, in the same transaction, and make those that can refer to a view again after it.';
 	END IF;
 
@@ -651,16 +659,34 @@ BEGIN
 			DETAIL = format('Lock "%s" has %s, which is about %s hours behind the current time in UTC.', found_text, found_at, hours),
 			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone(). If they do, that lock was taken so many hours ago by chance: check_clock => false.';
 	END IF;
+
+	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %3$s o WHERE o.%2$I > $1 AND o.%1$I = ANY ($2)',
+				   columns[1], columns[2], old_table) INTO found_text USING utc, held;
+	IF found_text IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'object_in_use',
+			MESSAGE = format('locks are held in both tables: %s', found_text),
+			DETAIL = format('They cannot have two holders each in %s.', ours),
+			HINT = 'Try again when one holder is done, or use another name in one of the services.';
+	END IF;
+	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %2$s o JOIN %3$s s ON s.name = o.%1$I COLLATE "C"',
+				   columns[1], old_table, ours) INTO found_text;
+	IF found_text IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('locks of the same name are one lock from now on: %s', found_text),
+			DETAIL = format('They are in %s and in %s.', old_table, ours),
+			HINT = 'If different services use the same name for different work, roll back, and rename one of them.';
+	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_adopt_check(regclass, name[], boolean) IS
+COMMENT ON FUNCTION _shedlock_adopt_check(regclass, name[], boolean, text, text[], regclass) IS
 'Raises an error if this table of ShedLock''s cannot be taken over';
 
 -- Grants that others gave on have to be given by the same roles, or their
 -- REVOKE would miss them.  A role that may not become one of them leaves such
 -- grants to the owner.
-CREATE FUNCTION shedlock_adopt_grants(old_table regclass, new_view regclass, columns name[])
+CREATE FUNCTION _shedlock_adopt_grants(old_table regclass, new_view regclass, columns name[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -735,42 +761,31 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_adopt_grants(regclass, regclass, name[]) IS
+COMMENT ON FUNCTION _shedlock_adopt_grants(regclass, regclass, name[]) IS
 'Gives a view the privileges of the table whose place it takes';
 
--- While both tables are locked, clients wait at the first one's name.  When it
--- comes free, the server looks that name up again, for statements that are
--- prepared as well, and finds the view.
-CREATE FUNCTION shedlock_adopt(
-	old_table regclass,
-	name_column name DEFAULT 'name',
-	lock_until_column name DEFAULT 'lock_until',
-	locked_at_column name DEFAULT 'locked_at',
-	locked_by_column name DEFAULT 'locked_by',
-	check_clock boolean DEFAULT true)
-RETURNS bigint
+-- Locks both tables for shedlock_adopt, after it has seen that they can be, and
+-- that the caller may do what follows.
+CREATE FUNCTION _shedlock_adopt_lock(old_table regclass, columns name[], ours regclass, tokens regclass)
+RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
--- else CHECK constraints, too, are computed when a query is planned
-SET constraint_exclusion = off
 AS $$
-#variable_conflict use_variable
 DECLARE
-	ours CONSTANT regclass := '@extschema@.shedlock';
-	columns CONSTANT name[] := ARRAY[name_column, lock_until_column, locked_at_column, locked_by_column];
-	relation CONSTANT text := old_table::text;
 	-- Our columns are for the extension alone.
 	needed CONSTANT text := 'SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)';
+	relation text;
 	r record;
 	owner_name text;
-	owner_may boolean;
-	new_name name;
-	view_columns text;
-	held text[];
-	names text;
-	utc timestamp;
-	rows bigint;
 BEGIN
+	-- A schema is renamed under no lock but ROW EXCLUSIVE on pg_namespace, by the
+	-- role that owns it.  What is named for a superuser from here to the end of
+	-- the transaction stays what it is.
+	IF (SELECT a.rolsuper FROM pg_roles a WHERE a.rolname = current_user) THEN
+		LOCK TABLE pg_catalog.pg_namespace IN SHARE MODE;
+	END IF;
+	relation := old_table::text;
+
 	IF old_table IS NULL OR array_position(columns, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'table and columns must not be null';
 	ELSIF (SELECT count(DISTINCT c) FROM unnest(columns) c) < 4 THEN
@@ -818,10 +833,11 @@ BEGIN
 
 	-- The view reaches the locks with the rights of its owner.
 	owner_name := quote_ident(pg_get_userbyid(r.relowner));
-	owner_may := has_table_privilege(r.relowner, ours, 'SELECT') AND
-		(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
-		 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p);
-	IF NOT owner_may AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = ours), 'USAGE') THEN
+	IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = ours), 'USAGE') AND
+	   NOT (has_table_privilege(r.relowner, ours, 'SELECT') AND
+			(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
+			 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p))
+	THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
 			MESSAGE = format('role %s may not write to table %s', owner_name, ours),
@@ -835,13 +851,13 @@ BEGIN
 			DETAIL = 'Each lock that is taken over gets a token.',
 			HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I for as long as it takes.', ours, current_user);
 	END IF;
-	IF NOT has_sequence_privilege('@extschema@.shedlock_token_seq', 'USAGE') THEN
+	IF NOT has_sequence_privilege(tokens, 'USAGE') THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
 			MESSAGE = format('role %I may not draw tokens', current_user),
 			DETAIL = 'Each lock that is taken over gets a token.',
 			HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.',
-						  '@extschema@.shedlock_token_seq'::regclass, current_user);
+						  tokens, current_user);
 	END IF;
 
 	BEGIN
@@ -860,13 +876,40 @@ BEGIN
 			MESSAGE = format('table %s was renamed or dropped meanwhile', relation),
 			HINT = 'Look whether somebody else has moved it.';
 	END IF;
+END
+$$;
 
-	-- The library knows its settings from here on.
-	SELECT coalesce(array_agg(s.name), '{}') INTO held
-	FROM @extschema@.shedlock_status() s
-	WHERE s.state <> 'paused';
-	PERFORM @extschema@.shedlock_adopt_check(old_table, columns, check_clock);
+COMMENT ON FUNCTION _shedlock_adopt_lock(regclass, name[], regclass, regclass) IS
+'Raises an error if this table cannot be taken over by the caller, and locks it and ours';
 
+CREATE FUNCTION _shedlock_adopt_move(
+	old_table regclass,
+	columns name[],
+	held text[],
+	ours regclass,
+	tokens regclass,
+	OUT rows bigint,
+	OUT new_view regclass)
+RETURNS record
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+-- else CHECK constraints, too, are computed when a query is planned
+SET constraint_exclusion = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+	relation CONSTANT text := old_table::text;
+	needed CONSTANT text := 'SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)';
+	r record;
+	owner_name text;
+	new_name name;
+	view_columns text;
+	utc timestamp;
+BEGIN
+	SELECT c.relname, c.relowner, c.relnamespace, n.nspname INTO r
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	WHERE c.oid = old_table;
+	owner_name := quote_ident(pg_get_userbyid(r.relowner));
 	new_name := r.relname;
 	WHILE octet_length(new_name || '_before_shedlock') > 63 LOOP
 		new_name := left(new_name::text, -1);
@@ -883,24 +926,6 @@ BEGIN
 	END IF;
 
 	utc := timezone('UTC', clock_timestamp());
-	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %3$s o WHERE o.%2$I > $1 AND o.%1$I = ANY ($2)',
-				   name_column, lock_until_column, relation) INTO names USING utc, held;
-	IF names IS NOT NULL THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'object_in_use',
-			MESSAGE = format('locks are held in both tables: %s', names),
-			DETAIL = format('They cannot have two holders each in %s.', ours),
-			HINT = 'Try again when one holder is done, or use another name in one of the services.';
-	END IF;
-	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %2$s o JOIN %3$s s ON s.name = o.%1$I COLLATE "C"',
-				   name_column, relation, ours) INTO names;
-	IF names IS NOT NULL THEN
-		RAISE WARNING USING
-			MESSAGE = format('locks of the same name are one lock from now on: %s', names),
-			DETAIL = format('They are in %s and in %s.', relation, ours),
-			HINT = 'If different services use the same name for different work, roll back, and rename one of them.';
-	END IF;
-
 	-- A write that sets the token is left alone by the trigger.  Who took the locks
 	-- is not known: their tokens are for the owner of the table that they were in.
 	EXECUTE format($q$
@@ -912,11 +937,14 @@ BEGIN
 			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
 			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
-		name_column, lock_until_column, locked_at_column, locked_by_column, relation, ours,
-		'@extschema@.shedlock_token_seq'::regclass) USING held, utc, r.relowner;
+		columns[1], columns[2], columns[3], columns[4], relation, ours,
+		tokens) USING held, utc, r.relowner;
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
-	IF NOT owner_may THEN
+	IF NOT (has_table_privilege(r.relowner, ours, 'SELECT') AND
+			(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
+			 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p))
+	THEN
 		EXECUTE format('GRANT %s ON %s TO %s', needed, ours, owner_name);
 	END IF;
 	EXECUTE format('ALTER TABLE %s RENAME TO %I', relation, new_name);
@@ -931,10 +959,36 @@ BEGIN
 	IF r.relowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = relation::regclass) THEN
 		EXECUTE format('ALTER VIEW %s OWNER TO %s', relation, owner_name);
 	END IF;
-	PERFORM @extschema@.shedlock_adopt_grants(old_table, relation::regclass, columns);
-	RETURN rows;
+	new_view := relation;
 END
 $$;
+
+COMMENT ON FUNCTION _shedlock_adopt_move(regclass, name[], text[], regclass, regclass) IS
+'Copies the locks of a table into ours, renames it, and makes the view in its place';
+
+-- While both tables are locked, clients wait at the first one's name.  When it
+-- comes free, the server looks that name up again, for statements that are
+-- prepared as well, and finds the view.
+CREATE FUNCTION shedlock_adopt(
+	old_table regclass,
+	name_column name DEFAULT 'name',
+	lock_until_column name DEFAULT 'lock_until',
+	locked_at_column name DEFAULT 'locked_at',
+	locked_by_column name DEFAULT 'locked_by',
+	check_clock boolean DEFAULT true)
+RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_adopt_lock($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass, 'shedlock_token_seq'::regclass);
+	SELECT _shedlock_adopt_check($1, ARRAY[$2, $3, $4, $5], $6, _shedlock_adopt_dependents($1),
+		ARRAY(SELECT s.name FROM shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+		'shedlock'::regclass);
+	SELECT m.rows
+	FROM _shedlock_adopt_move($1, ARRAY[$2, $3, $4, $5],
+			ARRAY(SELECT s.name FROM shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+			'shedlock'::regclass, 'shedlock_token_seq'::regclass) m
+		 CROSS JOIN LATERAL _shedlock_adopt_grants($1, m.new_view, ARRAY[$2, $3, $4, $5]) g;
+END;
 
 COMMENT ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) IS
 'Takes over the locks of a table of ShedLock''s, and puts a view in its place; gives their number';
@@ -943,73 +997,80 @@ COMMENT ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) IS
 -- pg_cron
 --
 
+-- Nothing of the extension is found by the name of its schema when it is called,
+-- since the role that owns the schema can rename it and make another one of that
+-- name.  So the functions that people call, and the view, are bodies that the
+-- server has parsed when they were made.  A body in plpgsql calls nothing but
+-- pg_catalog and cron, which a parsed one cannot name where pg_cron is not
+-- installed yet; what it needs of the extension is handed in.  In a parsed body a
+-- function that needs what another one gives is called after that one.
+
 -- What pg_cron runs is the job's command and nothing else, so the CALL keeps
 -- all there is to know about a guarded job: the name of its lock, the
 -- durations, and the original command.
-CREATE FUNCTION shedlock_guarded_call(
+CREATE FUNCTION _shedlock_guarded_call(
 	job_command text,
 	OUT name text,
 	OUT command text,
 	OUT lock_at_most_for interval,
 	OUT lock_at_least_for interval,
 	OUT once_every interval,
-	OUT on_busy text)
+	OUT on_busy text,
+	OUT schema_name text)
 RETURNS record
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_guarded_call';
+AS 'MODULE_PATHNAME', '_shedlock_guarded_call';
 
-COMMENT ON FUNCTION shedlock_guarded_call(text) IS
+COMMENT ON FUNCTION _shedlock_guarded_call(text) IS
 'Arguments of a command that is a CALL of shedlock_run with constants; nulls for every other command';
 
-CREATE FUNCTION shedlock_check_run(
+CREATE FUNCTION _shedlock_cron_call(
 	name text,
 	command text,
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL,
-	once_every interval DEFAULT NULL)
-RETURNS void
-LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_check_run';
+	once_every interval DEFAULT NULL,
+	on_busy text DEFAULT NULL)
+RETURNS text
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', '_shedlock_cron_call';
 
-COMMENT ON FUNCTION shedlock_check_run(text, text, interval, interval, interval) IS
-'Raises the errors that shedlock_run would raise before it runs the command';
+COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text) IS
+'The CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
 
-CREATE FUNCTION shedlock_cron_timezone()
+CREATE FUNCTION _shedlock_cron_timezone()
 RETURNS text
 LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_cron_timezone';
+AS 'MODULE_PATHNAME', '_shedlock_cron_timezone';
 
-COMMENT ON FUNCTION shedlock_cron_timezone() IS
+COMMENT ON FUNCTION _shedlock_cron_timezone() IS
 'Time zone of pg_cron''s schedules: cron.timezone, GMT before pg_cron 1.5';
 
--- A table cron.job that is not pg_cron's could be anybody's trap for the
--- superuser who looks at it.
-CREATE FUNCTION shedlock_cron_require()
+CREATE FUNCTION _shedlock_cron_require()
 RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF NOT EXISTS (
-		SELECT
-		FROM pg_class c
-			 JOIN pg_namespace n ON n.oid = c.relnamespace
-			 JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
-			 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-		WHERE n.nspname = 'cron' AND c.relname = 'job' AND d.deptype = 'e' AND e.extname = 'pg_cron')
-	THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'feature_not_supported',
-			MESSAGE = format('pg_cron is not installed in database "%s"', current_database()),
-			HINT = 'Connect to the database that cron.database_name names, and run CREATE EXTENSION pg_cron there.';
-	END IF;
-END
-$$;
+LANGUAGE C STABLE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', '_shedlock_cron_require';
 
-COMMENT ON FUNCTION shedlock_cron_require() IS
+COMMENT ON FUNCTION _shedlock_cron_require() IS
 'Raises an error unless pg_cron is installed in this database';
 
-CREATE FUNCTION shedlock_cron_job(
+CREATE FUNCTION _shedlock_cron_is_readable()
+RETURNS boolean
+LANGUAGE C STABLE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', '_shedlock_cron_is_readable';
+
+COMMENT ON FUNCTION _shedlock_cron_is_readable() IS
+'Whether pg_cron is installed in this database, and the caller may read cron.job';
+
+CREATE FUNCTION _shedlock_cron_name_is_shared(job_name text, username text)
+RETURNS boolean
+LANGUAGE C STABLE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', '_shedlock_cron_name_is_shared';
+
+COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
+'Whether another role has a pg_cron job of that name';
+
+CREATE FUNCTION _shedlock_cron_job(
 	job text,
 	by_id boolean,
 	missing_ok boolean,
@@ -1028,7 +1089,6 @@ DECLARE
 	ids bigint[];
 	owners text;
 BEGIN
-	PERFORM @extschema@.shedlock_cron_require();
 	IF job IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'job must not be null';
 	END IF;
@@ -1062,109 +1122,57 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_job(text, boolean, boolean) IS
+COMMENT ON FUNCTION _shedlock_cron_job(text, boolean, boolean) IS
 'Finds a pg_cron job by its name or, first of all, by its number';
 
--- Runs as the owner of the extension, since row security hides the jobs of
--- other roles, and two locks of one name would make these jobs skip each other.
-CREATE FUNCTION shedlock_cron_name_is_shared(job_name text, username text)
-RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	-- No function of ours is called with the owner's rights: after ALTER SCHEMA
-	-- RENAME their names would be anybody's.
-	IF NOT EXISTS (
-		SELECT
-		FROM pg_class c
-			 JOIN pg_namespace n ON n.oid = c.relnamespace
-			 JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
-			 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-		WHERE n.nspname = 'cron' AND c.relname = 'job' AND d.deptype = 'e' AND e.extname = 'pg_cron')
-	THEN
-		RETURN false;
-	END IF;
-	RETURN EXISTS (
-		SELECT FROM cron.job j
-		WHERE j.jobname::text = $1 AND j.username <> $2);
-END
-$$;
-
-COMMENT ON FUNCTION shedlock_cron_name_is_shared(text, text) IS
-'Whether another role has a pg_cron job of that name';
-
-CREATE FUNCTION shedlock_cron_lock_name(jobid bigint, job_name text, username text)
+-- old_name: of the lock that guards the job already, or NULL.  A run may hold it.
+CREATE FUNCTION _shedlock_cron_lock_name(
+	old_name text,
+	keep_any boolean,
+	jobid bigint,
+	job_name text,
+	username text,
+	is_shared boolean)
 RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off
 AS $$
 DECLARE
-	lock_name text;
+	-- quoted, since either name may have a dot
+	shared_name CONSTANT text := quote_ident(username) || '.' || quote_ident(job_name);
 BEGIN
-	IF job_name IS NULL THEN
+	IF old_name IS NOT NULL AND (keep_any OR old_name IN (job_name, shared_name)) THEN
+		RETURN old_name;
+	ELSIF job_name IS NULL THEN
 		RETURN 'cron:' || jobid;
-	ELSIF NOT @extschema@.shedlock_cron_name_is_shared(job_name, username) THEN
+	ELSIF NOT is_shared THEN
 		RETURN job_name;
 	END IF;
 
-	-- quoted, since either name may have a dot
-	lock_name := quote_ident(username) || '.' || quote_ident(job_name);
 	RAISE NOTICE USING
-		MESSAGE = format('lock of job "%s" is named "%s"', job_name, lock_name),
+		MESSAGE = format('lock of job "%s" is named "%s"', job_name, shared_name),
 		DETAIL = 'Another role has a job of the same name.';
-	RETURN lock_name;
+	RETURN shared_name;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_lock_name(bigint, text, text) IS
+COMMENT ON FUNCTION _shedlock_cron_lock_name(text, boolean, bigint, text, text, boolean) IS
 'Name of the lock that guards a pg_cron job';
 
--- The literals mean the same whatever the job's session has for
--- standard_conforming_strings and IntervalStyle.  A role that may create objects in
--- the schema can make procedures of the same name.  With all arguments given, each
--- cast to its type, the server takes none of those: it prefers an exact match, and
--- finds the call ambiguous rather than fill in defaults.
-CREATE FUNCTION shedlock_cron_call(
-	name text,
-	command text,
-	lock_at_most_for interval,
-	lock_at_least_for interval,
-	once_every interval,
-	on_busy text)
-RETURNS text
-LANGUAGE sql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-SET IntervalStyle = postgres
-AS $$
-SELECT 'CALL @extschema@.shedlock_run(' || string_agg(
-	format('%s => %s::pg_catalog.%s', a.name, coalesce(quote_literal(a.value), 'NULL'), a.type), ', ' ORDER BY a.n) || ')'
-FROM (VALUES
-	(1, 'name', name, 'text'),
-	(2, 'command', command, 'text'),
-	(3, 'lock_at_most_for', lock_at_most_for::text, 'interval'),
-	(4, 'lock_at_least_for', lock_at_least_for::text, 'interval'),
-	(5, 'once_every', once_every::text, 'interval'),
-	(6, 'on_busy', coalesce(on_busy, 'skip'), 'text')) a(n, name, value, type)
-$$;
-
-COMMENT ON FUNCTION shedlock_cron_call(text, text, interval, interval, interval, text) IS
-'The CALL of shedlock_run with these arguments';
-
-CREATE FUNCTION shedlock_cron_advise(
+CREATE FUNCTION _shedlock_cron_advise(
 	job text,
 	lock_name text,
 	lock_at_most_for interval,
 	database text,
-	schedule text,
-	once_every interval)
+	once_every interval,
+	lost timestamptz,
+	ours regclass)
 RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
 AS $$
-DECLARE
-	lost CONSTANT timestamptz := @extschema@.shedlock_cron_lost_tick(schedule, once_every, clock_timestamp());
 BEGIN
 	IF lock_at_most_for IS NULL THEN
 		RAISE NOTICE USING
@@ -1175,7 +1183,8 @@ BEGIN
 		RAISE WARNING USING
 			MESSAGE = format('job "%s" runs in database "%s"', job, database),
 			DETAIL = 'Its lock and its history are in that database.',
-			HINT = 'There, too: CREATE EXTENSION shedlock SCHEMA @extschema@.';
+			HINT = format('There, too: CREATE EXTENSION shedlock SCHEMA %I.',
+						  (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ours));
 	END IF;
 	IF lost IS NOT NULL THEN
 		RAISE WARNING USING
@@ -1186,22 +1195,24 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_advise(text, text, interval, text, text, interval) IS
+COMMENT ON FUNCTION _shedlock_cron_advise(text, text, interval, text, interval, timestamptz, regclass) IS
 'Says what a guarded job has no guard against';
 
-CREATE FUNCTION shedlock_cron_rewrite(
+CREATE FUNCTION _shedlock_cron_rewrite(
 	jobid bigint,
 	job_name text,
 	schedule text,
 	database text,
 	username text,
 	command text)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF has_function_privilege('cron.alter_job(bigint, text, text, text, text, boolean)', 'EXECUTE') THEN
+	IF $6 IS NULL THEN
+		RETURN false;
+	ELSIF has_function_privilege('cron.alter_job(bigint, text, text, text, text, boolean)', 'EXECUTE') THEN
 		PERFORM cron.alter_job(job_id => $1, command => $6);
 	ELSIF $2 IS NOT NULL AND $5 = current_user AND $4 = current_database() THEN
 		-- replaces the command, and nothing else
@@ -1213,39 +1224,28 @@ BEGIN
 			DETAIL = 'A job without a name, or in another database, can only be changed by roles that may execute cron.alter_job.',
 			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
 	END IF;
+	RETURN true;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_rewrite(bigint, text, text, text, text, text) IS
-'Gives a pg_cron job another command';
+COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text) IS
+'Gives a pg_cron job another command; false when that is NULL';
 
-CREATE FUNCTION shedlock_cron_schedule(
+-- What shedlock_cron_schedule is to make, and the job that it replaces.
+CREATE FUNCTION _shedlock_cron_wanted(
 	job_name text,
-	schedule text,
-	command text,
-	lock_at_most_for interval DEFAULT NULL,
-	lock_at_least_for interval DEFAULT NULL,
-	once_every interval DEFAULT NULL,
-	database text DEFAULT NULL,
-	username text DEFAULT NULL,
-	active boolean DEFAULT true)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+	INOUT schedule text,
+	INOUT database text,
+	INOUT username text,
+	INOUT active boolean,
+	OUT old_id bigint,
+	OUT old_command text)
+RETURNS record
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
-SET quote_all_identifiers = off
 AS $$
 #variable_conflict use_variable
-DECLARE
-	job_database CONSTANT text := coalesce(database, current_database());
-	job_owner CONSTANT text := coalesce(username, current_user);
-	job_active CONSTANT boolean := coalesce(active, true);
-	old_id bigint;
-	old_command text;
-	lock_name text;
-	call text;
-	id bigint;
 BEGIN
-	PERFORM @extschema@.shedlock_cron_require();
 	IF job_name IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'job name must not be null';
 	ELSIF schedule IS NULL THEN
@@ -1260,125 +1260,72 @@ BEGIN
 			DETAIL = 'Before version 1.5, pg_cron cuts the names of jobs at 63 bytes.';
 	END IF;
 
+	database := coalesce(database, current_database());
+	username := coalesce(username, current_user);
+	active := coalesce(active, true);
 	SELECT j.jobid, j.command INTO old_id, old_command
 	FROM cron.job j
-	WHERE j.jobname::text = job_name AND j.username = job_owner;
+	WHERE j.jobname::text = job_name AND j.username = username;
+END
+$$;
 
-	-- a run may hold the lock that the job has had so far
-	SELECT g.name INTO lock_name
-	FROM @extschema@.shedlock_guarded_call(old_command) g
-	WHERE g.name IN (job_name, quote_ident(job_owner) || '.' || quote_ident(job_name));
-	lock_name := coalesce(lock_name, @extschema@.shedlock_cron_lock_name(NULL::bigint, job_name, job_owner));
+COMMENT ON FUNCTION _shedlock_cron_wanted(text, text, text, text, boolean) IS
+'Checks the arguments of shedlock_cron_schedule, and finds the job that it replaces';
 
-	PERFORM @extschema@.shedlock_check_run(lock_name, command, lock_at_most_for, lock_at_least_for, once_every);
-	call := @extschema@.shedlock_cron_call(lock_name, command, lock_at_most_for, lock_at_least_for, once_every, NULL::text);
-
-	IF job_owner = current_user AND
-	   (old_id IS NOT NULL OR (job_database = current_database() AND job_active))
-	THEN
-		id := cron.schedule(job_name, schedule, call);
+CREATE FUNCTION _shedlock_cron_put(
+	job_name text,
+	schedule text,
+	command text,
+	database text,
+	username text,
+	active boolean,
+	old_id bigint)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	id bigint;
+BEGIN
+	IF username = current_user AND (old_id IS NOT NULL OR (database = current_database() AND active)) THEN
+		id := cron.schedule(job_name, schedule, command);
 
 		-- which leaves alone what it has no arguments for
 		IF EXISTS (SELECT FROM cron.job j
-				   WHERE j.jobid = id AND (j.database <> job_database OR j.active <> job_active))
+				   WHERE j.jobid = id AND (j.database <> database OR j.active <> active))
 		THEN
-			PERFORM cron.alter_job(job_id => id, database => job_database, active => job_active);
+			PERFORM cron.alter_job(job_id => id, database => database, active => active);
 		END IF;
 	ELSIF old_id IS NOT NULL THEN
-		PERFORM cron.alter_job(job_id => old_id, schedule => schedule, command => call,
-							   database => job_database, active => job_active);
+		PERFORM cron.alter_job(job_id => old_id, schedule => schedule, command => command,
+							   database => database, active => active);
 		id := old_id;
 	ELSE
-		id := cron.schedule_in_database(job_name, schedule, call, job_database,
-										nullif(job_owner, current_user), job_active);
+		id := cron.schedule_in_database(job_name, schedule, command, database,
+										nullif(username, current_user), active);
 	END IF;
-
-	PERFORM @extschema@.shedlock_cron_advise(job_name, lock_name, lock_at_most_for, job_database, schedule, once_every);
 	RETURN id;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) IS
-'Makes or replaces a guarded pg_cron job; gives its number';
+COMMENT ON FUNCTION _shedlock_cron_put(text, text, text, text, text, boolean, bigint) IS
+'Makes or replaces a pg_cron job; gives its number';
 
-CREATE FUNCTION shedlock_cron_unschedule(job_name text)
+CREATE FUNCTION _shedlock_cron_remove(jobid bigint)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-	id bigint;
 BEGIN
-	SELECT j.jobid INTO id FROM @extschema@.shedlock_cron_job(job_name, false, true) j;
-	RETURN id IS NOT NULL AND cron.unschedule(id);
+	RETURN jobid IS NOT NULL AND cron.unschedule(jobid);
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
-'Removes a pg_cron job; false when there is none of that name';
+COMMENT ON FUNCTION _shedlock_cron_remove(bigint) IS
+'Removes a pg_cron job; false for NULL';
 
-CREATE FUNCTION shedlock_cron_guard(
-	job text,
-	lock_at_most_for interval DEFAULT NULL,
-	lock_at_least_for interval DEFAULT NULL,
-	once_every interval DEFAULT NULL)
-RETURNS text
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_variable
-DECLARE
-	j record;
-	guarded record;
-BEGIN
-	SELECT * INTO j FROM @extschema@.shedlock_cron_job(job, true, false);
-	SELECT * INTO guarded FROM @extschema@.shedlock_guarded_call(j.command);
-	IF guarded.name IS NULL THEN
-		guarded.name := @extschema@.shedlock_cron_lock_name(j.jobid, j.job_name, j.username);
-		guarded.command := j.command;
-	END IF;
-
-	PERFORM @extschema@.shedlock_check_run(guarded.name, guarded.command,
-										   lock_at_most_for, lock_at_least_for, once_every);
-	PERFORM @extschema@.shedlock_cron_rewrite(
-		j.jobid, j.job_name, j.schedule, j.database, j.username,
-		@extschema@.shedlock_cron_call(guarded.name, guarded.command,
-									   lock_at_most_for, lock_at_least_for, once_every, guarded.on_busy));
-	PERFORM @extschema@.shedlock_cron_advise(coalesce(j.job_name, j.jobid::text), guarded.name,
-											 lock_at_most_for, j.database, j.schedule, once_every);
-	RETURN guarded.name;
-END
-$$;
-
-COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
-'Puts a pg_cron job under a lock, or gives a guarded one these durations; gives the name of the lock';
-
-CREATE FUNCTION shedlock_cron_unguard(job text)
-RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_variable
-DECLARE
-	j record;
-	original text;
-BEGIN
-	SELECT * INTO j FROM @extschema@.shedlock_cron_job(job, true, false);
-	SELECT g.command INTO original FROM @extschema@.shedlock_guarded_call(j.command) g;
-	IF original IS NULL THEN
-		RETURN false;
-	END IF;
-
-	PERFORM @extschema@.shedlock_cron_rewrite(
-		j.jobid, j.job_name, j.schedule, j.database, j.username, original);
-	RETURN true;
-END
-$$;
-
-COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
-'Gives a guarded pg_cron job its own command back; false when it was not guarded';
-
-CREATE FUNCTION shedlock_cron_field(
+CREATE FUNCTION _shedlock_cron_field(
 	field text,
 	low integer,
 	high integer,
@@ -1415,21 +1362,17 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_field(text, integer, integer, text[]) IS
+COMMENT ON FUNCTION _shedlock_cron_field(text, integer, integer, text[]) IS
 'Values of one field of a cron schedule, the highest first; NULL when it cannot be read';
 
-CREATE FUNCTION shedlock_cron_last_due(
-	schedule text,
-	at timestamptz DEFAULT pg_catalog.clock_timestamp())
-RETURNS timestamptz
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+CREATE FUNCTION _shedlock_cron_fields(schedule text)
+RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 AS $$
-DECLARE
-	zone CONSTANT text := @extschema@.shedlock_cron_timezone();
-	wall CONSTANT timestamp := timezone(zone, at);
-	fields CONSTANT text[] := regexp_split_to_array(
+BEGIN
+	RETURN regexp_split_to_array(
 		CASE btrim(schedule, E' \t\r\n')
 			WHEN '@yearly' THEN '0 0 1 1 *'
 			WHEN '@annually' THEN '0 0 1 1 *'
@@ -1439,14 +1382,29 @@ DECLARE
 			WHEN '@midnight' THEN '0 0 * * *'
 			WHEN '@hourly' THEN '0 * * * *'
 			ELSE btrim(schedule, E' \t\r\n') END, '\s+');
-	minutes CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[1], 0, 59, '{}'::text[]);
-	hours CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[2], 0, 23, '{}'::text[]);
-	days CONSTANT integer[] := CASE WHEN fields[3] = '$' THEN '{}'
-		ELSE @extschema@.shedlock_cron_field(fields[3], 1, 31, '{}'::text[]) END;
-	months CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[4], 1, 12,
-		'{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[]);
-	weekdays CONSTANT integer[] := @extschema@.shedlock_cron_field(fields[5], 0, 7,
-		'{sun,mon,tue,wed,thu,fri,sat}'::text[]);
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_fields(text) IS
+'The five fields of a cron schedule';
+
+CREATE FUNCTION _shedlock_cron_due(
+	schedule text,
+	at timestamptz,
+	zone text,
+	fields text[],
+	minutes integer[],
+	hours integer[],
+	days integer[],
+	months integer[],
+	weekdays integer[])
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+	wall CONSTANT timestamp := timezone(zone, at);
 	seconds CONSTANT integer := substring(lower(schedule) FROM '^\s*0*([1-9]|[1-5]\d)\s*seconds?\s*$');
 	day date;
 	on_day boolean;
@@ -1497,79 +1455,194 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_last_due(text, timestamptz) IS
+COMMENT ON FUNCTION _shedlock_cron_due(text, timestamptz, text, text[], integer[], integer[], integer[], integer[], integer[]) IS
+'When a schedule with these fields was due last before or at that time';
+
+CREATE FUNCTION _shedlock_cron_last_due(
+	schedule text,
+	at timestamptz DEFAULT pg_catalog.clock_timestamp())
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_cron_due($1, $2, _shedlock_cron_timezone(), f.fields,
+		_shedlock_cron_field(f.fields[1], 0, 59, '{}'::text[]),
+		_shedlock_cron_field(f.fields[2], 0, 23, '{}'::text[]),
+		CASE WHEN f.fields[3] OPERATOR(pg_catalog.=) '$' THEN '{}'::integer[]
+			 ELSE _shedlock_cron_field(f.fields[3], 1, 31, '{}'::text[]) END,
+		_shedlock_cron_field(f.fields[4], 1, 12, '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[]),
+		_shedlock_cron_field(f.fields[5], 0, 7, '{sun,mon,tue,wed,thu,fri,sat}'::text[]))
+	FROM _shedlock_cron_fields($1) f(fields);
+END;
+
+COMMENT ON FUNCTION _shedlock_cron_last_due(text, timestamptz) IS
 'When a pg_cron schedule was due last; NULL for @reboot and when that is more than a year ago';
 
 -- Ticks are counted in UTC, schedules in cron.timezone.  When summer time begins
 -- there, two runs are an hour nearer to each other than they look, so that a
 -- period as long as the time between them can have both.
-CREATE FUNCTION shedlock_cron_lost_tick(
+CREATE FUNCTION _shedlock_cron_summers(zone text, at timestamptz)
+RETURNS SETOF timestamptz
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 2
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	step CONSTANT interval := '30 min';
+BEGIN
+	RETURN QUERY
+		SELECT g + step
+		FROM generate_series(date_trunc('hour', at), at + '366 days'::interval, step) g
+		WHERE timezone(zone, g + step) - timezone(zone, g) > step;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_summers(text, timestamptz) IS
+'When summer time begins within a year';
+
+CREATE FUNCTION _shedlock_cron_same_tick(
+	zone text,
+	once_every interval,
+	due timestamptz,
+	previous timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	early CONSTANT interval := least(once_every / 4, '30 s'::interval);
+	epoch CONSTANT timestamptz := 'epoch';
+BEGIN
+	RETURN timezone(zone, due) - timezone(zone, previous) >= once_every AND
+		   date_bin(once_every, due + early, epoch) = date_bin(once_every, previous + early, epoch);
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_same_tick(text, interval, timestamptz, timestamptz) IS
+'Whether two instants that look a period apart are in the same period';
+
+CREATE FUNCTION _shedlock_cron_lost_tick(
 	schedule text,
 	once_every interval,
 	at timestamptz DEFAULT pg_catalog.clock_timestamp())
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	zone CONSTANT text := @extschema@.shedlock_cron_timezone();
-	step CONSTANT interval := '30 min';
-	early CONSTANT interval := least(once_every / 4, '30 s'::interval);
-	epoch CONSTANT timestamptz := 'epoch';
-	change timestamptz;
-	due timestamptz;
-	previous timestamptz;
-BEGIN
-	FOR change IN
-		SELECT g + step
-		FROM generate_series(date_trunc('hour', at), at + '366 days'::interval, step) g
-		WHERE timezone(zone, g + step) - timezone(zone, g) > step
-	LOOP
-		due := @extschema@.shedlock_cron_last_due(schedule, change + once_every - '1 us'::interval);
-		previous := @extschema@.shedlock_cron_last_due(schedule, due - '1 us'::interval);
-		IF timezone(zone, due) - timezone(zone, previous) >= once_every AND
-		   date_bin(once_every, due + early, epoch) = date_bin(once_every, previous + early, epoch)
-		THEN
-			RETURN due;
-		END IF;
-	END LOOP;
-	RETURN NULL;
-END
-$$;
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT d.due
+	FROM _shedlock_cron_timezone() z(zone)
+		 CROSS JOIN LATERAL _shedlock_cron_summers(z.zone, $3) c(change)
+		 CROSS JOIN LATERAL _shedlock_cron_last_due($1, c.change OPERATOR(pg_catalog.+) $2
+			OPERATOR(pg_catalog.-) '1 us'::interval) d(due)
+		 CROSS JOIN LATERAL _shedlock_cron_last_due($1, d.due OPERATOR(pg_catalog.-) '1 us'::interval) p(due)
+	WHERE _shedlock_cron_same_tick(z.zone, $2, d.due, p.due)
+	ORDER BY c.change
+	LIMIT 1;
+END;
 
-COMMENT ON FUNCTION shedlock_cron_lost_tick(text, interval, timestamptz) IS
+COMMENT ON FUNCTION _shedlock_cron_lost_tick(text, interval, timestamptz) IS
 'When a pg_cron schedule is due next in a period whose tick the run before has used, because summer time begins; NULL for never within a year';
 
-CREATE FUNCTION shedlock_cron_jobs(
+CREATE FUNCTION shedlock_cron_schedule(
+	job_name text,
+	schedule text,
+	command text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL,
+	database text DEFAULT NULL,
+	username text DEFAULT NULL,
+	active boolean DEFAULT true)
+RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_cron_require();
+	SELECT p.jobid
+	FROM _shedlock_cron_wanted($1, $2, $7, $8, $9) w
+		 CROSS JOIN LATERAL _shedlock_guarded_call(w.old_command) g
+		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared($1, w.username) s(is_shared)
+		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared) n(lock_name)
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, $6, NULL::text) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_put($1, w.schedule, c.call, w.database, w.username, w.active, w.old_id) p(jobid)
+		 CROSS JOIN LATERAL _shedlock_cron_advise($1, n.lock_name, $4, w.database, $6,
+			_shedlock_cron_lost_tick(w.schedule, $6, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
+END;
+
+COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) IS
+'Makes or replaces a guarded pg_cron job; gives its number';
+
+CREATE FUNCTION shedlock_cron_unschedule(job_name text)
+RETURNS boolean
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_cron_require();
+	SELECT r.done
+	FROM _shedlock_cron_job($1, false, true) j
+		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid) r(done);
+END;
+
+COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
+'Removes a pg_cron job; false when there is none of that name';
+
+CREATE FUNCTION shedlock_cron_guard(
+	job text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL)
+RETURNS text
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_cron_require();
+	SELECT n.lock_name
+	FROM _shedlock_cron_job($1, true, false) j
+		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
+		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
+		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), $2, $3, $4, g.on_busy) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
+		 CROSS JOIN LATERAL _shedlock_cron_advise(COALESCE(j.job_name, j.jobid::text), n.lock_name, $2, j.database, $4,
+			_shedlock_cron_lost_tick(j.schedule, $4, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
+END;
+
+COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
+'Puts a pg_cron job under a lock, or gives a guarded one these durations; gives the name of the lock';
+
+CREATE FUNCTION shedlock_cron_unguard(job text)
+RETURNS boolean
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_cron_require();
+	SELECT r.done
+	FROM _shedlock_cron_job($1, true, false) j
+		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, g.command) r(done);
+END;
+
+COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
+'Gives a guarded pg_cron job its own command back; false when it was not guarded';
+
+CREATE FUNCTION _shedlock_cron_rows(
+	readable boolean,
 	OUT jobid bigint,
 	OUT job_name text,
 	OUT schedule text,
+	OUT command text,
 	OUT database text,
 	OUT username text,
-	OUT active boolean,
-	OUT lock_name text,
-	OUT command text,
-	OUT lock_at_most_for interval,
-	OUT lock_at_least_for interval,
-	OUT once_every interval)
+	OUT active boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 40
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN
-	PERFORM @extschema@.shedlock_cron_require();
-	RETURN QUERY
-		SELECT j.jobid, j.jobname::text, j.schedule, j.database, j.username, j.active,
-			   g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every
-		FROM cron.job j
-			 CROSS JOIN LATERAL @extschema@.shedlock_guarded_call(j.command) g
-		WHERE g.name IS NOT NULL;
+	IF readable THEN
+		RETURN QUERY
+			SELECT j.jobid, j.jobname::text, j.schedule, j.command, j.database, j.username, j.active
+			FROM cron.job j;
+	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION shedlock_cron_jobs() IS
-'The guarded pg_cron jobs that the caller may see; read it through the view shedlock_jobs';
+COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
+'The pg_cron jobs that the caller may see';
 
 -- A job is overdue when no run has started since it was last due, 90 seconds
 -- ago or more, and when nothing explains that: a run that still goes on, a
@@ -1582,11 +1655,11 @@ SELECT j.jobid,
 	   j.database,
 	   j.username,
 	   j.active,
-	   j.lock_name,
-	   j.command,
-	   j.lock_at_most_for,
-	   j.lock_at_least_for,
-	   j.once_every,
+	   g.name AS lock_name,
+	   g.command,
+	   g.lock_at_most_for,
+	   g.lock_at_least_for,
+	   g.once_every,
 	   h.started_at AS last_started,
 	   h.ended_at AS last_ended,
 	   h.outcome AS last_outcome,
@@ -1598,21 +1671,22 @@ SELECT j.jobid,
 			WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
 			WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
 			WHEN d.due OPERATOR(pg_catalog.+)
-				 LEAST(j.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
+				 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
 				 OPERATOR(pg_catalog.<) t.next_tick THEN false
 			ELSE l.started_at OPERATOR(pg_catalog.<) d.due END AS overdue
-FROM shedlock_cron_jobs() j
+FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
+	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 	 CROSS JOIN LATERAL (
 		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
-			   shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
+			   _shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
 													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
 	 LEFT JOIN LATERAL (
 		-- With = the planner may walk all tokens backward for the latest one,
 		-- to the very end for a job that never ran.
 		SELECT r.token, r.started_at
 		FROM shedlock_run_log r
-		WHERE r.name OPERATOR(pg_catalog.>=) j.lock_name AND
-			  r.name OPERATOR(pg_catalog.<=) j.lock_name AND d.here
+		WHERE r.name OPERATOR(pg_catalog.>=) g.name AND
+			  r.name OPERATOR(pg_catalog.<=) g.name AND d.here
 		ORDER BY r.name DESC, r.token DESC
 		LIMIT 1) l ON true
 	 LEFT JOIN LATERAL (
@@ -1624,10 +1698,11 @@ FROM shedlock_cron_jobs() j
 		SELECT c.tick,
 			   -- ticks are counted in UTC
 			   pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', c.tick)
-										  OPERATOR(pg_catalog.+) j.once_every) AS next_tick
+										  OPERATOR(pg_catalog.+) g.once_every) AS next_tick
 		FROM shedlock_tick c
-		WHERE c.name OPERATOR(pg_catalog.=) j.lock_name AND d.here) t ON true
-	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) j.lock_name AND d.here;
+		WHERE c.name OPERATOR(pg_catalog.=) g.name AND d.here) t ON true
+	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.here
+WHERE g.name IS NOT NULL;
 
 COMMENT ON VIEW shedlock_jobs IS
 'The guarded pg_cron jobs of the reader, of all roles for superusers; how they run, and whether they do';

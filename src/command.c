@@ -16,7 +16,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -25,18 +32,33 @@
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(shedlock_check_run);
-PG_FUNCTION_INFO_V1(shedlock_guarded_call);
-PG_FUNCTION_INFO_V1(shedlock_cron_timezone);
+PG_FUNCTION_INFO_V1(_shedlock_cron_call);
+PG_FUNCTION_INFO_V1(_shedlock_guarded_call);
+PG_FUNCTION_INFO_V1(_shedlock_cron_timezone);
+PG_FUNCTION_INFO_V1(_shedlock_cron_require);
+PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
+PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 
 #define RUN_PROCEDURE		"shedlock_run"
 
-/* Arguments of shedlock_run, which are the columns of shedlock_guarded_call. */
+/*
+ * Arguments of shedlock_run, which are the first columns of
+ * _shedlock_guarded_call.
+ */
 #define NUM_RUN_ARGS		6
 #define NUM_RUN_TEXT_ARGS	2	/* required ones, at the front */
+
+enum
+{
+	COL_SCHEMA_NAME = NUM_RUN_ARGS,
+	NUM_GUARDED_CALL_COLS
+};
 
 static const char *const run_arg_names[NUM_RUN_ARGS] = {
 	"name", "command", "lock_at_most_for", "lock_at_least_for", "once_every", "on_busy"
@@ -103,18 +125,60 @@ ShedlockPositionInCommand(void *arg)
 }
 
 /*
- * shedlock_check_run - raise what shedlock_run would raise before it runs
+ * append_argument - "NAME => VALUE::pg_catalog.TYPE" to the text of a CALL
+ *
+ * value NULL: null.  The literals mean the same whatever the session that runs
+ * the CALL has for standard_conforming_strings and IntervalStyle.
+ */
+static void
+append_argument(StringInfo buf, int argno, const char *value)
+{
+	appendStringInfo(buf, "%s%s => %s::pg_catalog.%s", argno > 0 ? ", " : "",
+					 run_arg_names[argno], value ? quote_literal_cstr(value) : "NULL",
+					 run_arg_types[argno] == INTERVALOID ? "interval" : "text");
+}
+
+/*
+ * interval_text - an interval in a style that every IntervalStyle reads; NULL
+ * for NULL
+ */
+static char *
+interval_text(const Interval *span)
+{
+	struct pg_itm itm;
+	char	   *result;
+
+	if (span == NULL)
+		return NULL;
+	result = palloc(MAXDATELEN + 1);
+	interval2itm(*span, &itm);
+	EncodeInterval(&itm, INTSTYLE_POSTGRES, result);
+	return result;
+}
+
+/*
+ * _shedlock_cron_call - the command of a guarded job
+ *
+ * Raises the errors that shedlock_run would raise before it runs the command.
+ *
+ * A role that may create objects in the schema can make procedures of the same
+ * name.  With all arguments given, each cast to its type, the server takes none
+ * of those: it prefers an exact match, and finds the call ambiguous rather than
+ * fill in defaults.
  */
 Datum
-shedlock_check_run(PG_FUNCTION_ARGS)
+_shedlock_cron_call(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	char	   *command;
 	Interval   *at_most = ShedlockGetInterval(fcinfo, 2);
 	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
 	Interval   *every = ShedlockGetInterval(fcinfo, 4);
+	char	   *on_busy = PG_ARGISNULL(5) ? "skip" : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	ErrorContextCallback errcallback;
 	List	   *parsetree_list;
+	Interval   *kept = at_least;
+	StringInfoData buf;
 
 	ShedlockGetName(fcinfo, 0, &name);
 	if (PG_ARGISNULL(1))
@@ -137,13 +201,23 @@ shedlock_check_run(PG_FUNCTION_ARGS)
 	if (at_least)
 		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
 	else if (shedlock_default_lock_at_least_for > 0)
-		at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
-	if (at_most && at_least)
-		ShedlockCheckAtLeast(at_least, at_most, name.str);
+		kept = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	if (at_most && kept)
+		ShedlockCheckAtLeast(kept, at_most, name.str);
 	if (every)
 		(void) ShedlockCurrentTick(every, name.str);
 
-	PG_RETURN_VOID();
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "CALL %s.%s(",
+					 quote_identifier(get_namespace_name(name.nsp)), RUN_PROCEDURE);
+	append_argument(&buf, 0, name.str);
+	append_argument(&buf, 1, command);
+	append_argument(&buf, 2, interval_text(at_most));
+	append_argument(&buf, 3, interval_text(at_least));
+	append_argument(&buf, 4, interval_text(every));
+	append_argument(&buf, 5, on_busy);
+	appendStringInfoChar(&buf, ')');
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf.data, buf.len));
 }
 
 /*
@@ -227,7 +301,7 @@ read_constant(Node *expr, Oid type, Datum *value, bool *isnull)
 /*
  * read_guarded_call - arguments of a command that is nothing but a guarded call
  *
- * Returns false if it is anything else.  The schema is not looked at: a job of
+ * Returns false if it is anything else, whatever schema it names: a job of
  * another database has the extension in a schema of that database.
  */
 static bool
@@ -278,6 +352,13 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	for (int i = 0; i < NUM_RUN_ARGS; i++)
 		if (run_arg_types[i] == INTERVALOID && !isnull[i])
 			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_arg_names[i], NULL, true);
+
+	if (list_length(call->funcname) > 1)
+	{
+		values[COL_SCHEMA_NAME] =
+			CStringGetTextDatum(strVal(list_nth(call->funcname, list_length(call->funcname) - 2)));
+		isnull[COL_SCHEMA_NAME] = false;
+	}
 	return true;
 }
 
@@ -296,17 +377,17 @@ mentions_run(const char *command)
 }
 
 /*
- * shedlock_guarded_call - the arguments of a CALL shedlock_run
+ * _shedlock_guarded_call - the arguments of a CALL shedlock_run
  *
  * Returns null for every command that is not one with constant arguments, also
  * for one that does not parse.
  */
 Datum
-shedlock_guarded_call(PG_FUNCTION_ARGS)
+_shedlock_guarded_call(PG_FUNCTION_ARGS)
 {
 	char	   *command = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	Datum		values[NUM_RUN_ARGS] = {0};
-	bool		isnull[NUM_RUN_ARGS];
+	Datum		values[NUM_GUARDED_CALL_COLS] = {0};
+	bool		isnull[NUM_GUARDED_CALL_COLS];
 	MemoryContext oldcontext = CurrentMemoryContext;
 	volatile bool found = false;
 	TupleDesc	tupdesc;
@@ -351,15 +432,122 @@ shedlock_guarded_call(PG_FUNCTION_ARGS)
 }
 
 /*
- * shedlock_cron_timezone - time zone of pg_cron's schedules
+ * _shedlock_cron_timezone - time zone of pg_cron's schedules
  *
  * Only superusers may read the setting, yet whoever may see a job sees by its
  * runs what the setting is.
  */
 Datum
-shedlock_cron_timezone(PG_FUNCTION_ARGS)
+_shedlock_cron_timezone(PG_FUNCTION_ARGS)
 {
 	const char *zone = GetConfigOption("cron.timezone", true, false);
 
 	PG_RETURN_TEXT_P(cstring_to_text(zone && zone[0] ? zone : "GMT"));
+}
+
+/*
+ * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
+ *
+ * Code of a relation of that name that is not pg_cron's would run with the
+ * rights of the superuser who looks at it.
+ */
+static Oid
+cron_job_table(void)
+{
+	Oid			extension = get_extension_oid("pg_cron", true);
+	Oid			nsp = get_namespace_oid("cron", true);
+	Oid			relid = OidIsValid(nsp) ? get_relname_relid("job", nsp) : InvalidOid;
+
+	if (!OidIsValid(extension) || !OidIsValid(relid) ||
+		getExtensionOfObject(RelationRelationId, relid) != extension)
+		return InvalidOid;
+	return relid;
+}
+
+/*
+ * _shedlock_cron_require - raise an error unless pg_cron is in this database
+ */
+Datum
+_shedlock_cron_require(PG_FUNCTION_ARGS)
+{
+	if (!OidIsValid(cron_job_table()))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pg_cron is not installed in database \"%s\"",
+						get_database_name(MyDatabaseId)),
+				 errhint("Connect to the database that cron.database_name names, and run CREATE EXTENSION pg_cron there.")));
+	PG_RETURN_VOID();
+}
+
+/*
+ * uses_cron - does the caller have USAGE on the schema of cron.job?
+ */
+static bool
+uses_cron(Oid job_table)
+{
+	return DatumGetBool(DirectFunctionCall2(has_schema_privilege_id,
+											ObjectIdGetDatum(get_rel_namespace(job_table)),
+											CStringGetTextDatum("USAGE")));
+}
+
+/*
+ * _shedlock_cron_is_readable - is pg_cron in this database, and may the caller
+ * read its jobs?
+ */
+Datum
+_shedlock_cron_is_readable(PG_FUNCTION_ARGS)
+{
+	Oid			relid = cron_job_table();
+
+	PG_RETURN_BOOL(OidIsValid(relid) && uses_cron(relid) &&
+				   DatumGetBool(DirectFunctionCall2(has_table_privilege_id,
+													ObjectIdGetDatum(relid),
+													CStringGetTextDatum("SELECT"))));
+}
+
+/*
+ * _shedlock_cron_name_is_shared - has another role than username a job of that
+ * name?
+ *
+ * Row security hides the jobs of other roles, and two locks of one name would
+ * make these jobs skip each other: so cron.job is read with the rights of the
+ * extension's owner.
+ */
+Datum
+_shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
+{
+	static const char query[] =
+	"SELECT FROM cron.job j "
+	"WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
+	"j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1";
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+	Oid			relid = cron_job_table();
+	HeapTuple	proc;
+	Oid			caller;
+	int			sec_context;
+	bool		found;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !OidIsValid(relid))
+		PG_RETURN_BOOL(false);
+	values[0] = PG_GETARG_DATUM(0);
+	values[1] = PG_GETARG_DATUM(1);
+
+	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	if (!HeapTupleIsValid(proc))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	GetUserIdAndSecContext(&caller, &sec_context);
+	SetUserIdAndSecContext(((Form_pg_proc) GETSTRUCT(proc))->proowner,
+						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	ReleaseSysCache(proc);
+
+	SPI_connect();
+	if (SPI_execute_with_args(query, lengthof(types), types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read cron.job");
+	found = SPI_processed > 0;
+	SPI_finish();
+
+	/* after an error the abort of the transaction does this */
+	SetUserIdAndSecContext(caller, sec_context);
+	PG_RETURN_BOOL(found);
 }

@@ -2,7 +2,7 @@
 -- Nothing of it outlives the session.
 
 -- A setting of a library that is not loaded yet takes any value.
-SELECT shedlock_cron_timezone() \gset
+SELECT _shedlock_cron_timezone() \gset
 
 -- What differs from run to run: times, addresses, tokens, process IDs.
 CREATE FUNCTION pg_temp.mask(str text) RETURNS text

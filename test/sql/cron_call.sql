@@ -5,7 +5,7 @@ SET IntervalStyle = postgres;
 CREATE FUNCTION read_back(command text) RETURNS text
 LANGUAGE sql AS $$
 SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once_every, on_busy)
-FROM shedlock_guarded_call($1)
+FROM _shedlock_guarded_call($1)
 $$;
 
 -- However it is written
@@ -18,7 +18,7 @@ SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip''
 SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
 
 -- Everything else is no guarded call
-SELECT command, shedlock_guarded_call(command) IS NULL AS not_guarded
+SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded
 FROM unnest(ARRAY[
 	'VACUUM',
 	'SELECT ''shedlock_run''',
@@ -37,10 +37,10 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c''); VACUUM',
 	'CALL shedlock_run_all(''n'', ''c'')',
 	'SELECT shedlock_run(''n'', ''c'')']) AS command;
-SELECT shedlock_guarded_call(NULL) IS NULL AS null_is_none;
+SELECT _shedlock_guarded_call(NULL) IS NULL AS null_is_none;
 
 -- A command that the server would not even parse is no error
-SELECT command, shedlock_guarded_call(command) IS NULL AS not_guarded
+SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded
 FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c''',
 	'CALL shedlock_run(''n, ''c'')',
@@ -50,10 +50,10 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c'', ''1 h''::pg_catalog.interval(second))',
 	'CALL shedlock_run(''n'', ''c'', ''{1 h}''::interval[])',
 	'CREATE ASSERTION shedlock_run CHECK (true)']) AS command;
-SELECT shedlock_guarded_call(repeat('(', 200000) || 'shedlock_run') IS NULL AS too_deep;
+SELECT _shedlock_guarded_call(repeat('(', 200000) || 'shedlock_run') IS NULL AS too_deep;
 
 -- What goes in comes out, byte for byte, whatever the session's style
-CREATE TABLE round_trip (label text, name text, command text);
+CREATE TABLE round_trip (label text, name text, command text, call text);
 INSERT INTO round_trip VALUES
 	('plain', 'nightly', 'VACUUM'),
 	('quotes', 'it''s', 'SELECT ''it''''s'''),
@@ -65,47 +65,50 @@ INSERT INTO round_trip VALUES
 	('blanks', '  ', '   SELECT 1   '),
 	('formats', '%s', 'SELECT ''%L'', ''%%'''),
 	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
+SET IntervalStyle = sql_standard;
+UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL);
 CREATE VIEW not_the_same AS
-SELECT r.label, call
-FROM round_trip r,
-	 shedlock_cron_call(r.name, r.command, '1 day -1 min', NULL, '90 min', NULL) call,
-	 shedlock_guarded_call(call) g
-WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy) IS DISTINCT FROM
-	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip');
+SELECT r.label, r.call
+FROM round_trip r, _shedlock_guarded_call(r.call) g
+WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schema_name) IS DISTINCT FROM
+	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', 'public');
 
 SELECT * FROM not_the_same;
 -- 19 has no other strings any more.
 SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
-SET IntervalStyle = sql_standard;
 SELECT * FROM not_the_same;
-SELECT shedlock_cron_call('n', E'a\\b', '1 day -1 min', NULL, '90 min', 'error') AS call;
+SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, '90 min', 'error') AS call;
 RESET ALL;
 
 DROP VIEW not_the_same;
 DROP TABLE round_trip;
 DROP FUNCTION read_back(text);
 
+SELECT g.schema_name
+FROM unnest(ARRAY['CALL shedlock_run', 'CALL "Odd one".shedlock_run', 'CALL contrib_regression.s.shedlock_run']) call,
+	_shedlock_guarded_call(call || '(''n'', ''c'')') g;
+
 -- Refused
 \set SHOW_CONTEXT never
-SELECT shedlock_check_run('n', 'VACUUM');
-SELECT shedlock_check_run('n', 'COPY t FROM PROGRAM ''cat''; COPY t TO ''/dev/null''');
-SELECT shedlock_check_run('n', '');
-SELECT shedlock_check_run('n', ' ;; -- nothing');
-SELECT shedlock_check_run('n', 'SELEC 1');
-SELECT shedlock_check_run('n', 'SELECT 1; COMMIT');
-SELECT shedlock_check_run('n', 'START TRANSACTION');
-SELECT shedlock_check_run('n', 'SAVEPOINT s');
-SELECT shedlock_check_run('n', 'PREPARE TRANSACTION ''x''');
-SELECT shedlock_check_run('n', 'COPY t FROM STDIN');
-SELECT shedlock_check_run('n', 'COPY (SELECT 1) TO STDOUT');
-SELECT shedlock_check_run(NULL, 'VACUUM');
-SELECT shedlock_check_run('', 'VACUUM');
-SELECT shedlock_check_run(repeat('x', 256), 'VACUUM');
-SELECT shedlock_check_run('n', NULL);
-SELECT shedlock_check_run('n', 'VACUUM', '0');
-SELECT shedlock_check_run('n', 'VACUUM', '1 h', '-1 s');
-SELECT shedlock_check_run('n', 'VACUUM', '1 h', '2 h');
-SELECT shedlock_check_run('n', 'VACUUM', NULL, '2 h', '1 month');
-SELECT shedlock_check_run('n', 'VACUUM', once_every => '0 s');
+SELECT _shedlock_cron_call('n', 'VACUUM') IS NULL AS refused;
+SELECT _shedlock_cron_call('n', 'COPY t FROM PROGRAM ''cat''; COPY t TO ''/dev/null''') IS NULL AS refused;
+SELECT _shedlock_cron_call('n', '');
+SELECT _shedlock_cron_call('n', ' ;; -- nothing');
+SELECT _shedlock_cron_call('n', 'SELEC 1');
+SELECT _shedlock_cron_call('n', 'SELECT 1; COMMIT');
+SELECT _shedlock_cron_call('n', 'START TRANSACTION');
+SELECT _shedlock_cron_call('n', 'SAVEPOINT s');
+SELECT _shedlock_cron_call('n', 'PREPARE TRANSACTION ''x''');
+SELECT _shedlock_cron_call('n', 'COPY t FROM STDIN');
+SELECT _shedlock_cron_call('n', 'COPY (SELECT 1) TO STDOUT');
+SELECT _shedlock_cron_call(NULL, 'VACUUM');
+SELECT _shedlock_cron_call('', 'VACUUM');
+SELECT _shedlock_cron_call(repeat('x', 256), 'VACUUM');
+SELECT _shedlock_cron_call('n', NULL);
+SELECT _shedlock_cron_call('n', 'VACUUM', '0');
+SELECT _shedlock_cron_call('n', 'VACUUM', '1 h', '-1 s');
+SELECT _shedlock_cron_call('n', 'VACUUM', '1 h', '2 h');
+SELECT _shedlock_cron_call('n', 'VACUUM', NULL, '2 h', '1 month');
+SELECT _shedlock_cron_call('n', 'VACUUM', once_every => '0 s');

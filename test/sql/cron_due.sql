@@ -3,7 +3,7 @@ SET timezone = 'UTC';
 SET datestyle = 'ISO';
 
 -- A Saturday.
-SELECT schedule, shedlock_cron_last_due(schedule, '2026-11-21 12:34:56') AS last_due
+SELECT schedule, _shedlock_cron_last_due(schedule, '2026-11-21 12:34:56') AS last_due
 FROM unnest(ARRAY[
 	'* * * * *',
 	'34 * * * *',
@@ -46,7 +46,7 @@ FROM unnest(ARRAY[
 	'@reboot']) AS schedule;
 
 -- A schedule that pg_cron refuses was never due
-SELECT schedule, shedlock_cron_last_due(schedule) AS last_due
+SELECT schedule, _shedlock_cron_last_due(schedule) AS last_due
 FROM unnest(ARRAY[
 	NULL,
 	'',
@@ -69,14 +69,14 @@ FROM unnest(ARRAY[
 	'1.5 seconds']) AS schedule;
 
 -- At the very instant, and a moment before
-SELECT shedlock_cron_last_due('0 3 * * *', '2026-11-21 03:00:00') AS at_it,
-	   shedlock_cron_last_due('0 3 * * *', '2026-11-21 02:59:59.999999') AS before_it;
-SELECT clock_timestamp() - shedlock_cron_last_due('* * * * *') < '61 s' AS now_by_default;
+SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 03:00:00') AS at_it,
+	   _shedlock_cron_last_due('0 3 * * *', '2026-11-21 02:59:59.999999') AS before_it;
+SELECT clock_timestamp() - _shedlock_cron_last_due('* * * * *') < '61 s' AS now_by_default;
 
 -- Schedules are in GMT, whatever the session's time zone
 SET timezone = 'Asia/Kolkata';
-SELECT shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:34:56 UTC') AT TIME ZONE 'UTC' AS utc;
+SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:34:56 UTC') AT TIME ZONE 'UTC' AS utc;
 RESET timezone;
 
 -- In GMT there is no summer time, which could bring two runs nearer to each other
-SELECT shedlock_cron_lost_tick('30 0 * * *', '1 day'), shedlock_cron_lost_tick('30 0 * * *', NULL);
+SELECT _shedlock_cron_lost_tick('30 0 * * *', '1 day'), _shedlock_cron_lost_tick('30 0 * * *', NULL);

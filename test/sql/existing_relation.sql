@@ -32,7 +32,7 @@ SELECT "My Locks".shedlock_pause('existing');
 SELECT "My Locks".shedlock_resume('existing');
 SELECT "My Locks".shedlock_purge('0') > 0 AS purged;
 SELECT name FROM "My Locks".shedlock ORDER BY name;
-SELECT "My Locks".shedlock_cron_timezone() IS NOT NULL AS cron;
+SELECT "My Locks"._shedlock_cron_timezone() IS NOT NULL AS cron;
 \set VERBOSITY sqlstate
 SELECT "My Locks".shedlock_cron_guard('existing');
 \set VERBOSITY default

@@ -58,7 +58,7 @@ INSERT INTO calls (call) VALUES
 	('shedlock_cancel(%L)'),
 	('shedlock_pause(%L)'),
 	('shedlock_resume(%L)'),
-	('shedlock_check_run(%L, ''SELECT 1'')');
+	('_shedlock_cron_call(%L, ''TABLE x'')');
 SELECT call, left(error, 5) AS state, count(*) AS names
 FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256)]) name,
 	 LATERAL pg_temp.error_of('SELECT ' || format(call, name)) error

@@ -105,14 +105,14 @@ SELECT count(*) FROM shedlock_history WHERE name = 'refused';
 SELECT * FROM pg_temp.my_locks();
 
 -- The check that pg_cron's jobs get says the same, without running anything.
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'COMMIT')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', '-- SELECT 1')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'SELCT 1')$$);
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', NULL)$$);
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'INSERT INTO run_refused VALUES (1)')$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'COMMIT')$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', '-- SELECT 1')$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'SELCT 1')$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', NULL)$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'INSERT INTO run_refused VALUES (1)')$$);
 SELECT count(*) FROM run_refused;
 SET shedlock.default_lock_at_least_for = '2 h';
-SELECT pg_temp.error_of($$SELECT shedlock_check_run('refused', 'VACUUM', '1 h')$$);
+SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'VACUUM', '1 h')$$);
 RESET shedlock.default_lock_at_least_for;
 
 DROP TABLE run_refused;

@@ -53,7 +53,7 @@ SELECT public.shedlock_pause('path paused');
 SELECT public.shedlock_resume('path paused');
 SELECT public.shedlock_force_release('path');
 SELECT public.shedlock_cancel('path');
-SELECT (public.shedlock_guarded_call('CALL shedlock_run(''n'', ''c'', ''1 h'')')).name;
+SELECT (public._shedlock_guarded_call('CALL shedlock_run(''n'', ''c'', ''1 h'')')).name;
 
 SELECT * FROM search_path_trap.sprung;
 SELECT pg_catalog.count(*) FROM search_path_trap.shedlock;

@@ -299,7 +299,7 @@ query(
 	q{
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.quote_literal(text) RETURNS text LANGUAGE sql AS $$SELECT 'hacked'$$;
-CREATE FUNCTION evil.shedlock_guarded_call(text) RETURNS text LANGUAGE sql AS $$SELECT 'hacked'$$;
+CREATE FUNCTION evil._shedlock_guarded_call(text) RETURNS text LANGUAGE sql AS $$SELECT 'hacked'$$;
 CREATE FUNCTION evil.hacked(text, text) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'hacked'; END$$;
 CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.hacked);
 CREATE OPERATOR evil.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.hacked);
@@ -402,11 +402,11 @@ is( query_as_plain("SELECT last_started, overdue FROM shedlock_jobs WHERE job_na
 #
 is( query(
 		q{
-SELECT shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:00 UTC') AT TIME ZONE 'UTC',
-	   shedlock_cron_last_due('0 3 * * *', '2026-07-21 12:00 UTC') AT TIME ZONE 'UTC'}),
+SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:00 UTC') AT TIME ZONE 'UTC',
+	   _shedlock_cron_last_due('0 3 * * *', '2026-07-21 12:00 UTC') AT TIME ZONE 'UTC'}),
 	'2026-11-21 02:00:00|2026-07-21 01:00:00',
 	'schedules are read in cron.timezone');
-is( query_as_plain("SELECT shedlock_cron_last_due('30 2 * * *', '2026-03-29 12:00 UTC') AT TIME ZONE 'UTC'"),
+is( query_as_plain("SELECT _shedlock_cron_last_due('30 2 * * *', '2026-03-29 12:00 UTC') AT TIME ZONE 'UTC'"),
 	'2026-03-28 01:30:00',
 	'also by plain roles, and in spring there is no half past two');
 
@@ -433,7 +433,7 @@ foreach (@at)
 {
 	my ($schedule, $every, $at, $lost) = @$_;
 
-	is(query("SELECT shedlock_cron_lost_tick('$schedule', '$every', '$at') AT TIME ZONE 'UTC'"), $lost,
+	is(query("SELECT _shedlock_cron_lost_tick('$schedule', '$every', '$at') AT TIME ZONE 'UTC'"), $lost,
 		"in the year from $at once_every $every loses " . ($lost ? "the run of $lost" : 'no run') . " of $schedule");
 }
 like(

@@ -127,7 +127,7 @@ FROM shedlock_history h JOIN shedlock_jobs j ON j.lock_name = h.name}),
 	'24|0|0', 'each run has claimed the tick of the instant that pg_cron has fired at');
 is( query(
 		q{
-SELECT count(*), count(*) FILTER (WHERE shedlock_cron_last_due(schedule, start_time) <> date_trunc('minute', start_time))
+SELECT count(*), count(*) FILTER (WHERE _shedlock_cron_last_due(schedule, start_time) <> date_trunc('minute', start_time))
 FROM cron.job_run_details JOIN cron.job USING (jobid) WHERE jobname <> 'every minute'}),
 	'31|0', 'and those instants are what shedlock_jobs takes for due');
 
