@@ -1068,7 +1068,7 @@ LANGUAGE C STABLE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', '_shedlock_cron_name_is_shared';
 
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
-'Whether another role has a pg_cron job of that name';
+'Whether another role has a pg_cron job of that name; false for callers who may not use pg_cron';
 
 CREATE FUNCTION _shedlock_cron_job(
 	job text,

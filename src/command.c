@@ -511,7 +511,7 @@ _shedlock_cron_is_readable(PG_FUNCTION_ARGS)
  *
  * Row security hides the jobs of other roles, and two locks of one name would
  * make these jobs skip each other: so cron.job is read with the rights of the
- * extension's owner.
+ * extension's owner.  A caller who may not use pg_cron gets no answer.
  */
 Datum
 _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
@@ -528,7 +528,7 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 	int			sec_context;
 	bool		found;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !OidIsValid(relid))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !OidIsValid(relid) || !uses_cron(relid))
 		PG_RETURN_BOOL(false);
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = PG_GETARG_DATUM(1);

@@ -282,6 +282,13 @@ like(notices_of("$make, username => 'other_role', active => false)"),
 	qr/NOTICE:  lock of job "same" is named "other_role.same"/,
 	'and makes one for another role');
 is(query("SELECT active FROM cron.job WHERE username = 'other_role'"), 'f', 'inactive if wanted');
+
+# Names of jobs are for those who may use pg_cron.
+query('GRANT USAGE ON SCHEMA "Shed Lock" TO other_role');
+is(query_as_plain("SELECT _shedlock_cron_name_is_shared('same', 'nobody'), _shedlock_cron_name_is_shared('none', 'nobody')"), 't|f',
+	'a role with USAGE on schema cron is told that a job name is taken');
+is(query("SET ROLE other_role; SELECT _shedlock_cron_name_is_shared('same', 'nobody')"), 'f', 'and a role without it is not');
+is(query('SET ROLE other_role; SELECT count(*) FROM shedlock_jobs'), '0', 'which sees no jobs, without an error');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 # A dot is in the one name or in the other.
