@@ -1,0 +1,169 @@
+# README.md's lists of grants for a role on call and for one that watches are
+# complete: an empty role that gets them sees and ends what another role runs.
+# And nothing in them is superfluous: without any of the grants it cannot.
+
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use CronNode;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+
+my $has_cron = has_pg_cron();
+my $node;
+
+# The statements of the block that makes this role; without pg_cron those that
+# name it are left out, as README.md says.
+sub grants_of
+{
+	my ($role) = @_;
+	my ($list) = slurp_file('README.md') =~ /^```sql pg_cron\n(CREATE ROLE $role LOGIN;\n.*?)^```$/ms
+	  or BAIL_OUT("README.md has no list for $role");
+	my @statements = $list =~ /\G(.*?;)[^;\n]*\n/gs;
+
+	is(join('', map { s/\s//gr } @statements), $list =~ s/--.*//gr =~ s/\s//gr, "README.md's list for $role was read");
+	return $has_cron ? @statements : grep { !/\bcron\b/ } @statements;
+}
+
+# What a role hears from a statement: its answer, or the error
+sub heard_by
+{
+	my ($role, $sql) = @_;
+	my ($status, $out, $err) = $node->psql('postgres', $sql, extra_params => [ '-U', $role ]);
+
+	return $status == 0 ? $out : $err;
+}
+
+my $worker;
+
+# Another role holds a lease, a session lock and a run.
+sub begin_work
+{
+	$worker = { map { $_ => session($node, extra_params => [ '-U', 'worker' ]) } 'lease', 'session', 'run' };
+	ask($worker->{lease}, "SELECT shedlock_acquire('lease', '1 hour')");
+	ask($worker->{session}, "SELECT shedlock_acquire_session('session')");
+	$worker->{run}->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('run', 'SELECT pg_sleep(600)');\n");
+	defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'worker' AND wait_event = 'PgSleep'")
+	  or BAIL_OUT('the run does not begin');
+	return;
+}
+
+sub end_work
+{
+	reap($_) foreach values %$worker;
+	defined await($node, q{SELECT count(pg_terminate_backend(pid)) = 0 FROM pg_stat_activity WHERE usename = 'worker'})
+	  or BAIL_OUT('the work does not end');
+	$node->safe_psql('postgres', "SELECT shedlock_resume('run'), shedlock_force_release('lease')");
+	return;
+}
+
+# What a role on call does, in this order, and what it should get
+my @deeds = (
+	'sees who holds what' => [ "SELECT string_agg(name || ' ' || kind, ',' ORDER BY name) FROM shedlock_locks WHERE locked_role = 'worker'",
+		'lease lease,run run,session session' ],
+	'sees the query of a holder' => [ "SELECT query LIKE 'CALL shedlock_run%' FROM shedlock_locks WHERE name = 'run'", 't' ],
+	'sees runs that succeeded' => [ "SELECT run_role, outcome, command FROM shedlock_history WHERE name = 'succeeds'", 'worker|succeeded|SELECT 1' ],
+	'sees runs that failed' => [ "SELECT run_role, outcome, message FROM shedlock_history WHERE name = 'fails'", 'worker|failed|division by zero' ],
+	'sees jobs' => [ "SELECT string_agg(job_name || ' ' || username, ',' ORDER BY job_name) FROM shedlock_jobs", 'fails worker,succeeds worker' ],
+	'sees how jobs ended' => [ "SELECT string_agg(last_outcome, ',' ORDER BY job_name) FROM shedlock_jobs", 'failed,succeeded' ],
+	'pauses' => [ "SELECT shedlock_pause('run', reason => 'not tonight')", '' ],
+	'sees the reason' => [ "SELECT pause_reason FROM shedlock_locks WHERE name = 'run'", 'not tonight' ],
+	'resumes' => [ "SELECT shedlock_resume('run')", 't' ],
+	'cancels a run' => [ "SELECT shedlock_cancel('run')", 't' ],
+	'ends a session lock' => [ "SELECT shedlock_force_release('session')", 't' ],
+	'ends a lease' => [ "SELECT shedlock_force_release('lease')", 't' ],
+	'purges' => [ "SELECT shedlock_purge('100 years')", '0' ]);
+
+# Which of them a role can do
+sub deeds_of
+{
+	my ($role) = @_;
+	my %can;
+
+	begin_work();
+	for (my $i = 0; $i < @deeds; $i += 2)
+	{
+		my ($deed, ($sql, $expected)) = ($deeds[$i], @{ $deeds[ $i + 1 ] });
+
+		$can{$deed} = heard_by($role, $sql) eq $expected;
+	}
+	if ($can{'cancels a run'})
+	{
+		ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'run' ORDER BY token DESC LIMIT 1"),
+			"$role: a run that it cancels ends");
+	}
+	end_work();
+	return join ', ', grep { $can{$_} } map { $deeds[ 2 * $_ ] } 0 .. $#deeds / 2;
+}
+
+# All deeds but those that match
+sub all_but
+{
+	my (@but) = @_;
+	my @left = map { $deeds[ 2 * $_ ] } 0 .. $#deeds / 2;
+
+	foreach my $but (@but, $has_cron ? () : qr/jobs/)
+	{
+		@left = grep { !/$but/ } @left;
+	}
+	return join ', ', @left;
+}
+
+my $acts = qr/pauses|reason|resumes|cancels|ends|purges/;
+
+# What cannot be done without the grant that a statement makes
+sub lost_without
+{
+	my ($statement) = @_;
+
+	return qr/query|runs|jobs ended/ if $statement =~ /pg_read_all_stats|pg_monitor/;
+	return qr/cancels|ends a session/ if $statement =~ /pg_signal_backend/;
+	return $acts if $statement =~ /EXECUTE/;
+	return qr/jobs/ if $statement =~ /\bcron\b/;
+	die "no deed needs $statement";
+}
+
+if ($has_cron)
+{
+	$node = start_cron_node('main', '');
+	$node->safe_psql('postgres', 'CREATE EXTENSION shedlock');
+}
+else
+{
+	$node = start_node('main');
+}
+$node->safe_psql('postgres', 'CREATE ROLE worker LOGIN');
+my %job = (succeeds => 'SELECT 1', fails => 'SELECT 1/0');
+foreach my $name (sort keys %job)
+{
+	my $call = "CALL shedlock_run('$name', '$job{$name}')";
+
+	$call = $node->safe_psql('postgres',
+		"SELECT shedlock_cron_schedule('$name', '0 0 1 1 *', '$job{$name}', username => 'worker') \\g /dev/null\n"
+		  . "SELECT command FROM cron.job WHERE jobname = '$name'")
+	  if $has_cron;
+	heard_by('worker', $call);
+}
+
+my %never = (on_call => qr/^$/, monitoring => $acts);
+foreach my $role (sort keys %never)
+{
+	my ($create, @grants) = grants_of($role);
+
+	$node->safe_psql('postgres', $create);
+	is(deeds_of($role), 'sees who holds what', "$role: an empty role sees locks, and no more");
+	$node->safe_psql('postgres', join ' ', @grants);
+	is(deeds_of($role), all_but($never{$role}), "$role: README.md's list is complete");
+	foreach my $without (0 .. $#grants)
+	{
+		$node->safe_psql('postgres', join ' ', "DROP OWNED BY $role; DROP ROLE $role;", $create,
+			map { $grants[$_] } grep { $_ != $without } 0 .. $#grants);
+		is(deeds_of($role), all_but($never{$role}, lost_without($grants[$without])), "$role: not without " . ($grants[$without] =~ s{\s+}{ }gr));
+	}
+}
+
+$node->stop;
+done_testing();
