@@ -129,6 +129,17 @@ like(heard("SET shedlock.default_lock_at_most_for = 'soon'; SELECT shedlock_acqu
 	qr/WARNING:  invalid value for parameter "shedlock.default_lock_at_most_for": "soon"/,
 	'without preload: a placeholder that makes no sense is warned about at the first call');
 is($node->safe_psql('postgres', 'SELECT ' . remaining('soon')), '7', 'without preload: and ignored');
+is(error_of($node, 'SHOW shedlock.require_token') =~ /^(\w+)/ && $1, '42704', 'without preload: SHOW does not know the settings');
+is($node->safe_psql('postgres', "LOAD 'shedlock'; SHOW shedlock.require_token"), 'off', 'without preload: but after LOAD');
+is(error_of($node, "LOAD 'shedlock'; ALTER SYSTEM SET shedlock.log_locks = on; ALTER SYSTEM RESET shedlock.log_locks"),
+	'no error', 'without preload: ALTER SYSTEM knows them after LOAD, too');
+is(error_of($node, 'ALTER ROLE careful SET shedlock.require_tokn = on'), 'no error', 'without preload: ALTER ROLE takes a name that does not exist');
+like(heard("SELECT shedlock_token('x')", extra_params => [ '-U', 'careful' ]),
+	qr/WARNING:  invalid configuration parameter name "shedlock.require_tokn", removing it/,
+	'without preload: of which the role hears at its first call');
+$node->safe_psql('postgres', 'ALTER ROLE careful RESET ALL');
+is(error_of($node, "LOAD 'shedlock'; ALTER ROLE careful SET shedlock.require_tokn = on") =~ /^(\w+)/ && $1, '42602',
+	'without preload: after LOAD it is refused');
 like(heard('SET shedlock.nonsense = 1; SELECT shedlock_token(\'x\')'),
 	qr/WARNING:  invalid configuration parameter name "shedlock.nonsense", removing it/,
 	'without preload: so is one that does not exist');
