@@ -103,6 +103,7 @@ CREATE TABLE shedlock_run_log (
 	run_role oid NOT NULL,
 	locked_by varchar(255) NOT NULL,
 	pid integer NOT NULL,
+	warning text,
 	CONSTRAINT shedlock_run_log_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
@@ -121,6 +122,7 @@ COMMENT ON COLUMN shedlock_run_log.message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_run_log.run_role IS 'Role that ran the command';
 COMMENT ON COLUMN shedlock_run_log.locked_by IS 'Who ran it, for people to read';
 COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that ran it';
+COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that the server logged';
 
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A lease without token was not taken by the protocol: the trigger would refuse
@@ -422,7 +424,8 @@ SELECT r.name,
 	   r.message,
 	   pg_catalog.pg_get_userbyid(r.run_role) AS run_role,
 	   r.locked_by,
-	   r.pid
+	   r.pid,
+	   r.warning
 FROM shedlock_run_log r
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
@@ -443,6 +446,8 @@ COMMENT ON COLUMN shedlock_history.message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_history.run_role IS 'Role that ran the command';
 COMMENT ON COLUMN shedlock_history.locked_by IS 'Who ran it';
 COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran it';
+COMMENT ON COLUMN shedlock_history.warning IS
+'Last WARNING of the command, whatever its outcome; NULL when log_min_messages keeps those out of the server''s log';
 
 --
 -- Moving in

@@ -24,10 +24,44 @@
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
 #include "shedlock.h"
+#include "storage/ipc.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
+
+/* The run whose command is being executed, the innermost one. */
+static ShedlockRun *executing = NULL;
+
+static emit_log_hook_type next_emit_log_hook = NULL;
+
+/*
+ * keep_warning - the last WARNING of a command is for the history, too
+ *
+ * A command can succeed and have done nothing, as VACUUM of another role's table.
+ * The server calls this for what it logs, at any moment: so the text goes into
+ * room that is there, and nothing here can fail.  When the process exits that
+ * room may be gone.
+ */
+static void
+keep_warning(ErrorData *edata)
+{
+	if (executing && edata->elevel == WARNING && edata->message &&
+		!proc_exit_inprogress)
+		ShedlockClip(executing->warning, edata->message, SHEDLOCK_MESSAGE_MAX);
+	if (next_emit_log_hook)
+		next_emit_log_hook(edata);
+}
+
+/*
+ * ShedlockKeepWarnings - from now on see what is logged; for _PG_init()
+ */
+void
+ShedlockKeepWarnings(void)
+{
+	next_emit_log_hook = emit_log_hook;
+	emit_log_hook = keep_warning;
+}
 
 /*
  * ShedlockCommitAndStart - commit, and go on in a new transaction
@@ -160,6 +194,7 @@ ErrorData *
 ShedlockTryCommand(ShedlockRun *run)
 {
 	MemoryContext context = CurrentMemoryContext;
+	ShedlockRun *outer = executing;
 	ErrorData  *volatile edata = NULL;
 
 	PG_TRY();
@@ -171,11 +206,14 @@ ShedlockTryCommand(ShedlockRun *run)
 							run->request.name.str),
 					 errdetail("The wait for the standby was canceled.")));
 		(void) ShedlockWatchRuns(true);
+		executing = run;
 		ShedlockRunCommand(run);
+		executing = outer;
 		(void) ShedlockWatchRuns(false);
 	}
 	PG_CATCH();
 	{
+		executing = outer;
 		(void) ShedlockWatchRuns(false);
 		edata = ShedlockTakeError(context);
 	}

@@ -123,7 +123,7 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 			if (run->every)
 				ShedlockClaimTicksOfRun(&run->request.name, run->every,
 										run->started_at, run->token);
-			ShedlockHistoryEnd(run->request.name.nsp, run->token, outcome, edata);
+			ShedlockHistoryEndRun(run, outcome, edata);
 		}
 		end_bookkeeping();
 	}

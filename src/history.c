@@ -42,16 +42,33 @@ enum
 	Anum_message,
 	Anum_run_role,
 	Anum_locked_by,
-	Anum_pid
+	Anum_pid,
+	Anum_warning
 };
 
 /* In one place at most that many old rows are removed, and met that stay. */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
 
-/* Bytes of these that are kept; what is longer ends in "..." and its length. */
+/* Bytes of a command that are kept; what is longer ends in "..." and its length. */
 #define COMMAND_MAX		8192
-#define MESSAGE_MAX		4096
+
+/*
+ * ShedlockClip - copy a text, or its beginning and its length if it is too long
+ *
+ * to: room for max + SHEDLOCK_CLIP_NOTE bytes.  Needs no memory and cannot fail.
+ */
+void
+ShedlockClip(char *to, const char *str, int max)
+{
+	int			len = (int) strlen(str);
+
+	if (len <= max)
+		memcpy(to, str, (size_t) len + 1);
+	else
+		snprintf(to, (size_t) max + SHEDLOCK_CLIP_NOTE, "%.*s... (%d bytes)",
+				 pg_mbcliplen(str, len, max), str, len);
+}
 
 /*
  * set_clipped - store a text that may be of any length
@@ -61,11 +78,10 @@ enum
 static void
 set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
 {
-	int			len = (int) strlen(str);
+	char	   *clipped = palloc((Size) max + SHEDLOCK_CLIP_NOTE);
 
-	if (len > max)
-		str = psprintf("%.*s... (%d bytes)", pg_mbcliplen(str, len, max), str, len);
-	ShedlockSetText(columns, attnum, str);
+	ShedlockClip(clipped, str, max);
+	ShedlockSetText(columns, attnum, clipped);
 }
 
 /*
@@ -113,13 +129,15 @@ outcome_of(ShedlockStore *store)
 }
 
 /*
- * ShedlockHistoryEnd - log the outcome of a run
+ * log_end - log the outcome of a run
  *
- * edata: the error that ended it, or NULL.  An outcome that is there already
- * stays, and a row that was pruned is not missed.
+ * edata: the error that ended it, or NULL.  warning: the last one of its command,
+ * or "".  An outcome that is there already stays, and a row that was pruned is
+ * not missed.
  */
-void
-ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *edata)
+static void
+log_end(Oid nsp, int64 token, const char *outcome, const ErrorData *edata,
+		const char *warning)
 {
 	ShedlockStore store;
 	int			tries = 0;
@@ -138,8 +156,10 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *e
 		if (edata)
 		{
 			ShedlockSetText(&columns, Anum_sqlstate, unpack_sql_state(edata->sqlerrcode));
-			set_clipped(&columns, Anum_message, edata->message, MESSAGE_MAX);
+			set_clipped(&columns, Anum_message, edata->message, SHEDLOCK_MESSAGE_MAX);
 		}
+		if (warning[0] != '\0')
+			ShedlockSetText(&columns, Anum_warning, warning);
 		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
 			break;
 		if (!ShedlockAwaitForeignLock(&tries))
@@ -153,6 +173,25 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *e
 		}
 	}
 	ShedlockClose(&store);
+}
+
+/*
+ * ShedlockHistoryEnd - log the outcome of a run that somebody else began
+ */
+void
+ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *edata)
+{
+	log_end(nsp, token, outcome, edata, "");
+}
+
+/*
+ * ShedlockHistoryEndRun - log the outcome of a run of this process
+ */
+void
+ShedlockHistoryEndRun(const ShedlockRun *run, const char *outcome,
+					  const ErrorData *edata)
+{
+	log_end(run->request.name.nsp, run->token, outcome, edata, run->warning);
 }
 
 /*

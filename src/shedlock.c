@@ -162,6 +162,7 @@ _PG_init(void)
 							NULL, NULL, NULL);
 
 	ShedlockDefineBreakage();
+	ShedlockKeepWarnings();
 	MarkGUCPrefixReserved("shedlock");
 	RESUME_INTERRUPTS();
 }

@@ -27,6 +27,10 @@
 #define SHEDLOCK_YEARS_MAX		100 /* longest duration */
 #define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
 
+/* Bytes of an error or warning that the history keeps, and of the note behind it. */
+#define SHEDLOCK_MESSAGE_MAX	4096
+#define SHEDLOCK_CLIP_NOTE		32
+
 /*
  * Classes of our heavyweight locks: field4 of an advisory LOCKTAG, where core
  * has 1 and 2.  They, the key and the lock modes are a wire format between
@@ -183,6 +187,8 @@ typedef struct ShedlockRun
 	TimestampTz started_at;		/* once it is taken */
 	int64		token;
 	struct ShedlockRun *outer;	/* the run whose command this call is */
+	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
+																	 * command, or "" */
 } ShedlockRun;
 
 /* A process that has something under a lock's name in the lock table. */
@@ -374,6 +380,7 @@ extern bool ShedlockRunIsActive(const char *name, int64 token);
 /* execute.c */
 extern void ShedlockCommitAndStart(void);
 extern ErrorData *ShedlockTakeError(MemoryContext context);
+extern void ShedlockKeepWarnings(void);
 extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
 extern void ShedlockRunCommand(ShedlockRun *run);
 extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
@@ -387,11 +394,14 @@ extern void ShedlockCheckCommand(List *parsetree_list);
 extern void ShedlockPositionInCommand(void *arg);
 
 /* history.c */
+extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, const TimestampTz *tick);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 							   const ErrorData *edata);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
+extern void ShedlockHistoryEndRun(const ShedlockRun *run, const char *outcome,
+								  const ErrorData *edata);
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
 extern void ShedlockHistoryPrune(const ShedlockRun *run);

@@ -32,6 +32,33 @@ SELECT outcome, left(command, 12) AS command, octet_length(command) AS bytes, su
 	   octet_length(message) AS message_bytes, substring(message FROM 'ä?\.\.\. \(\d+ bytes\)$') AS message_end
 FROM shedlock_history WHERE name = 'history long' ORDER BY token;
 
+-- The last warning of a command, whatever became of it; clipped likewise.
+CREATE FUNCTION pg_temp.warn(message text) RETURNS void LANGUAGE plpgsql AS $$BEGIN RAISE WARNING '%', message; RAISE NOTICE 'no'; END$$;
+CREATE ROLE regress_shedlock_history;
+CREATE TABLE history_table ();
+SET client_min_messages = error;
+CALL shedlock_run('history warning', $$SELECT pg_temp.warn('one'); SELECT pg_temp.warn('two')$$);
+CALL shedlock_run('history warning', 'SELECT 1');
+CALL shedlock_run('history warning', $$SELECT pg_temp.warn('before'); SELECT 1 / 0$$);
+CALL shedlock_run('history warning', $$SELECT pg_temp.warn(repeat('ä', 5000))$$);
+CALL shedlock_run('history warning', $$CALL shedlock_run('history warning inner', 'SELECT pg_temp.warn(''inner'')')$$);
+CALL shedlock_run('history warning', $$CALL shedlock_run('history warning', 'SELECT pg_temp.warn(''same lock'')')$$);
+CALL shedlock_run('history warning', $$CALL shedlock_run('history warning inner', 'SELECT 1 / 0')$$);
+CALL shedlock_run('history warning', $$CALL shedlock_run('history warning inner', 'UPDATE shedlock SET token = 1 WHERE name = ''history warning inner''')$$);
+SET log_min_messages = error;
+CALL shedlock_run('history warning', $$SELECT pg_temp.warn('not logged')$$);
+RESET log_min_messages;
+SELECT pg_temp.warn('of no run');
+SELECT name, outcome, message, CASE WHEN warning LIKE 'ä%' THEN octet_length(warning) || right(warning, 17) ELSE warning END AS warning
+FROM shedlock_history WHERE name LIKE 'history warning%' ORDER BY token;
+SET ROLE regress_shedlock_history;
+CALL shedlock_run('history vacuum', 'VACUUM history_table');
+SELECT outcome, warning LIKE '%vacuum%' AS warning FROM shedlock_history;
+RESET ROLE;
+RESET client_min_messages;
+DROP TABLE history_table;
+DROP ROLE regress_shedlock_history;
+
 -- While it runs.
 CREATE TABLE history_seen (outcome text, ended_at timestamptz, mine boolean);
 CALL shedlock_run('history now', 'INSERT INTO history_seen SELECT outcome, ended_at, pid = pg_backend_pid()
@@ -73,7 +100,7 @@ SET shedlock.history_keep = 0;
 CALL shedlock_run('history prune', 'SELECT 1');
 CALL shedlock_run('history prune', 'SELECT 1');
 RESET shedlock.history_keep;
-SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' GROUP BY name ORDER BY name;
+SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' AND name !~ 'warning|vacuum' GROUP BY name ORDER BY name;
 TRUNCATE shedlock_run_log;
 
 -- Ten thousand jobs that ran once, long ago: their runs stay, and each run looks
