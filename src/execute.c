@@ -109,6 +109,32 @@ ShedlockPushCommand(ErrorContextCallback *errcallback, char *command)
 }
 
 /*
+ * log_command - log the command if log_statement asks for one of its statements
+ *
+ * As exec_simple_query() does it for a client's string.  The CALL around it is
+ * logged by 'all' only, with the command in its text or its parameters: to 'ddl'
+ * and 'mod' it is no such statement, and what it executes is not seen.
+ */
+static void
+log_command(const ShedlockRun *run)
+{
+	ListCell   *lc;
+
+	if (log_statement == LOGSTMT_NONE || log_statement == LOGSTMT_ALL)
+		return;
+	foreach(lc, run->parsetrees)
+	{
+		if ((int) GetCommandLogLevel(lfirst(lc)) <= log_statement)
+		{
+			ereport(LOG,
+					(errmsg("statement: %s", run->command),
+					 errhidestmt(true)));
+			return;
+		}
+	}
+}
+
+/*
  * run_statement - as exec_simple_query() does it, but with the result thrown
  * away
  */
@@ -157,6 +183,7 @@ ShedlockRunCommand(ShedlockRun *run)
 	ErrorContextCallback errcallback;
 	ListCell   *lc;
 
+	log_command(run);
 	ShedlockPushCommand(&errcallback, run->command);
 	foreach(lc, run->parsetrees)
 	{

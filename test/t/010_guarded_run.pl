@@ -132,6 +132,32 @@ my $log = slurp_file($node->logfile, $logged);
 is(join(' ', $log =~ /run of lock "([^"]*)": failed/g), 'failed inner failed', 'nested runs that fail are logged');
 is(scalar(() = $log =~ /STATEMENT: /g), 1, 'their statement is once');
 
+# What log_statement asks for is logged, as for a client's own statement, and once.
+sub logged_statements
+{
+	my ($setting, $call) = @_;
+	my $from = -s $node->logfile;
+
+	local $ENV{PGOPTIONS} = "-c log_statement=$setting -c client_min_messages=error";
+
+	$node->safe_psql($dbname, $call);
+	return [ slurp_file($node->logfile, $from) =~ /statement: (.*)/g ];
+}
+my %guarded = (ddl => 'CREATE TABLE logged (i int)', mod => 'INSERT INTO work VALUES (7)', all => 'SELECT 7');
+
+foreach my $case ([ 'none', [] ], [ 'ddl', ['ddl'] ], [ 'mod', [ 'ddl', 'mod' ] ])
+{
+	my ($setting, $wanted) = @$case;
+
+	$node->safe_psql($dbname, 'SET client_min_messages = error; DROP TABLE IF EXISTS logged');
+	is_deeply([ map { @{ logged_statements($setting, "CALL shedlock_run('log $_', '$guarded{$_}')") } } 'ddl', 'mod', 'all' ],
+		[ map { $guarded{$_} } @$wanted ], "log_statement = $setting");
+}
+is_deeply(logged_statements('all', "CALL shedlock_run('log', 'SELECT 7')"), ["CALL shedlock_run('log', 'SELECT 7')"], 'log_statement = all: the CALL has it');
+is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'SELECT 7; DROP TABLE logged; SELECT 8')"), ['SELECT 7; DROP TABLE logged; SELECT 8'], 'several statements are one string');
+is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'CALL shedlock_run(''log inner'', ''DROP TABLE IF EXISTS logged'')')"), ['DROP TABLE IF EXISTS logged'], 'in a nested run');
+is_deeply(logged_statements('ddl', "SELECT shedlock_acquire('log'); CALL shedlock_run('log', 'DROP TABLE IF EXISTS logged')"), [], 'a skipped run executes nothing');
+
 # A run is over with its process.
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('ended', 'SELECT pg_sleep(600)', '10 min');\n");
 ok(defined await($watcher, "SELECT outcome = 'running' FROM shedlock_history WHERE name = 'ended'"), 'a run is going on');
