@@ -107,7 +107,7 @@ run_block(1, 'a tenant and its names');
 $node->safe_psql('app', 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO guest');
 cmp_ok(scalar calls('x'), '>=', 15, 'functions that take the name of a lock');
 all_refused('app', $_, 'all functions refuse', calls($_)) foreach @foreign;
-$node->safe_psql('app', 'REVOKE EXECUTE ON FUNCTION shedlock_purge(interval) FROM guest');
+$node->safe_psql('app', 'REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM guest');
 
 my ($status, $output, $errors) = $node->psql('app', "SELECT shedlock_once('job', now())", @{ $as{guest} });
 like($errors, qr/DETAIL: .* only superusers .*\nHINT: .* "guest:job"\./, 'the error says who may, and how it would go');
