@@ -103,6 +103,25 @@ ask($watcher, 'INSERT INTO work SELECT generate_series(1, 1000); DELETE FROM wor
 ask($runner, "CALL shedlock_run('vacuum', 'VACUUM (VERBOSE, ANALYZE) work')");
 like($runner->{heard}, qr/1000 removed, 0 remain, 0 are dead but not yet removable/, 'a guarded VACUUM removes the dead');
 
+# What README.md says of maintenance that does not get on: cancelled, it leaves an
+# invalid index each time; of a role that may not, it succeeds.
+my $writer = session($node);
+$node->safe_psql($dbname, 'CREATE INDEX work_i ON work (i); CREATE ROLE stranger LOGIN');
+ask($writer, 'BEGIN; INSERT INTO work VALUES (1)');
+foreach my $left (1 .. 2)
+{
+	$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('reindex', 'REINDEX INDEX CONCURRENTLY work_i');\n");
+	ok(defined await($watcher, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), 'a REINDEX waits for a writer');
+	ask($watcher, "SELECT shedlock_cancel('reindex')");
+	ask($runner, "SELECT 'idle'");
+	is(ask($watcher, 'SELECT count(*) FROM pg_index WHERE NOT indisvalid'), $left, 'cancelled, it leaves an invalid index');
+}
+ask($writer, 'ROLLBACK');
+$writer->quit;
+my (undef, undef, $said) = $node->psql($dbname, "CALL shedlock_run('not mine', 'VACUUM work')", extra_params => [ '-U', 'stranger' ]);
+like($said, qr/WARNING: .*skipping/, 'a VACUUM by a stranger is skipped with a WARNING');
+is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'not mine'"), 'succeeded', 'and has succeeded');
+
 # Two clients, again and again
 my $script = PostgreSQL::Test::Utils::tempdir . '/overlap.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('overlap', 'SELECT alone()');\n");
