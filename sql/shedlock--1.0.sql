@@ -1021,7 +1021,8 @@ CREATE FUNCTION _shedlock_guarded_call(
 	OUT lock_at_least_for interval,
 	OUT once_every interval,
 	OUT on_busy text,
-	OUT schema_name text)
+	OUT schema_name text,
+	OUT scheduled_at timestamptz)
 RETURNS record
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', '_shedlock_guarded_call';
@@ -1035,12 +1036,13 @@ CREATE FUNCTION _shedlock_cron_call(
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL,
 	once_every interval DEFAULT NULL,
-	on_busy text DEFAULT NULL)
+	on_busy text DEFAULT NULL,
+	scheduled_at timestamptz DEFAULT NULL)
 RETURNS text
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', '_shedlock_cron_call';
 
-COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text) IS
+COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, timestamptz) IS
 'The CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
 
 CREATE FUNCTION _shedlock_cron_timezone()
@@ -1244,7 +1246,8 @@ CREATE FUNCTION _shedlock_cron_wanted(
 	INOUT username text,
 	INOUT active boolean,
 	OUT old_id bigint,
-	OUT old_command text)
+	OUT old_command text,
+	OUT same_schedule boolean)
 RETURNS record
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -1268,7 +1271,8 @@ BEGIN
 	database := coalesce(database, current_database());
 	username := coalesce(username, current_user);
 	active := coalesce(active, true);
-	SELECT j.jobid, j.command INTO old_id, old_command
+	SELECT j.jobid, j.command, (j.schedule, j.database, j.active) = (schedule, database, active)
+	INTO old_id, old_command, same_schedule
 	FROM cron.job j
 	WHERE j.jobname::text = job_name AND j.username = username;
 END
@@ -1564,7 +1568,8 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_guarded_call(w.old_command) g
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared($1, w.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, $6, NULL::text) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, $6, NULL::text,
+			CASE WHEN w.same_schedule THEN g.scheduled_at END) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_put($1, w.schedule, c.call, w.database, w.username, w.active, w.old_id) p(jobid)
 		 CROSS JOIN LATERAL _shedlock_cron_advise($1, n.lock_name, $4, w.database, $6,
 			_shedlock_cron_lost_tick(w.schedule, $6, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
@@ -1600,7 +1605,8 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), $2, $3, $4, g.on_busy) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), $2, $3, $4,
+			g.on_busy, g.scheduled_at) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_advise(COALESCE(j.job_name, j.jobid::text), n.lock_name, $2, j.database, $4,
 			_shedlock_cron_lost_tick(j.schedule, $4, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
@@ -1651,8 +1657,9 @@ COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
 
 -- A job is overdue when no run has started since it was last due, 90 seconds
 -- ago or more, and when nothing explains that: a run that still goes on, a
--- pause, the at-least time, or a tick that is used.  Runs that the reader may
--- not see in shedlock_history count for that all the same.
+-- pause, the at-least time, a tick that is used, or that it was scheduled later.
+-- Runs that the reader may not see in shedlock_history count for that all the
+-- same.
 CREATE VIEW shedlock_jobs AS
 SELECT j.jobid,
 	   j.job_name,
@@ -1672,13 +1679,13 @@ SELECT j.jobid,
 	   t.tick AS tick_claimed,
 	   t.next_tick,
 	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
-	   CASE WHEN NOT j.active THEN false
-			WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
-			WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
-			WHEN d.due OPERATOR(pg_catalog.+)
-				 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
-				 OPERATOR(pg_catalog.<) t.next_tick THEN false
-			ELSE l.started_at OPERATOR(pg_catalog.<) d.due END AS overdue
+	   o.overdue,
+	   CASE WHEN NOT d.here THEN
+				pg_catalog.format('runs in database "%s": whether it does can be seen only there', j.database)
+			WHEN o.overdue IS NOT NULL THEN NULL
+			WHEN d.due IS NULL THEN
+				pg_catalog.format('unknown: when schedule "%s" was due last cannot be told', j.schedule)
+			ELSE 'unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that' END AS problem
 FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 	 CROSS JOIN LATERAL (
@@ -1707,6 +1714,15 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		FROM shedlock_tick c
 		WHERE c.name OPERATOR(pg_catalog.=) g.name AND d.here) t ON true
 	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.here
+	 CROSS JOIN LATERAL (
+		SELECT CASE WHEN NOT j.active THEN false
+					WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
+					WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
+					WHEN d.due OPERATOR(pg_catalog.+)
+						 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
+						 OPERATOR(pg_catalog.<) t.next_tick THEN false
+					WHEN d.here THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
+			   END AS overdue) o
 WHERE g.name IS NOT NULL;
 
 COMMENT ON VIEW shedlock_jobs IS
@@ -1732,7 +1748,9 @@ COMMENT ON COLUMN shedlock_jobs.tick_claimed IS 'The latest tick that was claime
 COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';
 COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
 COMMENT ON COLUMN shedlock_jobs.overdue IS
-'The job was due 90 seconds ago or more, has not started since, and nothing explains why; NULL when that cannot be told: it never ran, or in another database';
+'The job was due 90 seconds ago or more, has not started since, and nothing explains why; counted from when it was scheduled if no run is later; NULL when that cannot be told: see problem';
+COMMENT ON COLUMN shedlock_jobs.problem IS
+'Why overdue cannot be told; NULL: no problem';
 
 --
 -- Privileges

@@ -47,6 +47,10 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 
 #define RUN_PROCEDURE		"shedlock_run"
 
+/* The time that ends the command of a guarded job; each 9 stands for a digit. */
+#define SCHEDULED_AT		"-- scheduled at 9999-99-99 99:99:99+00"
+#define SCHEDULED_AT_DIGITS 16	/* where they begin */
+
 /*
  * Arguments of shedlock_run, which are the first columns of
  * _shedlock_guarded_call.
@@ -57,6 +61,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 enum
 {
 	COL_SCHEMA_NAME = NUM_RUN_ARGS,
+	COL_SCHEDULED_AT,
 	NUM_GUARDED_CALL_COLS
 };
 
@@ -159,7 +164,9 @@ interval_text(const Interval *span)
 /*
  * _shedlock_cron_call - the command of a guarded job
  *
- * Raises the errors that shedlock_run would raise before it runs the command.
+ * Arguments are those of shedlock_run and the time of the scheduling, NULL for
+ * now.  Raises the errors that shedlock_run would raise before it runs the
+ * command.
  *
  * A role that may create objects in the schema can make procedures of the same
  * name.  With all arguments given, each cast to its type, the server takes none
@@ -175,9 +182,12 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
 	Interval   *every = ShedlockGetInterval(fcinfo, 4);
 	char	   *on_busy = PG_ARGISNULL(5) ? "skip" : text_to_cstring(PG_GETARG_TEXT_PP(5));
+	TimestampTz scheduled_at = PG_ARGISNULL(6) ? GetCurrentTimestamp() : PG_GETARG_TIMESTAMPTZ(6);
 	ErrorContextCallback errcallback;
 	List	   *parsetree_list;
 	Interval   *kept = at_least;
+	struct pg_tm tm;
+	fsec_t		fsec;
 	StringInfoData buf;
 
 	ShedlockGetName(fcinfo, 0, &name);
@@ -217,6 +227,13 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 	append_argument(&buf, 4, interval_text(every));
 	append_argument(&buf, 5, on_busy);
 	appendStringInfoChar(&buf, ')');
+
+	/* only what four digits can say is read back */
+	if (timestamp2tm(scheduled_at, NULL, &tm, &fsec, NULL, NULL) == 0 &&
+		tm.tm_year > 0 && tm.tm_year <= 9999)
+		appendStringInfo(&buf, " %.*s%04d-%02d-%02d %02d:%02d:%02d+00",
+						 SCHEDULED_AT_DIGITS, SCHEDULED_AT, tm.tm_year, tm.tm_mon,
+						 tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf.data, buf.len));
 }
 
@@ -299,6 +316,36 @@ read_constant(Node *expr, Oid type, Datum *value, bool *isnull)
 }
 
 /*
+ * read_scheduled_at - the time at the end of the command of a guarded job
+ *
+ * Returns false if there is none, or no time that _shedlock_cron_call writes.
+ */
+static bool
+read_scheduled_at(const char *command, TimestampTz *result)
+{
+	size_t		len = strlen(command);
+	const char *comment = command + len - strlen(SCHEDULED_AT);
+	struct pg_tm tm = {0};
+	struct pg_tm date;
+
+	if (len < strlen(SCHEDULED_AT))
+		return false;
+	for (int i = 0; SCHEDULED_AT[i] != '\0'; i++)
+		if (SCHEDULED_AT[i] == '9' ? !isdigit((unsigned char) comment[i]) :
+			comment[i] != SCHEDULED_AT[i])
+			return false;
+
+	if (sscanf(comment + SCHEDULED_AT_DIGITS, "%4d-%2d-%2d %2d:%2d:%2d", &tm.tm_year,
+			   &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6 ||
+		tm.tm_year < 1 || tm.tm_mon < 1 || tm.tm_mon > MONTHS_PER_YEAR ||
+		tm.tm_hour >= HOURS_PER_DAY || tm.tm_min >= MINS_PER_HOUR || tm.tm_sec >= SECS_PER_MINUTE)
+		return false;
+	j2date(date2j(tm.tm_year, tm.tm_mon, tm.tm_mday), &date.tm_year, &date.tm_mon, &date.tm_mday);
+	return date.tm_mon == tm.tm_mon && date.tm_mday == tm.tm_mday &&
+		tm2timestamp(&tm, 0, NULL, result) == 0;
+}
+
+/*
  * read_guarded_call - arguments of a command that is nothing but a guarded call
  *
  * Returns false if it is anything else, whatever schema it names: a job of
@@ -311,6 +358,7 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	bool		given[NUM_RUN_ARGS] = {false};
 	int			position = 0;
 	FuncCall   *call;
+	TimestampTz scheduled_at;
 	Node	   *stmt;
 	ListCell   *lc;
 
@@ -358,6 +406,11 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 		values[COL_SCHEMA_NAME] =
 			CStringGetTextDatum(strVal(list_nth(call->funcname, list_length(call->funcname) - 2)));
 		isnull[COL_SCHEMA_NAME] = false;
+	}
+	if (read_scheduled_at(command, &scheduled_at))
+	{
+		values[COL_SCHEDULED_AT] = TimestampTzGetDatum(scheduled_at);
+		isnull[COL_SCHEDULED_AT] = false;
 	}
 	return true;
 }

@@ -66,12 +66,12 @@ INSERT INTO round_trip VALUES
 	('formats', '%s', 'SELECT ''%L'', ''%%'''),
 	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
 SET IntervalStyle = sql_standard;
-UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL);
+UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL, '2026-02-28 23:59:59.9 UTC');
 CREATE VIEW not_the_same AS
 SELECT r.label, r.call
 FROM round_trip r, _shedlock_guarded_call(r.call) g
-WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schema_name) IS DISTINCT FROM
-	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', 'public');
+WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schema_name, g.scheduled_at) IS DISTINCT FROM
+	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
 
 SELECT * FROM not_the_same;
 -- 19 has no other strings any more.
@@ -79,16 +79,45 @@ SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
 SELECT * FROM not_the_same;
-SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, '90 min', 'error') AS call;
+SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, '90 min', 'error', '2026-11-22 03:10:11+01') AS call;
 RESET ALL;
 
 DROP VIEW not_the_same;
 DROP TABLE round_trip;
 DROP FUNCTION read_back(text);
 
+-- The time at the end is that of the scheduling.  What is no such time is none.
+SET timezone = 'UTC';
+SELECT _shedlock_cron_call('n', 'VACUUM', scheduled_at => t) ~ 'scheduled at' AS written, t
+FROM unnest('{infinity,4713-01-01 BC,10000-01-01}'::timestamptz[]) t;
+SELECT clock_timestamp() - (_shedlock_guarded_call(_shedlock_cron_call('n', 'VACUUM'))).scheduled_at < '1 min' AS now_by_default;
+SELECT comment, g.name, g.scheduled_at
+FROM unnest(ARRAY[
+	' -- scheduled at 2026-11-22 02:10:11+00',
+	'; -- nightly -- scheduled at 2024-02-29 23:59:59+00',
+	E'\n-- scheduled at 0001-01-01 00:00:00+00',
+	'',
+	' -- scheduled at 2026-11-22 02:10:11+00 ',
+	' -- scheduled at 2026-11-22 02:10:11+01',
+	' -- scheduled at 2026-11-22 02:10:11',
+	' -- scheduled at 2026-11-22T02:10:11+00',
+	' -- Scheduled at 2026-11-22 02:10:11+00',
+	' -- scheduled at 2026-02-29 02:10:11+00',
+	' -- scheduled at 2026-13-01 02:10:11+00',
+	' -- scheduled at 2026-00-01 02:10:11+00',
+	' -- scheduled at 2026-01-00 02:10:11+00',
+	' -- scheduled at 0000-01-01 02:10:11+00',
+	' -- scheduled at 2026-11-22 24:00:00+00',
+	' -- scheduled at 2026-11-22 02:60:00+00',
+	' -- scheduled at 2026-11-22 02:10:60+00',
+	' -- scheduled at yesterday',
+	' /* -- scheduled at 2026-11-22 02:10:11+00']) comment,
+	_shedlock_guarded_call('CALL shedlock_run(''n'', ''c'')' || comment) g;
+SELECT (_shedlock_guarded_call('CALL shedlock_run(''n'', ''-- scheduled at 2026-11-22 02:10:11+00'')')).scheduled_at IS NULL AS in_a_literal;
 SELECT g.schema_name
 FROM unnest(ARRAY['CALL shedlock_run', 'CALL "Odd one".shedlock_run', 'CALL contrib_regression.s.shedlock_run']) call,
 	_shedlock_guarded_call(call || '(''n'', ''c'')') g;
+RESET timezone;
 
 -- Refused
 \set SHOW_CONTEXT never

@@ -59,7 +59,8 @@ sub job_command
 # Scheduling
 #
 my $id = query("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 42', '1 hour', '5 min', '1 day')");
-is( job_command('nightly'),
+my $scheduled_at = qr/ -- scheduled at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00\z/;
+is( job_command('nightly') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'nightly'::pg_catalog.text, command => 'SELECT 42'::pg_catalog.text, }
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
 	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
@@ -315,7 +316,7 @@ SELECT cron.schedule('trapped', '0 0 1 1 *', 'SELECT 1');
 SELECT "Shed Lock".shedlock_cron_guard('trapped', '1 h');
 SELECT * FROM "Shed Lock".shedlock_jobs;
 });
-is( job_command('trapped'),
+is( job_command('trapped') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'trapped'::pg_catalog.text, command => 'SELECT 1'::pg_catalog.text, }
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => NULL::pg_catalog.interval, }
 	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
@@ -334,12 +335,50 @@ SELECT cron.schedule('broken 1', '0 0 1 1 *', $$CALL shedlock_run('x, 'y')$$),
 is(query('SELECT job_name FROM shedlock_jobs'), 'fine', 'jobs that do not parse do not spoil the view');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
-query(
-	q{
-SELECT shedlock_cron_schedule('state', '* * * * *', 'SELECT 1', '1 h', active => true);
-UPDATE cron.job SET nodeport = 1});
-is(query('SELECT last_started, last_outcome, lock_state, overdue FROM shedlock_jobs'),
-	'||free|', 'whether a job that never ran is overdue cannot be told');
+# Schedules a job that pg_cron does not get to run.
+sub schedule_state
+{
+	my ($arguments) = @_;
+	return query("BEGIN; SELECT shedlock_cron_schedule('state', $arguments); UPDATE cron.job SET nodeport = 1; COMMIT");
+}
+
+schedule_state("'* * * * *', 'SELECT 1', '1 h', active => true");
+is(query('SELECT last_started, last_outcome, lock_state, overdue, problem FROM shedlock_jobs'),
+	'||free|f|', 'a job that was just scheduled is not overdue');
+
+# Puts the scheduling some time back, and gives overdue and problem.
+sub scheduled_before
+{
+	my ($age) = @_;
+	return query("UPDATE cron.job SET command = concat(regexp_replace(command, ' -- scheduled at .*', ''), "
+		  . "to_char(timezone('UTC', clock_timestamp()) - interval '$age', ' \"-- scheduled at\" YYYY-MM-DD HH24:MI:SS\"+00\"'));"
+		  . "SELECT overdue, problem FROM shedlock_jobs WHERE job_name = 'state'");
+}
+is(scheduled_before('80 s'), 'f|', 'nor before it was due for 90 seconds');
+is(scheduled_before('151 s'), 't|', 'a job that never ran is overdue, counted from when it was scheduled');
+query("SELECT shedlock_cron_guard('state', '2 h')");
+is(query('SELECT overdue FROM shedlock_jobs'), 't', 'also after its durations were changed');
+schedule_state("'* * * * *', 'SELECT 1', '1 h'");
+is(query('SELECT overdue FROM shedlock_jobs'), 't', 'and when it is scheduled again as it was');
+schedule_state("'*/2 * * * *', 'SELECT 1', '1 h'");
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'another schedule counts from now');
+scheduled_before('1 h');
+query("BEGIN; SELECT shedlock_cron_unguard('state'), shedlock_cron_guard('state', '1 h'); UPDATE cron.job SET nodeport = 1; COMMIT");
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'as does a job that is guarded');
+schedule_state("'* * * * *', 'SELECT 1', '1 h'");
+scheduled_before('1 h');
+schedule_state("'* * * * *', 'SELECT 1', '1 h', active => false");
+schedule_state("'* * * * *', 'SELECT 1', '1 h'");
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'and one that was not active before');
+query("UPDATE cron.job SET command = regexp_replace(command, ' -- scheduled at .*', ''), nodeport = 1");
+is(query('SELECT overdue, problem FROM shedlock_jobs'),
+	'|unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that',
+	'a job that never ran, and was not scheduled by us: unknown');
+query("UPDATE cron.job SET schedule = '\@reboot'");
+is(query('SELECT overdue, problem FROM shedlock_jobs'),
+	'|unknown: when schedule "@reboot" was due last cannot be told',
+	'as is one whose schedule has no last time');
+query("UPDATE cron.job SET schedule = '* * * * *'");
 query(job_command('state'));
 
 # Puts the last run some time back, and gives lock_state and overdue.
@@ -353,6 +392,10 @@ sub state_after
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
 is(state_after('80 s'), 'free|f', 'nor one that was due less than 90 seconds ago');
 is(state_after('151 s'), 'free|t', 'one that was due before that is');
+scheduled_before('10 s');
+is(state_after('151 s'), 'free|f', 'unless it was scheduled later');
+scheduled_before('1 h');
+is(query("BEGIN; DELETE FROM shedlock_run_log; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'or when no run of it is known any more');
 query("SELECT shedlock_pause('state', reason => 'tonight not')");
 is(state_after('1 h'), 'paused|f', 'unless it is paused');
 query("SELECT shedlock_resume('state')");
@@ -366,12 +409,13 @@ is(state_after('1 h'), 'free|t', 'after which it is overdue again');
 query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
 is(state_after('1 h'), 'free|f', 'unless it is not active');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
-is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue FROM shedlock_jobs'),
-	'||||', 'of a job in another database nothing is known here');
+is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
+	'|||||runs in database "other": whether it does can be seen only there', 'of a job in another database nothing is known here');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
 # A job may be started more often than its period is long
 query("SELECT shedlock_cron_guard('state', '1 h', once_every => '1 hour')");
+scheduled_before('1 day');
 query(job_command('state'));
 query("UPDATE shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
 is(query('SELECT next_tick - tick_claimed FROM shedlock_jobs'),
