@@ -148,14 +148,56 @@ end_session(const ShedlockRow *row, const ShedlockName *name)
 			 errdetail("Its process ID was %d.", row->pid)));
 }
 
+/*
+ * warn_if_unknown - warn if neither the locks nor the ticks have that name
+ *
+ * Returns whether it did.  Keeps no lock on the tables: the caller may wait for
+ * the advisory half, whose holder may wait for a table.
+ */
+static bool
+warn_if_unknown(const ShedlockName *name, const char *hint)
+{
+	ShedlockStore store;
+	ShedlockRow row;
+	bool		known;
+
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, &row);
+	known = row.found || ShedlockRowIsInProgress(&store, name->str);
+	ShedlockCloseUnused(&store);
+	if (!known)
+	{
+		ShedlockOpen(&store, name->nsp, "shedlock_tick");
+		known = ShedlockFetch(&store, CStringGetTextDatum(name->str));
+		ShedlockCloseUnused(&store);
+	}
+	if (!known)
+		ereport(WARNING,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("no lock or job has used the name \"%s\" yet", name->str),
+				 hint ? errhint("%s", hint) : 0));
+	return !known;
+}
+
+/*
+ * report_not_held - say why there is nothing to be ended
+ */
+static void
+report_not_held(const ShedlockName *name)
+{
+	if (!warn_if_unknown(name, NULL))
+		ereport(NOTICE,
+				(errmsg("lock \"%s\" is not held", name->str)));
+}
+
 PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - end a lock whoever has it, at-least included
  *
- * Returns false if it was free.  Errors: 22004, 22023, 25006; 42501 if the
- * caller may not end the holder's session; 55006 if that does not end, or if a
- * transaction that is open has taken or fences it.  Locks: the advisory half, exclusive, to the end of
- * the transaction.
+ * Returns false, and says so, if it was free.  Errors: 22004, 22023, 25006;
+ * 42501 if the caller may not end the holder's session; 55006 if that does not
+ * end, or if a transaction that is open has taken or fences it.  Locks: the
+ * advisory half, exclusive, to the end of the transaction.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
@@ -211,6 +253,8 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 			/* It is free, or has been taken by somebody who may keep it. */
 			ShedlockUnlock(&name.tag, ExclusiveLock);
 			ShedlockClose(&store);
+			if (!ended)
+				report_not_held(&name);
 			PG_RETURN_BOOL(ended);
 		}
 		/* One whose session is gone is free, but its row does not say so yet. */
@@ -229,15 +273,18 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		ereport(LOG,
 				(errmsg("lock \"%s\" released by force, token " INT64_FORMAT,
 						name.str, row.token)));
-	PG_RETURN_BOOL(ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT);
+	ended = ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
+	if (!ended)
+		report_not_held(&name);
+	PG_RETURN_BOOL(ended);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);
 /*
  * shedlock_cancel(name) - cancel the command of a run
  *
- * Returns false if none is running.  Errors: 22004, 22023, 25006; 42501 if the
- * caller may not cancel that session.
+ * Returns false, and says what there is, if none is running.  Errors: 22004,
+ * 22023, 25006; 42501 if the caller may not cancel that session.
  */
 Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
@@ -245,6 +292,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
+	bool		as_lease;
 
 	PreventCommandIfReadOnly("shedlock_cancel()");
 	PreventCommandIfParallelMode("shedlock_cancel()");
@@ -253,11 +301,28 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	ShedlockReadRow(&store, name.str, &row);
 	ShedlockClose(&store);
 
-	if (!row.found || row.kind != SHEDLOCK_RUN || ShedlockCountsAsLease(&row) ||
-		!ShedlockBackendAlive(row.pid, row.backend_start) ||
-		!names_its_holder(&row, &name))
-		PG_RETURN_BOOL(false);
-	PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid)));
+	as_lease = row.found && ShedlockCountsAsLease(&row);
+	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&
+		ShedlockBackendAlive(row.pid, row.backend_start))
+	{
+		if (!names_its_holder(&row, &name))
+			PG_RETURN_BOOL(false);
+		PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid)));
+	}
+
+	if (row.found && row.kind != SHEDLOCK_RELEASED &&
+		(as_lease ? row.lock_until > GetCurrentTimestamp() :
+		 ShedlockHolderLives(&row, &name, false)))
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lock \"%s\" has no command to cancel", name.str),
+				 as_lease ?
+				 errdetail("It is held as a lease.") :
+				 errdetail("It is held as a session lock."),
+				 errhint("Use shedlock_force_release to end it.")));
+	else
+		report_not_held(&name);
+	PG_RETURN_BOOL(false);
 }
 
 /*
@@ -290,6 +355,7 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
 /*
  * shedlock_pause(name, until, reason) - nobody gets the lock until then
  *
+ * Warns of a name that was never used, which may be that of a job to come.
  * Errors: 22004, 22023, 25006, 55P03 when lock_timeout ends the wait.  Locks:
  * the advisory half in share mode to the end of the transaction; waits for an
  * acquire that is not committed.
@@ -319,6 +385,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
+	(void) warn_if_unknown(&name, "It is paused all the same; shedlock_resume ends that.");
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	context = AllocSetContextCreate(caller, "shedlock pause", ALLOCSET_SMALL_SIZES);

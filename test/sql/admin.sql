@@ -27,6 +27,8 @@ SELECT shedlock_release('admin');
 SELECT shedlock_force_release('admin');
 SELECT shedlock_force_release('admin never');
 SELECT count(*) FROM shedlock WHERE name = 'admin never';
+SELECT shedlock_once('admin tick', '2026-01-01');
+SELECT shedlock_force_release('admin tick');
 
 -- Rolled back, it changes nothing.
 SELECT shedlock_acquire('admin');
@@ -67,12 +69,19 @@ SELECT shedlock_acquire('admin kept');
 
 -- A cancel ends the command of a run, and nothing else.
 SELECT shedlock_cancel('admin never');
+\set VERBOSITY sqlstate
+SELECT shedlock_cancel('admin never');
+\set VERBOSITY default
+SELECT shedlock_cancel('admin tick');
 SELECT shedlock_cancel('admin');
 SELECT shedlock_cancel('admin run');
 SELECT shedlock_acquire('admin lease');
 SELECT shedlock_cancel('admin lease');
 SELECT shedlock_acquire_session('admin session');
 SELECT shedlock_cancel('admin session');
+\set VERBOSITY sqlstate
+SELECT shedlock_cancel('admin session');
+\set VERBOSITY default
 CALL shedlock_run('admin cancel', 'SELECT shedlock_cancel(''admin cancel''), pg_sleep(20)');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome, sqlstate, message FROM shedlock_history WHERE name = 'admin cancel';
