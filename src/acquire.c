@@ -41,7 +41,7 @@ fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 
 	/* A session lock without limit shows the default to whoever reads times. */
 	if (at_most == NULL)
-		at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+		at_most = ShedlockDefaultAtMost();
 
 	row->name = request->name.str;
 	row->lock_until = ShedlockAddInterval(now, at_most);
@@ -180,8 +180,6 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 static void
 make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *request)
 {
-	const Interval *limit;
-
 	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = kind;
 	request->at_most = ShedlockGetInterval(fcinfo, 1);
@@ -189,19 +187,10 @@ make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *reques
 	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
 
 	if (request->at_most == NULL && kind == SHEDLOCK_LEASE)
-		request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+		request->at_most = ShedlockDefaultAtMost();
 	if (request->at_least == NULL && shedlock_default_lock_at_least_for > 0)
 		request->at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
-
-	if ((limit = request->at_most) != NULL)
-		ShedlockCheckDuration(limit, "lock_at_most_for", request->name.str, false);
-	if (request->at_least)
-	{
-		ShedlockCheckDuration(request->at_least, "lock_at_least_for",
-							  request->name.str, true);
-		if (limit)
-			ShedlockCheckAtLeast(request->at_least, limit, request->name.str);
-	}
+	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 }
 
 /*
@@ -230,7 +219,10 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 				 errmsg("cannot execute %s within security-restricted operation", fname)));
 	make_request(fcinfo, kind, &request);
 	if (wait)
+	{
 		ShedlockCheckDuration(wait, "wait", request.name.str, true);
+		ShedlockCheckCap(wait, "wait", request.name.str, shedlock_max_wait, "shedlock.max_wait");
+	}
 
 	ShedlockOpen(&store, request.name.nsp, "shedlock");
 	taken = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :

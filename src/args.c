@@ -174,6 +174,19 @@ ShedlockIntervalSetting(int seconds)
 }
 
 /*
+ * ShedlockDefaultAtMost - longest time of a lease when the caller names none
+ */
+Interval *
+ShedlockDefaultAtMost(void)
+{
+	int			seconds = shedlock_default_lock_at_most_for;
+
+	if (shedlock_max_lock_at_most_for > 0)
+		seconds = Min(seconds, shedlock_max_lock_at_most_for);
+	return ShedlockIntervalSetting(seconds);
+}
+
+/*
  * interval_days - length of an interval in days, as its epoch counts them
  */
 static double
@@ -227,6 +240,58 @@ ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock_at_least_for is longer than lock_at_most_for for lock \"%s\"",
 						name)));
+}
+
+/*
+ * ShedlockIsOverCap - is a duration longer than so many seconds?
+ *
+ * Whatever the calendar: a month counts as 31 days.  0 seconds: there is no cap.
+ */
+bool
+ShedlockIsOverCap(const Interval *span, int seconds)
+{
+	return seconds > 0 &&
+		((int64) span->month * 31 + span->day) * USECS_PER_DAY + span->time >
+		seconds * USECS_PER_SEC;
+}
+
+/*
+ * ShedlockCheckCap - complain if a duration is longer than a setting allows
+ */
+void
+ShedlockCheckCap(const Interval *span, const char *what, const char *name,
+				 int seconds, const char *setting)
+{
+	if (ShedlockIsOverCap(span, seconds))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s of lock \"%s\" is too long", what, name),
+				 errdetail("The setting %s allows %s.",
+						   setting, GetConfigOptionByName(setting, NULL, false))));
+}
+
+/*
+ * ShedlockCheckTimes - complain unless a lock can be held for these
+ *
+ * Either can be NULL.
+ */
+void
+ShedlockCheckTimes(const Interval *at_most, const Interval *at_least, const char *name)
+{
+	if (at_most)
+	{
+		ShedlockCheckDuration(at_most, "lock_at_most_for", name, false);
+		ShedlockCheckCap(at_most, "lock_at_most_for", name,
+						 shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
+	}
+	if (at_least)
+	{
+		ShedlockCheckDuration(at_least, "lock_at_least_for", name, true);
+		ShedlockCheckCap(at_least, "lock_at_least_for", name,
+						 shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
+	}
+	if (at_most && at_least)
+		ShedlockCheckAtLeast(at_least, at_most, name);
 }
 
 /*

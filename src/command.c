@@ -206,14 +206,9 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 
 	ShedlockCheckCommand(parsetree_list);
 
-	if (at_most)
-		ShedlockCheckDuration(at_most, "lock_at_most_for", name.str, false);
-	if (at_least)
-		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
-	else if (shedlock_default_lock_at_least_for > 0)
+	if (at_least == NULL && shedlock_default_lock_at_least_for > 0)
 		kept = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
-	if (at_most && kept)
-		ShedlockCheckAtLeast(kept, at_most, name.str);
+	ShedlockCheckTimes(at_most, kept, name.str);
 	if (every)
 		(void) ShedlockCurrentTick(every, name.str);
 

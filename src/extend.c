@@ -25,6 +25,9 @@ set_end(ShedlockRow *row, const char *name, TimestampTz now,
 {
 	if (at_most)
 		row->at_most = at_most;
+	else if (row->at_most &&
+			 ShedlockIsOverCap(row->at_most, shedlock_max_lock_at_most_for))
+		row->at_most = ShedlockIntervalSetting(shedlock_max_lock_at_most_for);
 	if (at_least)
 	{
 		if (row->at_most)
@@ -32,8 +35,7 @@ set_end(ShedlockRow *row, const char *name, TimestampTz now,
 		row->keep_until = ShedlockAddInterval(now, at_least);
 	}
 	row->lock_until =
-		ShedlockAddInterval(now, row->at_most ? row->at_most :
-							ShedlockIntervalSetting(shedlock_default_lock_at_most_for));
+		ShedlockAddInterval(now, row->at_most ? row->at_most : ShedlockDefaultAtMost());
 	row->lock_until = Max(row->lock_until, row->keep_until);
 }
 
@@ -63,10 +65,7 @@ shedlock_extend(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("shedlock_extend()");
 	PreventCommandIfParallelMode("shedlock_extend()");
 	ShedlockGetName(fcinfo, 0, &name);
-	if (at_most)
-		ShedlockCheckDuration(at_most, "lock_at_most_for", name.str, false);
-	if (at_least)
-		ShedlockCheckDuration(at_least, "lock_at_least_for", name.str, true);
+	ShedlockCheckTimes(at_most, at_least, name.str);
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))

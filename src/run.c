@@ -128,17 +128,10 @@ make_run(FunctionCallInfo fcinfo)
 	ShedlockCheckCommand(run->parsetrees);
 
 	request->at_most = copy_interval(fcinfo, 2);
-	if (request->at_most)
-		ShedlockCheckDuration(request->at_most, "lock_at_most_for",
-							  request->name.str, false);
 	request->at_least = copy_interval(fcinfo, 3);
-	if (request->at_least)
-		ShedlockCheckDuration(request->at_least, "lock_at_least_for",
-							  request->name.str, true);
-	else if (shedlock_default_lock_at_least_for > 0)
+	if (request->at_least == NULL && shedlock_default_lock_at_least_for > 0)
 		request->at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
-	if (request->at_least && request->at_most)
-		ShedlockCheckAtLeast(request->at_least, request->at_most, request->name.str);
+	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 
 	run->every = copy_interval(fcinfo, 4);
 	if (run->every)

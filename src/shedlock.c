@@ -24,6 +24,8 @@ void		_PG_init(void);
 
 int			shedlock_default_lock_at_most_for = 3600;
 int			shedlock_default_lock_at_least_for = 0;
+int			shedlock_max_lock_at_most_for = 0;
+int			shedlock_max_wait = 0;
 int			shedlock_history_keep = 30 * 24 * 3600;
 bool		shedlock_require_token = false;
 bool		shedlock_role_prefix = false;
@@ -36,7 +38,7 @@ int			shedlock_foreign_clock_tolerance = 600;
 static const char *const superuser_settings[] = {
 	"shedlock.require_token", "shedlock.log_locks", "shedlock.log_skipped_runs",
 	"shedlock.history_keep", "shedlock.foreign_clock_tolerance",
-	"shedlock.role_prefix"
+	"shedlock.role_prefix", "shedlock.max_lock_at_most_for", "shedlock.max_wait"
 };
 
 /*
@@ -103,6 +105,22 @@ _PG_init(void)
 							&shedlock_default_lock_at_least_for,
 							0, 0, INT_MAX,
 							PGC_USERSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("shedlock.max_lock_at_most_for",
+							"Sets the longest lock_at_most_for and lock_at_least_for that can be asked for.",
+							"0 sets no cap.  A session lock or run without limit stays without limit.",
+							&shedlock_max_lock_at_most_for,
+							0, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("shedlock.max_wait",
+							"Sets the longest wait that can be asked for.",
+							"0 sets no cap.",
+							&shedlock_max_wait,
+							0, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S,
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("shedlock.require_token",

@@ -204,6 +204,8 @@ typedef struct ShedlockHolder
 /* shedlock.c */
 extern int	shedlock_default_lock_at_most_for;
 extern int	shedlock_default_lock_at_least_for;
+extern int	shedlock_max_lock_at_most_for;
+extern int	shedlock_max_wait;
 extern int	shedlock_history_keep;
 extern bool shedlock_require_token;
 extern bool shedlock_role_prefix;
@@ -221,10 +223,16 @@ extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockIntervalSetting(int seconds);
+extern Interval *ShedlockDefaultAtMost(void);
 extern void ShedlockCheckDuration(const Interval *span, const char *what,
 								  const char *name, bool zero_ok);
 extern void ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
 								 const char *name);
+extern bool ShedlockIsOverCap(const Interval *span, int seconds);
+extern void ShedlockCheckCap(const Interval *span, const char *what, const char *name,
+							 int seconds, const char *setting);
+extern void ShedlockCheckTimes(const Interval *at_most, const Interval *at_least,
+							   const char *name);
 extern Timestamp ShedlockAddInterval(Timestamp when, const Interval *span);
 extern int64 ShedlockIntervalMicroseconds(const Interval *span);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,

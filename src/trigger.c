@@ -33,6 +33,7 @@
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -90,6 +91,25 @@ check_clock(const ShedlockRow *row, TimestampTz now)
 			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
 			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance, or by more than its lock_at_most_for."),
 			 errhint("Let ShedLock take the server's time: usingDbTime(), in a transaction of its own; or forceUtcTimeZone() with a clock that is right.  For jOOQ and Exposed, which have neither: connectionInitSql = SET TIME ZONE 'UTC'.")));
+}
+
+/*
+ * check_cap - complain about a client that locks for longer than is allowed
+ *
+ * Its clock may be ahead by the tolerance.
+ */
+static void
+check_cap(const ShedlockRow *row, TimestampTz now)
+{
+	int64		seconds = (int64) shedlock_max_lock_at_most_for + shedlock_foreign_clock_tolerance;
+
+	if (shedlock_max_lock_at_most_for > 0 &&
+		row->lock_until > now + seconds * USECS_PER_SEC)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock_until of lock \"%s\" is too far ahead", row->name),
+				 errdetail("The setting %s allows %s.", "shedlock.max_lock_at_most_for",
+						   GetConfigOptionByName("shedlock.max_lock_at_most_for", NULL, false))));
 }
 
 /*
@@ -171,6 +191,7 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 		(new->lock_until <= new->locked_at && new->lock_until <= now))
 		return tuple;
 	check_clock(new, now);
+	check_cap(new, now);
 
 	/*
 	 * A lease that is held: the statement's ON CONFLICT would come to the
@@ -235,6 +256,8 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 				 errdetail("Whoever uses a lock knows it by its name.")));
 	if (sets_our_columns(old, new))
 		return tuple;
+	if (new->lock_until > old->lock_until)
+		check_cap(new, now);
 	if ((same_owner && !revives) || new->lock_until <= old->lock_until)
 	{
 		/*
@@ -288,7 +311,7 @@ PG_FUNCTION_INFO_V1(shedlock_row_trigger);
 /*
  * shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
  *
- * Errors: 22008 for a clock that is off, SH001, 42501, 55006.  Locks: the advisory
+ * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006.  Locks: the advisory
  * half, exclusive for an acquisition and a DELETE, share for the rest, to the
  * end of the transaction; never waits.
  */

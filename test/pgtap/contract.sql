@@ -388,6 +388,8 @@ SELECT results_eq(
 	  ('shedlock.history_keep', 'integer', 's', 'superuser', '2592000', '0', '2147483647'),
 	  ('shedlock.log_locks', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.log_skipped_runs', 'bool', NULL, 'superuser', 'on', NULL, NULL),
+	  ('shedlock.max_lock_at_most_for', 'integer', 's', 'superuser', '0', '0', '2147483647'),
+	  ('shedlock.max_wait', 'integer', 's', 'superuser', '0', '0', '2147483647'),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,

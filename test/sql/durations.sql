@@ -74,6 +74,50 @@ SET shedlock.default_lock_at_least_for = -1;
 RESET shedlock.default_lock_at_most_for;
 RESET shedlock.default_lock_at_least_for;
 
+-- Caps: more is refused, by whatever way it comes; a lease without a time gets
+-- the shorter one of default and cap, and no limit stays none.
+SELECT shedlock_acquire('durations capped extended', '1 day'), shedlock_acquire_session('durations capped extended session', '1 day');
+SET shedlock.max_lock_at_most_for = '2 h';
+SET shedlock.max_wait = '1 min';
+SELECT call, pg_temp.error_of('SELECT ' || call) FROM unnest(ARRAY[
+	$$shedlock_acquire('durations cap', '2 h')$$,
+	$$shedlock_acquire('durations over', '02:00:00.000001')$$,
+	$$shedlock_acquire_token('durations over', '1 day')$$,
+	$$shedlock_acquire_session('durations over', '100 years')$$,
+	$$shedlock_acquire_session('durations over', NULL, '3 h')$$,
+	$$shedlock_check_run('durations over', 'SELECT 1', '3 h')$$,
+	$$shedlock_extend('durations over', lock_at_most_for => '3 h')$$,
+	$$shedlock_extend('durations over', lock_at_least_for => '3 h')$$,
+	$$shedlock_acquire('durations over', wait => '61 s')$$,
+	$$shedlock_acquire('durations cap', wait => '1 min')$$]) call;
+CALL shedlock_run('durations over', 'SELECT 1', '3 h');
+SET shedlock.default_lock_at_least_for = '3 h';
+SELECT pg_temp.error_of($$SELECT shedlock_acquire_session('durations over')$$);
+RESET shedlock.default_lock_at_least_for;
+SET shedlock.default_lock_at_most_for = '1 d';
+SELECT shedlock_acquire('durations capped'), shedlock_acquire_session('durations capped session');
+CREATE TABLE durations_run (lasts interval, lock_at_most_for interval);
+CALL shedlock_run('durations capped run', $$INSERT INTO durations_run SELECT lock_until - locked_at, lock_at_most_for FROM shedlock WHERE name = 'durations capped run'$$);
+SELECT * FROM durations_run;
+DROP TABLE durations_run;
+SELECT shedlock_extend('durations capped'), shedlock_extend('durations capped session'),
+	   shedlock_extend('durations capped extended'), shedlock_extend('durations capped extended session');
+SELECT name, date_trunc('minute', lock_until + '30 s' - timezone('UTC', now())) AS lasts, lock_at_most_for
+FROM shedlock WHERE name LIKE 'durations capped%' AND kind IS NOT NULL ORDER BY name;
+SET shedlock.default_lock_at_most_for = '1 h';
+SELECT shedlock_acquire('durations capped default');
+SELECT lock_at_most_for FROM shedlock WHERE name = 'durations capped default';
+RESET shedlock.default_lock_at_most_for;
+SELECT shedlock_release('durations capped session'), shedlock_release('durations capped extended session');
+
+-- A month can have 31 days.
+SET shedlock.max_lock_at_most_for = '30 d';
+SELECT pg_temp.at_most('30 days'), pg_temp.at_most('1 month');
+SET shedlock.max_lock_at_most_for = '31 d';
+SELECT pg_temp.at_most('1 month');
+RESET shedlock.max_lock_at_most_for;
+RESET shedlock.max_wait;
+
 -- Nothing was taken by what was refused, and held locks get the same answer.
 SELECT count(*) FROM shedlock WHERE name ~ 'over|negative|long|zero|short|both';
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations equal', '0')$$);

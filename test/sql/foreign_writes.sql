@@ -305,6 +305,20 @@ UPDATE shedlock SET lock_until = lock_until + interval '1 h'
 WHERE name = 'by force' AND locked_by = 'slow clock' AND lock_until > timezone('utc', clock_timestamp()) - interval '1 min' RETURNING name;
 SELECT shedlock_acquire('by force'), shedlock_release('by force');
 
+-- Nor does a client lock for longer than the cap and the tolerance; what knows
+-- our columns may.
+SET shedlock.max_lock_at_most_for = '10 min';
+SELECT mode, pg_temp.lib(mode, 'insert', 'capped ' || mode, 600), pg_temp.lib(mode, 'extend', 'capped ' || mode, 1100),
+	   pg_temp.lib(mode, 'unlock', 'capped ' || mode), pg_temp.lib(mode, 'update', 'capped ' || mode, 600)
+FROM lib;
+SELECT mode, what, pg_temp.error_of(format('SELECT pg_temp.lib(%L, %L, %L, 1300)', mode, what, lock || mode))
+FROM lib, (VALUES ('insert', 'over '), ('insert', 'capped '), ('extend', 'capped ')) w(what, lock);
+SELECT pg_temp.lib('db', 'unlock', 'capped db'), pg_temp.error_of($$SELECT pg_temp.lib('db', 'update', 'capped db', 1300)$$);
+SELECT pg_temp.error_of($$UPDATE shedlock SET lock_until = 'infinity' WHERE name = 'capped client'$$),
+	   pg_temp.error_of($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('over', 'infinity', timezone('utc', clock_timestamp()), 'host')$$);
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('capped', 'infinity', timezone('utc', clock_timestamp()), 'host', 1);
+RESET shedlock.max_lock_at_most_for;
+
 -- What breaks a constraint is told by the constraint; the trigger is of no other use.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');

@@ -101,6 +101,27 @@ $node->safe_psql('app', 'CREATE EXTENSION shedlock; CREATE ROLE guest LOGIN');
 run_block(0, 'the settings, roles and grants of tenants');
 run_block(1, 'a tenant and its names');
 
+is($node->safe_psql('app', "SELECT shedlock_token('guest:'); SELECT name, setting FROM pg_settings WHERE name LIKE 'shedlock.%' AND setting <> boot_val ORDER BY name", @{ $as{guest} }),
+	"\nshedlock.max_lock_at_most_for|86400\nshedlock.max_wait|300\nshedlock.role_prefix|on", 'README.md: the settings are in force');
+
+#
+# Caps: a tenant cannot get around them
+#
+foreach my $statement ("SELECT shedlock_acquire('guest:long', '100 years')", "SELECT shedlock_acquire('guest:long', '25 h')",
+	"SELECT shedlock_acquire_session('guest:long', '25 h')", "CALL shedlock_run('guest:long', 'SELECT 1', '25 h')",
+	"SELECT shedlock_acquire('guest:long', wait => '301 s')", "SET shedlock.default_lock_at_least_for = '25h'; SELECT shedlock_acquire_session('guest:long')")
+{
+	my ($error) = errors_of('app', 'guest', $statement);
+
+	like($error // 'no error', qr/^22023: .* of lock "guest:long" is too long/, "over a cap: $statement");
+}
+is($node->safe_psql('app', "SET shedlock.default_lock_at_most_for = '1000d'; SELECT shedlock_acquire('guest:default');"
+		  . "SELECT remaining <= '1 day' FROM shedlock_locks WHERE name = 'guest:default'", @{ $as{guest} }), "t\nt", 'the default is no way around a cap');
+$node->safe_psql('app', "GRANT INSERT (name, lock_until, locked_at, locked_by) ON shedlock TO guest");
+my ($over) = errors_of('app', 'guest', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by)"
+	  . " SELECT 'guest:long', n + '100 years', n, 'host' FROM timezone('UTC', clock_timestamp()) n");
+like($over // 'no error', qr/^22023: lock_until of lock "guest:long" is too far ahead/, 'nor is an INSERT');
+
 #
 # Every function
 #
