@@ -4,7 +4,8 @@
  *	  Opening and writing our tables, whichever it is.
  *
  * Rows are written through the table access method, without triggers, rules
- * or privileges of the caller, and without ever waiting unless asked to.  A
+ * or privileges of the caller, and without ever waiting unless asked to.  What
+ * must hold for them all the same is refused (check_promises).  A
  * new row is inserted speculatively, as INSERT ... ON CONFLICT does it, so
  * that a row that appeared meanwhile is a conflict and no error.
  *
@@ -18,10 +19,12 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "breakage.h"
+#include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
+#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "miscadmin.h"
@@ -49,6 +52,7 @@ typedef struct
 typedef struct
 {
 	const char *table;
+	int			checks;			/* CHECK constraints */
 	ShedlockColumn columns[16];
 } ShedlockLayout;
 
@@ -58,25 +62,38 @@ typedef struct
 
 /* In the order of the install script. */
 static const ShedlockLayout layouts[] = {
-	{"shedlock", {
+	{"shedlock", 2, {
 			NOT_NULL(VARCHAROID), NULLABLE(TEXTOID), NOT_NULL(TIMESTAMPOID),
 			NOT_NULL(TIMESTAMPOID), NOT_NULL(VARCHAROID), NULLABLE(INT8OID),
 			NULLABLE(TIMESTAMPTZOID), NULLABLE(INT4OID), NULLABLE(OIDOID),
 			NULLABLE(INT4OID), NULLABLE(TIMESTAMPOID), NULLABLE(INTERVALOID),
 			NULLABLE(TIMESTAMPTZOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NO_MORE
 	}},
-	{"shedlock_tick", {
+	{"shedlock_tick", 0, {
 			NOT_NULL(VARCHAROID), NOT_NULL(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID),
 			NOT_NULL(VARCHAROID), NULLABLE(INT8OID), NULLABLE(INTERVALOID), NOT_NULL(BOOLOID), NO_MORE
 	}},
-	{"shedlock_run_log", {
+	{"shedlock_run_log", 0, {
 			NOT_NULL(INT8OID), NOT_NULL(VARCHAROID), NOT_NULL(TEXTOID),
 			NULLABLE(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID), NULLABLE(TIMESTAMPTZOID),
 			NOT_NULL(TEXTOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NOT_NULL(OIDOID),
 			NOT_NULL(VARCHAROID), NOT_NULL(INT4OID), NULLABLE(TEXTOID), NO_MORE
 	}},
-	{NULL, {NO_MORE}}
+	{NULL, 0, {NO_MORE}}
 };
+
+/*
+ * layout_of - what we know of the table of that name
+ */
+static const ShedlockLayout *
+layout_of(const char *table)
+{
+	const ShedlockLayout *layout = layouts;
+
+	while (layout->table != NULL && strcmp(layout->table, table) != 0)
+		layout++;
+	return layout;
+}
 
 /*
  * ShedlockCheckColumns - are the columns of one of our tables those that we know?
@@ -90,7 +107,7 @@ ShedlockCheckColumns(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
-	const ShedlockLayout *layout = layouts;
+	const ShedlockLayout *layout = layout_of(table);
 
 	/* Nothing else keeps a row through a crash, or is read as we read it. */
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
@@ -100,8 +117,6 @@ ShedlockCheckColumns(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" of extension \"shedlock\" is not an ordinary, logged table", table)));
 
-	while (layout->table != NULL && strcmp(layout->table, table) != 0)
-		layout++;
 	for (int i = 0; OidIsValid(layout->columns[i].type); i++)
 	{
 		const ShedlockColumn *column = &layout->columns[i];
@@ -118,6 +133,50 @@ ShedlockCheckColumns(Relation rel)
 				 errdetail("Its column number %d is not of type %s any more.",
 						   i + 1, format_type_be(column->type)),
 				 errhint("Columns may be added to it, but none changed or dropped.")));
+	}
+}
+
+/*
+ * check_promises - has somebody made the table promise what our writes break?
+ *
+ * They look at no CHECK constraint, and delete without regard to a foreign key.
+ * For a replica identity we ask the server, if anybody can replicate the table.
+ * All of it is in the relation's cache.  A trigger is a promise to nobody: it sees
+ * what others write.  Raises 42809; 55000 for the replica identity.
+ */
+static void
+check_promises(Relation rel)
+{
+	const char *table = RelationGetRelationName(rel);
+	const TupleConstr *constr = RelationGetDescr(rel)->constr;
+	const TriggerDesc *triggers = rel->trigdesc;
+
+	if (constr && constr->num_check > layout_of(table)->checks)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
+				 errdetail("It has %d CHECK constraints, and came with %d.",
+						   constr->num_check, layout_of(table)->checks),
+				 errhint("Drop those that were added: the extension would not obey them.")));
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger->tgisinternal &&
+			RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_NONE)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
+					 errdetail("It has the foreign key \"%s\", or is referenced by it.",
+							   get_constraint_name(trigger->tgconstraint)),
+					 errhint("Drop that constraint: the extension would not obey it.")));
+	}
+
+	if (RelationIsLogicallyLogged(rel))
+	{
+		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
+		CheckCmdReplicaIdentity(rel, CMD_DELETE);
 	}
 }
 
@@ -239,6 +298,7 @@ void
 ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
 {
 	open_store(store, nsp, table, RowExclusiveLock);
+	check_promises(store->rel);
 }
 
 /*

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my $node = start_node('main', conf => "max_prepared_transactions = 5\nwal_level = replica\nmax_wal_senders = 5\nlisten_addresses = '127.0.0.1'\n");
+my $node = start_node('main', conf => "max_prepared_transactions = 5\nwal_level = logical\nmax_wal_senders = 5\nlisten_addresses = '127.0.0.1'\n");
 my $runner = session($node);
 my $other = session($node);
 my $pid = pid_of($runner);
@@ -258,6 +258,22 @@ foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlo
 like(error_of($node, "BEGIN; ALTER TABLE shedlock SET UNLOGGED; SELECT shedlock_acquire('altered')"), qr/^42809: "shedlock" of extension "shedlock" is not an ordinary, logged table/, 'not logged: an error that says so');
 like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; ALTER TABLE shedlock ADD PRIMARY KEY (locked_at, name); SELECT shedlock_acquire('altered')"),
 	qr/^42804: table "shedlock" of extension "shedlock" was altered/, 'another key: an error that says so');
+
+# What the library's writes would not obey is refused, by all that writes and before anything is written.
+foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
+	[ 'CREATE TABLE job (name varchar(255) CONSTRAINT job_fk REFERENCES shedlock)', "shedlock_purge('0')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'CREATE TABLE job (name varchar(255) PRIMARY KEY); ALTER TABLE shedlock ADD FOREIGN KEY (name) REFERENCES job NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'CREATE PUBLICATION p FOR TABLE shedlock; ALTER TABLE shedlock REPLICA IDENTITY NOTHING', "shedlock_acquire('altered')", '55000: cannot update table "shedlock"' ],
+	[ q{CREATE PUBLICATION p FOR TABLE shedlock WITH (publish = 'delete'); ALTER TABLE shedlock REPLICA IDENTITY NOTHING}, "shedlock_release('after all')", '55000: cannot delete from table "shedlock"' ])
+{
+	my ($change, $call, $error) = @$_;
+
+	like(error_of($node, "SELECT shedlock_acquire('warm up'), shedlock_release('warm up'); BEGIN; $change; SELECT $call"), qr/^\Q$error/, "$change: an error that says so");
+	is(ask($other, "BEGIN; $change; SELECT count(*) >= 0 FROM shedlock_locks; ROLLBACK"), 't', '... from nobody who only reads');
+}
+is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT shedlock_acquire('altered')"), 'no error', 'no replica identity, and no publication: that is allowed');
+is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'nor is a publication refused');
 like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
 
 # The extension is made anew under one who waits for its table.
