@@ -285,10 +285,23 @@ FROM pg_class c WHERE c.relnamespace = 'open'::regnamespace AND c.relkind IN ('r
 UNION ALL
 SELECT 'CREATE SEQUENCE open.shedlock_token_seq START 1000000;'});
 $node->safe_psql('postgres', "DROP SCHEMA IF EXISTS trap CASCADE; GRANT CREATE ON DATABASE postgres TO mallory; ALTER SCHEMA open OWNER TO mallory");
-$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job') if $has_cron;
+$node->safe_psql('postgres', "SELECT cron.unschedule(jobid) FROM cron.job; SELECT cron.schedule('stored', '0 0 1 1 *', 'CALL open.shedlock_run(''n'', ''SELECT'')')") if $has_cron;
 $node->safe_psql('postgres', "SET ROLE mallory; SET client_min_messages = warning;\n"
 	  . "ALTER SCHEMA open RENAME TO renamed; CREATE SCHEMA open; GRANT ALL ON SCHEMA open TO PUBLIC;\n"
 	  . "CREATE FUNCTION open.spring() RETURNS boolean LANGUAGE plpgsql AS \$f\$ BEGIN RAISE 'sprung'; END \$f\$;\n$planted\n$overloads");
+SKIP:
+{
+	skip 'there is no pg_cron for this PostgreSQL', 3 unless $has_cron;
+
+	# A CALL that is stored is found by the name of the schema, which nothing cures.
+	like(error_of($node, "SELECT renamed.shedlock_cron_schedule('new', '0 0 1 1 *', 'SELECT 1')"), qr/^42501: job "new" cannot be guarded/,
+		'in a schema of others no superuser can schedule a guarded job');
+	like(error_of($node, "SELECT renamed.shedlock_cron_guard('stored')"), qr/^42501: job "stored" cannot be guarded/, 'or guard one');
+	is($node->safe_psql('postgres', 'SELECT job_name, problem FROM renamed.shedlock_jobs'),
+		'stored|role "mallory" can replace the schema of shedlock_run in database "postgres", which the job calls as superuser "postgres"',
+		'shedlock_jobs names those that call such a schema');
+	$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job');
+}
 $node->safe_psql('postgres', 'ALTER SCHEMA renamed OWNER TO postgres');
 my $renamed_tour = $tour =~ s/\bopen\./renamed./gr;
 ($status, $out, $err) = $node->psql('postgres', ($prepare =~ s/\bopen\./renamed./gr) . $renamed_tour, on_error_stop => 0);

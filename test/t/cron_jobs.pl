@@ -449,6 +449,54 @@ is( query_as_plain("SELECT last_started, overdue FROM shedlock_jobs WHERE job_na
 	'|f', 'a run that the reader may not see counts all the same');
 
 #
+# A superuser's job calls the schema of the extension by its name, which the role
+# that owns the schema can give to another one.
+#
+query('SELECT cron.unschedule(jobid) FROM cron.job');
+query(q{
+CREATE ROLE owner_role;
+SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_schedule('of plain', '0 0 1 1 *', 'SELECT 1', '1 h', username => 'plain'),
+	   shedlock_cron_schedule('far', '0 0 1 1 *', 'SELECT 1', '1 h', database => 'other'), cron.schedule('bare', '0 0 1 1 *', 'SELECT 1')});
+my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem IS NOT NULL ORDER BY job_name};
+my $far = 'far|runs in database "other": whether it does can be seen only there';
+my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
+is(query($problems), $far, 'a schema of a superuser is no problem');
+
+foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
+	[ 'ALTER SCHEMA "Shed Lock" OWNER TO pg_database_owner; ALTER DATABASE postgres OWNER TO owner_role', 'of the owner of the database' ])
+{
+	my ($statement, $whose) = @$_;
+	my $refused = qr/42501: job "\w+" cannot be guarded, since it runs as a superuser\nDETAIL:  Role "owner_role" can replace.*\nHINT:  .*ALTER SCHEMA/;
+
+	query($statement);
+	is(query($problems), "$far\nsuper|" . $replace->('owner_role', 'postgres'), "in a schema $whose shedlock_jobs names the jobs of superusers");
+	like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h')"), $refused, 'no such job can be made');
+	like(error_of("SELECT shedlock_cron_schedule('super', '$new_year', 'SELECT 2', '1 h')"), $refused, 'or made again');
+	like(error_of("SELECT shedlock_cron_guard('bare', '1 h')"), $refused, 'or guarded');
+	like(error_of("SELECT shedlock_cron_guard('super', '2 h')"), $refused, 'again, either');
+	is(query("SELECT shedlock_cron_guard('of plain', '2 h')"), 'of plain', 'jobs of other roles can be');
+	is(query("SELECT shedlock_cron_schedule('of plain', '$new_year', 'SELECT 1', '1 h', username => 'plain') IS NOT NULL"), 't', 'and made');
+}
+is(query("SELECT shedlock_cron_unguard('super')"), 't', 'a job can be unguarded');
+query('ALTER DATABASE postgres OWNER TO postgres');
+is(query($problems), $far, 'the database of a superuser is no problem');
+is(query("SELECT shedlock_cron_guard('super', '1 h')"), 'super', 'and jobs there can be guarded');
+
+query('ALTER DATABASE other OWNER TO owner_role');
+is(query($problems), 'far|' . $replace->('owner_role', 'other'), 'in another database its owner counts');
+like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" cannot be guarded/, 'and the job is refused');
+query('ALTER DATABASE other OWNER TO postgres');
+
+# A job calls the schema that there was.
+query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
+is(query($problems), join("\n", $far, map { qq{$_|calls shedlock_run of schema "Shed Lock", but the extension is in "moved"; shedlock_cron_guard corrects that} } 'of plain', 'super'),
+	'jobs that call a schema of another name are named');
+query("SELECT shedlock_cron_guard('super'), shedlock_cron_guard('of plain')");
+is(query($problems), $far, 'and corrected');
+query('ALTER SCHEMA moved RENAME TO "Shed Lock"; ALTER ROLE ALL SET search_path = "Shed Lock", public');
+query('SELECT cron.unschedule(jobid) FROM cron.job');
+
+#
 # The zone of pg_cron's schedules
 #
 is( query(
