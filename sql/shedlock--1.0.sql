@@ -1719,7 +1719,8 @@ COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
 
 -- A job is overdue when no run has started since it was last due, 90 seconds
 -- ago or more, and when nothing explains that: a run that still goes on, a
--- pause, the at-least time, a tick that is used, or that it was scheduled later.
+-- pause, the at-least time, a tick that a run of it has used, or that it was
+-- scheduled later.  Who claims its tick with shedlock_once keeps it from running.
 -- Runs that the reader may not see in shedlock_history count for that all the
 -- same.
 CREATE VIEW shedlock_jobs AS
@@ -1739,6 +1740,7 @@ SELECT j.jobid,
 	   h.outcome AS last_outcome,
 	   h.message AS last_message,
 	   t.tick AS tick_claimed,
+	   t.claimed_by,
 	   t.next_tick,
 	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
 	   o.overdue,
@@ -1772,6 +1774,13 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		LIMIT 1) h ON true
 	 LEFT JOIN LATERAL (
 		SELECT c.tick,
+			   -- Without the address of a client, which pg_stat_activity hides, too.
+			   CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') THEN c.claimed_by::text
+					ELSE pg_catalog.regexp_replace(c.claimed_by::text,
+						'@[[:xdigit:]]*[.:][[:xdigit:].:]*(%[^ ]+)?( #[0-9]+)?$', E'\\2') END AS claimed_by,
+			   EXISTS (SELECT FROM shedlock_run_log r
+					   WHERE r.token OPERATOR(pg_catalog.=) c.token AND
+							 r.name OPERATOR(pg_catalog.=) c.name) AS by_run,
 			   -- ticks are counted in UTC
 			   pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', c.tick)
 										  OPERATOR(pg_catalog.+) g.once_every) AS next_tick
@@ -1782,7 +1791,7 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		SELECT CASE WHEN NOT j.active THEN false
 					WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
 					WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
-					WHEN d.due OPERATOR(pg_catalog.+)
+					WHEN t.by_run AND d.due OPERATOR(pg_catalog.+)
 						 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
 						 OPERATOR(pg_catalog.<) t.next_tick THEN false
 					WHEN d.here THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
@@ -1809,6 +1818,8 @@ COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When it ended';
 COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'How it ended, as in shedlock_history';
 COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of its error';
 COMMENT ON COLUMN shedlock_jobs.tick_claimed IS 'The latest tick that was claimed';
+COMMENT ON COLUMN shedlock_jobs.claimed_by IS
+'Who claimed it: a run of the job, or a caller of shedlock_once or shedlock_once_every';
 COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';
 COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
 COMMENT ON COLUMN shedlock_jobs.overdue IS

@@ -278,7 +278,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
 		  'once_every interval', 'last_started timestamp with time zone', 'last_ended timestamp with time zone',
 		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
-		  'next_tick timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
+		  'claimed_by text', 'next_tick timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
 	'columns of shedlock_jobs');
 
 -- Names are compared as bytes: no locale's version can spoil the index.

@@ -427,6 +427,28 @@ SKIP:
 }
 query("UPDATE shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
 is(state_after('2 h'), 'free|t', 'one that has not claimed a tick for too long is');
+like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron_jobs.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
+
+# Whoever may connect can claim a tick, and so keep the job from running.
+query_as_plain(q{SET application_name = 'thief'; SELECT shedlock_once('state', now())});
+is(state_after('2 h'), 'free|t', 'a tick that no run has claimed does not explain that the job did not run');
+is(query('SELECT claimed_by FROM shedlock_jobs'), 'thief@[local]', 'and shedlock_jobs shows who did');
+query("UPDATE shedlock_tick SET token = (SELECT max(token) + 1 FROM shedlock_run_log)");
+is(state_after('2 h'), 'free|t', 'nor does the token of no run');
+query("CALL shedlock_run('another', 'SELECT 1'); UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log)");
+is(state_after('2 h'), 'free|t', 'or of another lock');
+query("UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log WHERE name = 'state')");
+is(state_after('2 h'), 'free|f', 'but that of a run of the job does');
+query("UPDATE shedlock_tick SET tick = tick - interval '2 hours'");
+foreach ([ 'app@192.0.2.7', 'app' ], [ 'app@fe80::1%eth0 #7', 'app' ], [ 'app@[local] #7', 'app@[local] #7' ], [ 'ops@example.org', 'ops@example.org' ])
+{
+	my ($by, $shown) = @$_;
+	my $token = $by =~ /( #7)/ && $shown !~ /#7/ ? ' #7' : '';
+	query("UPDATE shedlock_tick SET claimed_by = '$by'; UPDATE cron.job SET username = 'plain'");
+	is(query('SELECT claimed_by FROM shedlock_jobs'), $by, "superusers see $by");
+	is(query_as_plain('SELECT claimed_by FROM shedlock_jobs'), $shown . $token, 'plain roles see no address');
+}
+query("UPDATE cron.job SET username = 'postgres'");
 
 my $background = $node->background_psql('postgres');
 $background->query_until(qr/^$/, "\\echo\nCALL shedlock_run('state', 'SELECT pg_sleep(600)');\n");
