@@ -5,7 +5,8 @@
  *
  * EXECUTE is granted to nobody but the owner.  Who may end or cancel another
  * session is decided by pg_terminate_backend() and pg_cancel_backend(), which
- * are called with the caller's own rights.
+ * are called with the caller's own rights.  Each act is a line in the server's
+ * log, with the role.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -40,6 +41,20 @@
 
 /* At most that many rows of both tables are forgotten in one call. */
 #define PURGE_MAX			1000
+
+/*
+ * acting_role - the role that acts, for the log
+ */
+static const char *
+acting_role(void)
+{
+	char	   *role = GetUserNameFromId(GetUserId(), false);
+
+	if (GetUserId() == GetSessionUserId())
+		return psprintf("\"%s\"", role);
+	return psprintf("\"%s\" (session user \"%s\")", role,
+					GetUserNameFromId(GetSessionUserId(), false));
+}
 
 /*
  * prepared_gid - identifier of the prepared transaction with that xid
@@ -143,6 +158,9 @@ end_session(const ShedlockRow *row, const ShedlockName *name)
 				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
 				 errdetail("Its process ID is %d, and it was told to end.", row->pid),
 				 errhint("Try again.")));
+	ereport(LOG,
+			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
+					row->pid, name->str, acting_role())));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
 			 errdetail("Its process ID was %d.", row->pid)));
@@ -269,10 +287,9 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
 	ShedlockClose(&store);
 
-	if (shedlock_log_locks)
-		ereport(LOG,
-				(errmsg("lock \"%s\" released by force, token " INT64_FORMAT,
-						name.str, row.token)));
+	ereport(LOG,
+			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
+					name.str, acting_role(), row.token)));
 	ended = ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 	if (!ended)
 		report_not_held(&name);
@@ -305,9 +322,13 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&
 		ShedlockBackendAlive(row.pid, row.backend_start))
 	{
-		if (!names_its_holder(&row, &name))
+		if (!names_its_holder(&row, &name) ||
+			!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
 			PG_RETURN_BOOL(false);
-		PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid)));
+		ereport(LOG,
+				(errmsg("run of lock \"%s\" in process %d cancelled by role %s",
+						name.str, row.pid, acting_role())));
+		PG_RETURN_BOOL(true);
 	}
 
 	if (row.found && row.kind != SHEDLOCK_RELEASED &&
@@ -421,6 +442,9 @@ shedlock_pause(PG_FUNCTION_ARGS)
 		MemoryContextReset(context);
 	}
 	ShedlockClose(&store);
+	ereport(LOG,
+			(errmsg("lock \"%s\" paused until %s by role %s",
+					name.str, ShedlockTimeString(until), acting_role())));
 	PG_RETURN_VOID();
 }
 
@@ -457,6 +481,9 @@ shedlock_resume(PG_FUNCTION_ARGS)
 		row.pause_reason = NULL;
 	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
 	ShedlockClose(&store);
+	if (paused)
+		ereport(LOG,
+				(errmsg("lock \"%s\" resumed by role %s", name.str, acting_role())));
 	PG_RETURN_BOOL(paused);
 }
 
@@ -589,5 +616,8 @@ shedlock_purge(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(1))
 		purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
 							  PURGE_MAX - purged);
+	if (purged > 0)
+		ereport(LOG,
+				(errmsg("%d locks and ticks purged by role %s", purged, acting_role())));
 	PG_RETURN_INT64(purged);
 }

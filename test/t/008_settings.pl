@@ -13,6 +13,7 @@ use Test::More;
 my $node = start_node('main', conf => "shedlock.default_lock_at_most_for = '7min'\n");
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN');
 $node->safe_psql('postgres', 'CREATE ROLE careful LOGIN');
+$node->safe_psql('postgres', 'CREATE ROLE acting SUPERUSER');
 
 # What a statement logs; the statement itself does not count.
 sub logged
@@ -97,7 +98,32 @@ sub test_settings
 	$log = logged("SET shedlock.log_locks = on; $foreign; $foreign; SELECT shedlock_force_release('$how foreign')");
 	like($log, qr/LOG:  lock "$how foreign" acquired by a foreign client\n/, "$how: and what a foreign client takes");
 	like($log, qr/LOG:  foreign acquire of lock "$how foreign" turned away\n/, "$how: and does not get");
-	like($log, qr/LOG:  lock "$how foreign" released by force, token \d+/, "$how: and what an administrator releases");
+	like($log, qr/LOG:  lock "$how foreign" released by force by role "postgres", token \d+/, "$how: and what an administrator releases");
+
+	# What administrators do is logged whatever the settings are.
+	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how act'); SELECT shedlock_acquire('$how purged'); SELECT shedlock_release('$how purged')");
+	my $holder = session($node);
+	my $pid = pid_of($holder);
+	ask($holder, "SELECT shedlock_acquire_session('$how ended')");
+	my $acts = "SELECT shedlock_force_release('$how act'); SELECT shedlock_force_release('$how act'); SELECT shedlock_force_release('$how ended');"
+	  . "SELECT shedlock_pause('$how act', '2100-01-01Z'); SELECT shedlock_resume('$how act'); SELECT shedlock_resume('$how act'); SELECT shedlock_purge('0')";
+	$log = logged("SET timezone = 'UTC'; SET ROLE acting; $acts");
+	reap($holder);
+	my $role = 'by role "acting" \\(session user "postgres"\\)';
+	my @lines = $log =~ /LOG:  (.*)/g;
+	like(shift @lines // '', $_, "$how: act of an administrator: $_")
+	  foreach qr/^lock "$how act" released by force $role, token \d+$/,
+	  qr/^process $pid, which held lock "$how ended", terminated $role$/,
+	  qr/^lock "$how ended" released by force $role, token \d+$/,
+	  qr/^lock "$how act" paused until 2100-01-01 00:00:00\+00 $role$/, qr/^lock "$how act" resumed $role$/,
+	  qr/^\d+ locks and ticks purged $role$/;
+	is_deeply(\@lines, [], "$how: and no more");
+	my $run = session($node);
+	$run->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$how cancelled', 'SELECT pg_sleep(1000)');\n");
+	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), "$how: a run goes on");
+	like(logged("SET ROLE acting; SELECT shedlock_cancel('$how cancelled')"), qr/LOG:  run of lock "$how cancelled" in process \d+ cancelled $role/,
+		"$how: act of an administrator: cancel");
+	reap($run);
 
 	# log_skipped_runs
 	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how run', '1 h', locked_by => 'the test')");
