@@ -175,6 +175,29 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 }
 
 /*
+ * ShedlockTellOfBlock - tell whoever works in a transaction block what true means
+ *
+ * Drivers open one unasked, and roll it back when the connection is closed: the
+ * lock, or tick, has then never been the caller's.  Once a session: whoever means
+ * it so need not read it each time.  Behind a pool that is once a server session.
+ * Not in a savepoint: it looks like a function's EXCEPTION block in autocommit.
+ */
+void
+ShedlockTellOfBlock(const ShedlockName *name, bool is_tick)
+{
+	static bool told = false;
+
+	if (told || !IsTransactionBlock() || IsSubTransaction())
+		return;
+	told = true;
+	ereport(NOTICE,
+			(is_tick ?
+			 errmsg("tick of lock \"%s\" is not claimed until this transaction commits", name->str) :
+			 errmsg("lock \"%s\" is not held until this transaction commits", name->str),
+			 errhint("Turn on autocommit, or commit before the work.")));
+}
+
+/*
  * make_request - the arguments that all forms of acquire have in common
  */
 static void
@@ -229,6 +252,8 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 		ShedlockAcquire(&store, &request, &result);
 	ShedlockClose(&store);
 	*token = taken ? result.row.token : 0;
+	if (taken)
+		ShedlockTellOfBlock(&request.name, false);
 	return taken;
 }
 

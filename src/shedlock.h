@@ -300,6 +300,7 @@ extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name
 /* acquire.c */
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 							ShedlockResult *result);
+extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,

@@ -266,6 +266,7 @@ shedlock_once(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockTick last;
 	TimestampTz tick;
+	bool		claimed;
 
 	PreventCommandIfReadOnly("shedlock_once()");
 	PreventCommandIfParallelMode("shedlock_once()");
@@ -287,7 +288,10 @@ shedlock_once(PG_FUNCTION_ARGS)
 						   SHEDLOCK_TICK_AHEAD_MAX),
 				 errhint("Ticks only move forward: a claim in the future would stop the job until then.")));
 
-	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, NULL, 0, &last));
+	claimed = ShedlockClaimTick(&name, tick, NULL, 0, &last);
+	if (claimed)
+		ShedlockTellOfBlock(&name, true);
+	PG_RETURN_BOOL(claimed);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_once_every);
@@ -302,6 +306,7 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockTick last;
 	Interval   *every;
+	bool		claimed;
 
 	PreventCommandIfReadOnly("shedlock_once_every()");
 	PreventCommandIfParallelMode("shedlock_once_every()");
@@ -312,8 +317,11 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 				 errmsg("period of lock \"%s\" must not be null", name.str)));
 
 	every = PG_GETARG_INTERVAL_P(1);
-	PG_RETURN_BOOL(ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
-									 every, 0, &last));
+	claimed = ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
+								every, 0, &last);
+	if (claimed)
+		ShedlockTellOfBlock(&name, true);
+	PG_RETURN_BOOL(claimed);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_again);
