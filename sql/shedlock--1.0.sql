@@ -1651,6 +1651,33 @@ END;
 COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
 'Removes a pg_cron job; false when there is none of that name';
 
+CREATE FUNCTION _shedlock_cron_changes(
+	job text,
+	was_guarded boolean,
+	old_durations interval[],
+	new_durations interval[])
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	changes CONSTANT text := (
+		SELECT string_agg(format('%s %s instead of %s', u.name, u.after, coalesce(u.before::text, 'none')), ', ' ORDER BY u.n)
+		FROM unnest('{lock_at_most_for,lock_at_least_for,once_every}'::text[], old_durations, new_durations)
+			 WITH ORDINALITY u(name, before, after, n)
+		WHERE u.after IS DISTINCT FROM u.before);
+BEGIN
+	IF was_guarded AND changes IS NOT NULL THEN
+		RAISE NOTICE USING
+			MESSAGE = format('job "%s" has %s', job, changes),
+			HINT = 'What is not given stays.  To remove a duration, call shedlock_cron_unguard first.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_changes(text, boolean, interval[], interval[]) IS
+'Says which durations of a guarded job were changed';
+
 CREATE FUNCTION shedlock_cron_guard(
 	job text,
 	lock_at_most_for interval DEFAULT NULL,
@@ -1663,19 +1690,25 @@ BEGIN ATOMIC
 	SELECT n.lock_name
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
+		 CROSS JOIN LATERAL (
+			SELECT COALESCE($2, g.lock_at_most_for) AS at_most,
+				   COALESCE($3, g.lock_at_least_for) AS at_least,
+				   COALESCE($4, g.once_every) AS every) w
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), $2, $3, $4,
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, w.every,
 			g.on_busy, g.scheduled_at) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_refuse(COALESCE(j.job_name, j.jobid::text),
 			_shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database)) d
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
-		 CROSS JOIN LATERAL _shedlock_cron_advise(COALESCE(j.job_name, j.jobid::text), n.lock_name, $2, j.database, $4,
-			_shedlock_cron_lost_tick(j.schedule, $4, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
+		 CROSS JOIN LATERAL _shedlock_cron_changes(COALESCE(j.job_name, j.jobid::text), g.name IS NOT NULL,
+			ARRAY[g.lock_at_most_for, g.lock_at_least_for, g.once_every], ARRAY[w.at_most, w.at_least, w.every]) t
+		 CROSS JOIN LATERAL _shedlock_cron_advise(COALESCE(j.job_name, j.jobid::text), n.lock_name, w.at_most, j.database, w.every,
+			_shedlock_cron_lost_tick(j.schedule, w.every, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
-'Puts a pg_cron job under a lock, or gives a guarded one these durations; gives the name of the lock';
+'Puts a pg_cron job under a lock, or changes the durations of a guarded one that are not NULL; gives the name of the lock';
 
 CREATE FUNCTION shedlock_cron_unguard(job text)
 RETURNS boolean
@@ -1720,7 +1753,8 @@ COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
 -- A job is overdue when no run has started since it was last due, 90 seconds
 -- ago or more, and when nothing explains that: a run that still goes on, a
 -- pause, the at-least time, a tick that a run of it has used, or that it was
--- scheduled later.  Who claims its tick with shedlock_once keeps it from running.
+-- scheduled later.  A claim by shedlock_once keeps it from running, too, and is
+-- shown, but explains nothing.
 -- Runs that the reader may not see in shedlock_history count for that all the
 -- same.
 CREATE VIEW shedlock_jobs AS

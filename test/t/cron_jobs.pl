@@ -141,10 +141,23 @@ query('SELECT cron.unschedule(jobid) FROM cron.job');
 query("SELECT cron.schedule('report', '$new_year', 'SELECT 1')");
 is(query("SELECT shedlock_cron_guard('report', '1 hour', '1 min', '1 day')"),
 	'report', 'guarding gives the name of the lock');
-is(query("SELECT shedlock_cron_guard('report', '2 hours')"), 'report', 'a guarded job can be guarded again');
+is(notices_of("SELECT shedlock_cron_guard('report', '2 hours')") =~ s/^psql:\S+ //r,
+	qq{NOTICE:  job "report" has lock_at_most_for 02:00:00 instead of 01:00:00\n}
+	  . "HINT:  What is not given stays.  To remove a duration, call shedlock_cron_unguard first.",
+	'a guarded job can be guarded again, and is told what that has changed');
 is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
-	'SELECT 1|02:00:00||',
-	'which gives it the new durations, and no second guard');
+	'SELECT 1|02:00:00|00:01:00|1 day',
+	'what is not given stays, and there is no second guard');
+is(notices_of("SELECT shedlock_cron_guard('report')"), '', 'without arguments nothing changes');
+is(query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
+	'SELECT 1|02:00:00|00:01:00|1 day', 'indeed');
+like(notices_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '0', once_every => '12 h')"),
+	qr/has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several can be changed');
+like(error_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '3 h')"),
+	qr/lock_at_least_for is longer than lock_at_most_for/, 'they are checked against those that stay');
+query("SELECT shedlock_cron_unguard('report'), shedlock_cron_guard('report', once_every => '1 day')");
+is(query("SELECT lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"), '||1 day', 'unguarded and guarded again it has only the new ones');
+like(notices_of("SELECT shedlock_cron_guard('report', '1 h')"), qr/lock_at_most_for 01:00:00 instead of none/, 'one that there was not is given');
 is(query("SELECT shedlock_cron_unguard('report')"), 't', 'it is unguarded');
 is(query("SELECT shedlock_cron_unguard('report')"), 'f', 'once');
 is(job_command('report'), 'SELECT 1', 'and has its own command');
@@ -561,7 +574,7 @@ like(
 	notices_of("SELECT shedlock_cron_schedule('summer', '30 1 * * *', 'SELECT 1', '1 h', once_every => '1 day')"),
 	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  When summer time begins.* 1 day.*\nHINT:  .*once_every => '12:00:00'\.$/,
 	'who schedules such a job is warned');
-is(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), '', 'and not who follows the hint');
+unlike(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), qr/WARNING/, 'and not who follows the hint');
 like(
 	notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '1 day')"),
 	qr/WARNING:  job "summer" will be skipped/,
