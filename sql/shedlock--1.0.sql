@@ -1309,6 +1309,7 @@ CREATE FUNCTION _shedlock_cron_wanted(
 RETURNS record
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 AS $$
 #variable_conflict use_variable
 BEGIN
@@ -1324,6 +1325,12 @@ BEGIN
 			ERRCODE = 'invalid_parameter_value',
 			MESSAGE = 'job name is too long',
 			DETAIL = 'Before version 1.5, pg_cron cuts the names of jobs at 63 bytes.';
+	END IF;
+
+	-- pg_cron reads these two, but from version 1.6.0 on puts them into no month,
+	-- so that they never fire.
+	IF schedule ~ '^[ \t\n]*@(yearly|annually)([ \t\n]|$)' THEN
+		schedule := '0 0 1 1 *';
 	END IF;
 
 	database := coalesce(database, current_database());

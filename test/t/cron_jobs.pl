@@ -97,6 +97,20 @@ is(query("SELECT shedlock_cron_unschedule('nightly')"), 't', 'a job is unschedul
 is(query("SELECT shedlock_cron_unschedule('nightly')"), 'f', 'once');
 is(query('SELECT count(*) FROM cron.job'), '0', 'and is gone');
 
+# pg_cron 1.6 does not fire these.
+foreach ('@yearly', '@annually', " \t\n\@yearly ", '@annually now')
+{
+	query("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')");
+	is(query('SELECT schedule FROM cron.job'), '0 0 1 1 *', "$_ is written as five fields");
+}
+foreach ('@Yearly', '@yearlynow', 'x @yearly')
+{
+	like(error_of("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')"), qr/invalid schedule: $_/, 'what pg_cron does not read is left to it');
+}
+query("SELECT shedlock_cron_schedule('yearly', '\@monthly', 'SELECT 1', '1 h')");
+is(query('SELECT schedule FROM cron.job'), '@monthly', 'other schedules are written as they are');
+query("SELECT shedlock_cron_unschedule('yearly')");
+
 #
 # Guarding what is there, and back
 #
