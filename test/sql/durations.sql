@@ -89,7 +89,7 @@ SELECT call, pg_temp.error_of('SELECT ' || call) FROM unnest(ARRAY[
 	$$shedlock_extend('durations over', lock_at_most_for => '3 h')$$,
 	$$shedlock_extend('durations over', lock_at_least_for => '3 h')$$,
 	$$shedlock_acquire('durations over', wait => '61 s')$$,
-	$$shedlock_acquire('durations cap', wait => '1 min')$$]) call;
+	$$shedlock_acquire('durations cap wait', wait => '1 min')$$]) call;
 CALL shedlock_run('durations over', 'SELECT 1', '3 h');
 SET shedlock.default_lock_at_least_for = '3 h';
 SELECT pg_temp.error_of($$SELECT shedlock_acquire_session('durations over')$$);
