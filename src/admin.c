@@ -43,20 +43,6 @@
 #define PURGE_MAX			1000
 
 /*
- * acting_role - the role that acts, for the log
- */
-static const char *
-acting_role(void)
-{
-	char	   *role = GetUserNameFromId(GetUserId(), false);
-
-	if (GetUserId() == GetSessionUserId())
-		return psprintf("\"%s\"", role);
-	return psprintf("\"%s\" (session user \"%s\")", role,
-					GetUserNameFromId(GetSessionUserId(), false));
-}
-
-/*
  * prepared_gid - identifier of the prepared transaction with that xid
  */
 static char *
@@ -160,7 +146,7 @@ end_session(const ShedlockRow *row, const ShedlockName *name)
 				 errhint("Try again.")));
 	ereport(LOG,
 			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
-					row->pid, name->str, acting_role())));
+					row->pid, name->str, ShedlockActingRole())));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
 			 errdetail("Its process ID was %d.", row->pid)));
@@ -289,7 +275,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
-					name.str, acting_role(), row.token)));
+					name.str, ShedlockActingRole(), row.token)));
 	ended = ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 	if (!ended)
 		report_not_held(&name);
@@ -327,7 +313,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 			PG_RETURN_BOOL(false);
 		ereport(LOG,
 				(errmsg("run of lock \"%s\" in process %d cancelled by role %s",
-						name.str, row.pid, acting_role())));
+						name.str, row.pid, ShedlockActingRole())));
 		PG_RETURN_BOOL(true);
 	}
 
@@ -444,7 +430,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	ShedlockClose(&store);
 	ereport(LOG,
 			(errmsg("lock \"%s\" paused until %s by role %s",
-					name.str, ShedlockTimeString(until), acting_role())));
+					name.str, ShedlockTimeString(until), ShedlockActingRole())));
 	PG_RETURN_VOID();
 }
 
@@ -483,7 +469,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	ShedlockClose(&store);
 	if (paused)
 		ereport(LOG,
-				(errmsg("lock \"%s\" resumed by role %s", name.str, acting_role())));
+				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));
 	PG_RETURN_BOOL(paused);
 }
 
@@ -618,6 +604,6 @@ shedlock_purge(PG_FUNCTION_ARGS)
 							  PURGE_MAX - purged);
 	if (purged > 0)
 		ereport(LOG,
-				(errmsg("%d locks and ticks purged by role %s", purged, acting_role())));
+				(errmsg("%d locks and ticks purged by role %s", purged, ShedlockActingRole())));
 	PG_RETURN_INT64(purged);
 }

@@ -435,6 +435,20 @@ ShedlockShownBy(const ShedlockRow *row)
 }
 
 /*
+ * ShedlockActingRole - the role that acts as an administrator, for the log
+ */
+const char *
+ShedlockActingRole(void)
+{
+	char	   *role = GetUserNameFromId(GetUserId(), false);
+
+	if (GetUserId() == GetSessionUserId())
+		return psprintf("\"%s\"", role);
+	return psprintf("\"%s\" (session user \"%s\")", role,
+					GetUserNameFromId(GetSessionUserId(), false));
+}
+
+/*
  * ShedlockTimeString - a time for messages, in the session's time zone
  *
  * The result is palloc'd: messages may have several.

@@ -240,6 +240,7 @@ extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 extern char *ShedlockLockedBy(const char *given, int64 token);
 extern bool ShedlockMaySee(Oid role);
 extern const char *ShedlockShownBy(const ShedlockRow *row);
+extern const char *ShedlockActingRole(void);
 extern const char *ShedlockTimeString(TimestampTz when);
 
 /* locktag.c */

@@ -358,9 +358,8 @@ shedlock_again(PG_FUNCTION_ARGS)
 	{
 		ShedlockCommitDurably();
 		ereport(LOG,
-				(errmsg("tick %s of lock \"%s\" can be claimed again, by role \"%s\"",
-						ShedlockTimeString(last.tick), name.str,
-						GetUserNameFromId(GetUserId(), false))));
+				(errmsg("tick %s of lock \"%s\" can be claimed again, by role %s",
+						ShedlockTimeString(last.tick), name.str, ShedlockActingRole())));
 	}
 	else
 		ereport(WARNING,
