@@ -19,7 +19,8 @@
 #	LockRecordRegistryTest, weak keys
 #		Java's garbage collector
 #	jOOQ's and Exposed's
-#		statements of their own, which put local time into the table
+#		statements of their own, which put local time into the table; but for
+#		jOOQ's, which set the name, too, at the end
 
 use strict;
 use warnings FATAL => 'all';
@@ -520,6 +521,31 @@ case shouldUseDifferentDatabaseForEachTenant => sub {
 	is($tenant->lock($name, 300), undef, 'when one of them is given back, the other one stays');
 	$tenant->disconnect;
 };
+
+# jOOQ: the session's wall clock, and an UPDATE of all columns; as a role that has
+# what README.md grants, and no more
+my ($grant) = slurp_file("$FindBin::RealBin/../../README.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
+$node->safe_psql('postgres', "CREATE ROLE app; $grant");
+my %jooq = (
+	insert => q{INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+		VALUES ('jooq', current_timestamp(6) + interval '5 min', current_timestamp(6), '%s') ON CONFLICT DO NOTHING},
+	update => q{UPDATE shedlock SET name = 'jooq', lock_until = current_timestamp(6) + interval '5 min',
+		locked_at = current_timestamp(6), locked_by = '%s' WHERE name = 'jooq' AND lock_until <= current_timestamp(6)},
+	extend => q{UPDATE shedlock SET lock_until = current_timestamp(6) + interval '10 min'
+		WHERE name = 'jooq' AND locked_by = '%s' AND lock_until > current_timestamp(6)},
+	unlock => q{UPDATE shedlock SET lock_until = current_timestamp(6) WHERE name = 'jooq' AND locked_by = '%s'});
+my @rows;
+foreach my $sent (qw(insert:a update:b extend:b extend:a unlock:a update:b insert:a update:a unlock:b))
+{
+	my ($statement, $host) = split /:/, $sent;
+
+	push @rows, $sent . ' ' . $node->safe_psql('postgres',
+		"SET ROLE app; SET TimeZone = 'UTC'; WITH s AS (" . sprintf($jooq{$statement}, $host) . ' RETURNING 1) SELECT count(*) FROM s');
+}
+is("@rows", 'insert:a 1 update:b 0 extend:b 0 extend:a 1 unlock:a 1 update:b 1 insert:a 0 update:a 0 unlock:b 1',
+	'jOOQ takes, extends and gives back with the grants of the README');
+is( error_of($node, "SET ROLE app; SET TimeZone = 'Asia/Tokyo'; " . sprintf($jooq{update}, 'a')) =~ s{:.*}{}r, '22008',
+	'and is told of a session that is not in UTC');
 
 $node->stop;
 done_testing();

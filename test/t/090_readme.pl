@@ -191,13 +191,6 @@ foreach my $words (sort keys %prepare)
 }
 cmp_ok($compared, '>=', 12, 'comments were compared with answers');
 
-# jOOQ sets all columns, the name, too.
-my $now = "FROM timezone('UTC', clock_timestamp()) n";
-is( error_of($node, "SET ROLE app; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT 'jooq', n, n, 'host' $now;"
-		  . "UPDATE shedlock SET name = 'jooq', lock_until = n + interval '1 h', locked_at = n, locked_by = 'host' $now WHERE name = 'jooq'", dbname => 'readme'),
-	'no error', 'the grants for a client of ShedLock are enough');
-is($node->safe_psql('readme', "SELECT shedlock_acquire('jooq')"), 'f', 'and it has the lock');
-
 SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 2 unless $has_cron;
