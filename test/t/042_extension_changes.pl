@@ -121,7 +121,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('wanted')"), 't', 'whic
 
 # The session itself does it, with everything of its own under way.
 started('self', "SELECT shedlock_acquire('l', '1 h'), shedlock_acquire_session('s'), shedlock_acquire_session('t', '1 h')",
-	"BEGIN; SELECT shedlock_assert('l'), shedlock_assert('s'), shedlock_once('tick', '2026-01-01'), shedlock_acquire('new'), shedlock_acquire_session('new session')");
+	"BEGIN; SET LOCAL client_min_messages = warning; SELECT shedlock_assert('l'), shedlock_assert('s'), shedlock_once('tick', '2026-01-01'), shedlock_acquire('new'), shedlock_acquire_session('new session'); SET LOCAL client_min_messages = notice");
 ask($session{self}, 'DROP EXTENSION shedlock');
 is($session{self}->{heard}, '', 'a session with a lease, session locks, fences and a claim drops the extension');
 ask($session{self}, 'CREATE EXTENSION shedlock; COMMIT');
