@@ -276,6 +276,13 @@ is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT
 is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'nor is a publication refused');
 like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
 
+# Foreign writers lock the row of a lock between a look at it and its update, at every instant there is.
+my @scripts = map { PostgreSQL::Test::Utils::tempdir . "/$_.sql" } 'taken', 'locked';
+PostgreSQL::Test::Utils::append_to_file($scripts[0], "SET client_min_messages = error;\nSELECT shedlock_acquire('row'), shedlock_release('row');\n");
+PostgreSQL::Test::Utils::append_to_file($scripts[1], "BEGIN;\nSELECT FROM shedlock WHERE name = 'row' FOR UPDATE;\nCOMMIT;\n");
+$node->command_ok([ 'pgbench', '-n', '-c', '4', '-T', '3', (map { ('-f', $_) } @scripts), $node->connstr('postgres') ], 'row: acquired and locked as fast as they can');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('row')"), 't', 'row: it is free');
+
 # The extension is made anew under one who waits for its table.
 ask($other, 'SET client_min_messages = warning; BEGIN; DROP EXTENSION shedlock; CREATE EXTENSION shedlock');
 my $late = session($node);
