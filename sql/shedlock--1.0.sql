@@ -1149,7 +1149,11 @@ DECLARE
 	-- quoted, since either name may have a dot
 	shared_name CONSTANT text := quote_ident(username) || '.' || quote_ident(job_name);
 BEGIN
-	IF old_name IS NOT NULL AND (keep_any OR old_name IN (job_name, shared_name)) THEN
+	-- Then only superusers may use a name that does not begin with a role.
+	IF current_setting('shedlock.role_prefix', true) = 'on' THEN
+		RETURN CASE WHEN keep_any AND old_name LIKE '%:%' THEN old_name
+					ELSE username || ':' || coalesce(job_name, 'cron.' || jobid) END;
+	ELSIF old_name IS NOT NULL AND (keep_any OR old_name IN (job_name, shared_name)) THEN
 		RETURN old_name;
 	ELSIF job_name IS NULL THEN
 		RETURN 'cron:' || jobid;

@@ -329,6 +329,23 @@ foreach my $set ('', 'SET quote_all_identifiers = on; ')
 }
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
+# Tenants have names of their own.
+query(q{LOAD 'shedlock'; CREATE ROLE "A b" LOGIN; ALTER SYSTEM SET shedlock.role_prefix = on; SELECT pg_reload_conf()});
+$node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'on'");
+is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h')", @as_plain), '', 'with shedlock.role_prefix a plain role schedules a job');
+is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h', username => 'A b')"), '', 'and a superuser one of the same name for another role');
+my $bare = query_as_plain("SELECT cron.schedule('$new_year', 'SELECT 1')");
+is(query_as_plain("SELECT shedlock_cron_guard('$bare', '1 h')"), "plain:cron.$bare", 'a job without a name');
+is(query_as_plain("SELECT shedlock_cron_guard('$bare', '2 h')"), "plain:cron.$bare", 'keeps its lock when it is guarded again');
+is(query("SELECT lock_name FROM shedlock_jobs ORDER BY jobid"), "plain:same\nA b:same\nplain:cron.$bare", 'locks begin with the role of the job');
+query_as_plain("CALL shedlock_run('plain:same', 'SELECT 1')");
+query("UPDATE cron.job SET command = replace(command, 'plain:', 'team_')");
+is(query("SELECT shedlock_cron_guard('$bare')"), "plain:cron.$bare", 'a job that was guarded under a name without a role gets one');
+query("UPDATE cron.job SET command = replace(command, 'plain:', 'other_role:')");
+is(query("SELECT shedlock_cron_guard('$bare')"), "other_role:cron.$bare", 'one of another role it keeps');
+query(q{SELECT cron.unschedule(jobid) FROM cron.job; LOAD 'shedlock'; ALTER SYSTEM RESET shedlock.role_prefix; SELECT pg_reload_conf()});
+$node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'off'");
+
 # A search_path full of traps
 query(
 	q{
