@@ -174,14 +174,23 @@ like(heard("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky')", ext
 unlike(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky 2')", extra_params => [ '-U', 'app' ]),
 	qr/LOG:  lock/, 'without preload: it has no effect');
 
+# Each setting for superusers, with a value that is not the built-in one.  What
+# the server lists is tried, so that a new one is tried, too.
+sub superuser_settings
+{
+	return map { [ split /\|/ ] } split /\n/, $node->safe_psql('postgres', q{LOAD 'shedlock';
+		SELECT name, boot_val, CASE vartype WHEN 'bool' THEN CASE boot_val WHEN 'on' THEN 'off' ELSE 'on' END ELSE (boot_val::integer + 77)::text END
+		FROM pg_settings WHERE name LIKE 'shedlock.%' AND context = 'superuser' ORDER BY name});
+}
+
 sub test_privileges
 {
 	my ($how) = @_;
 
-	foreach my $name ('log_locks', 'log_skipped_runs', 'history_keep', 'foreign_clock_tolerance', 'require_token')
+	foreach my $setting (superuser_settings())
 	{
-		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]) =~ /^(\w+)/ && $1,
-			'42501', "$how: a plain role cannot set $name");
+		is(error_of($node, "SELECT shedlock_token('x'); SET $setting->[0] = '$setting->[1]'", extra_params => [ '-U', 'app' ]) =~ /^(\w+)/ && $1,
+			'42501', "$how: a plain role cannot set $setting->[0]");
 	}
 	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for', 'synchronous_release')
 	{
@@ -228,12 +237,53 @@ sub test_escapes
 
 test_escapes('without preload');
 
+# No plain role gets the built-in value of such a setting back, wherever it was set.
+sub test_attacks
+{
+	my ($how) = @_;
+	my @as_app = (extra_params => [ '-U', 'app' ], on_error_stop => 0);
+	my @settings = superuser_settings();
+
+	cmp_ok(scalar @settings, '>=', 8, "$how: settings for superusers");
+	foreach my $source ('ALTER DATABASE postgres', 'ALTER ROLE app', 'ALTER SYSTEM')
+	{
+		$node->safe_psql('postgres', join('', "LOAD 'shedlock';\n", map { "$source SET $_->[0] = '$_->[2]';\n" } @settings) . "SELECT pg_reload_conf()");
+		ok(defined await($node, "SELECT coalesce(current_setting('shedlock.history_keep', true), '') LIKE '2592077%'"), "$how: $source is read") if $source =~ /SYSTEM/;
+		foreach my $setting (@settings)
+		{
+			my ($name, $built_in, $value) = @$setting;
+			my %attacks = (
+				'PGOPTIONS' => '',
+				'SET before the first call' => "SET $name = '$built_in';",
+				'ALTER ROLE of itself' => "ALTER ROLE app SET $name = '$built_in'; ALTER ROLE app RESET $name; ALTER ROLE app RESET ALL; \\c -\n",
+				'ALTER ROLE of itself, loaded' => "SELECT shedlock_token('app:x'); ALTER ROLE app SET $name = '$built_in'; ALTER ROLE app RESET $name; ALTER ROLE app RESET ALL; \\c -\n",
+				'SET LOCAL, loaded' => "SELECT shedlock_token('app:x'); BEGIN; SET LOCAL $name = '$built_in'; RESET $name;");
+
+			foreach my $attack (sort keys %attacks)
+			{
+				local $ENV{PGOPTIONS} = $attack eq 'PGOPTIONS' ? "-c $name=$built_in" : '';
+				my ($status, $out, $err) = $node->psql('postgres',
+					"$attacks{$attack} ROLLBACK; SELECT shedlock_token('app:x'); SELECT 'has ' || setting FROM pg_settings WHERE name = '$name'", @as_app);
+				my $holds = $out =~ /^has \Q$value\E$/m || $err =~ /(?:ERROR|FATAL):  permission denied to set parameter "$name"/ && $attack eq 'PGOPTIONS';
+
+				ok($holds, "$how: $source: $name, attacked by $attack") or diag "$out\n$err";
+			}
+		}
+		$node->safe_psql('postgres', join('', "LOAD 'shedlock';\n", map { "$source RESET $_->[0];\n" } @settings) . "SELECT pg_reload_conf()");
+		ok(defined await($node, "SELECT coalesce(current_setting('shedlock.history_keep', true), '') NOT LIKE '2592077%'"), "$how: $source is reset") if $source =~ /SYSTEM/;
+	}
+	return;
+}
+
+test_attacks('without preload');
+
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'shedlock'\n");
 $node->restart;
 is($node->safe_psql('postgres', 'SHOW shedlock.default_lock_at_most_for'), '7min', 'preloaded: settings are there before any call');
 test_settings('preloaded');
 test_privileges('preloaded');
 test_escapes('preloaded');
+test_attacks('preloaded');
 like(error_of($node, "SET shedlock.default_lock_at_most_for = 'soon'"), qr/^22023/, 'preloaded: a value that makes no sense is refused');
 like(error_of($node, 'SET shedlock.default_lock_at_most_for = 0'), qr/^22023/, 'preloaded: so is a lease without a length');
 like(error_of($node, 'SET shedlock.nonsense = 1'), qr/^42602/, 'preloaded: so is a setting that does not exist');
