@@ -219,5 +219,30 @@ $open->quit;
 is($node->safe_psql('app', "SET shedlock.role_prefix = off; SET ROLE guest; SELECT count(*), shedlock_acquire('any name') FROM shedlock_locks"),
 	'4|t', 'without the setting all is as ever');
 
+#
+# What a role has filled up is cleaned up, but for a lock in an open transaction.
+#
+$node->safe_psql('app', 'TRUNCATE shedlock');
+$node->safe_psql('app', q{SET shedlock.role_prefix = off; SET shedlock.max_lock_at_most_for = 0; SET ROLE guest;
+DO $$BEGIN
+	FOR i IN 1 .. 20000 LOOP
+		PERFORM shedlock_acquire('flood ' || i, '100 years');
+		IF i % 1000 = 0 THEN COMMIT; END IF;
+	END LOOP;
+END$$;
+RESET ROLE; SELECT shedlock_acquire('of another role')});
+my $fencing = session($node, dbname => 'app', @{ $as{guest} });
+ask($fencing, "SELECT shedlock_acquire('guest:fenced')");
+ask($fencing, "BEGIN; SELECT shedlock_assert('guest:fenced')");
+my $taking = session($node, dbname => 'app', @{ $as{guest} });
+ask($taking, "BEGIN; SELECT shedlock_acquire('guest:uncommitted')");
+my $left = "SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\"), (SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\") FROM shedlock_locks) FROM shedlock";
+run_block(2, 'a clean-up');
+is($node->safe_psql('app', $left), 'guest:fenced of another role|guest:fenced guest:uncommitted of another role', 'nothing is left but what is in use');
+ask($_, 'COMMIT') foreach $fencing, $taking;
+run_block(2, 'a clean-up, again');
+is($node->safe_psql('app', $left), 'of another role|of another role', 'and then nothing of that role');
+$_->quit foreach $fencing, $taking;
+
 $node->stop;
 done_testing();
