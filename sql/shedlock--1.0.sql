@@ -639,6 +639,35 @@ BEGIN
 			HINT = 'Delete that row if it is not used, or have the service use a shorter text.';
 	END IF;
 
+	-- Superusers use all names; a table that nobody else writes to has only good ones.
+	IF coalesce(current_setting('shedlock.role_prefix', true)::boolean, false) THEN
+		EXECUTE format($query$
+			WITH writer AS (
+				SELECT a.grantee
+				FROM (
+					SELECT x.grantee
+					FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+					WHERE c.oid = $1 AND x.privilege_type = 'UPDATE'
+					UNION
+					SELECT x.grantee
+					FROM pg_attribute t, aclexplode(t.attacl) x
+					WHERE t.attrelid = $1 AND NOT t.attisdropped AND x.privilege_type = 'UPDATE') a
+					LEFT JOIN pg_roles r ON r.oid = a.grantee
+				WHERE r.rolsuper IS NOT TRUE)
+			SELECT o.%1$I FROM ONLY %2$s o
+			WHERE EXISTS (SELECT FROM writer) AND NOT EXISTS (
+				SELECT FROM writer w JOIN pg_roles p ON p.rolname::text = split_part(o.%1$I::text, ':', 1)
+				WHERE strpos(o.%1$I::text, ':') > 0 AND (w.grantee = 0 OR pg_has_role(w.grantee, p.oid, 'USAGE')))
+			LIMIT 1$query$, columns[1], old_table) INTO found_text USING old_table;
+		IF found_text IS NOT NULL THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'invalid_parameter_value',
+				MESSAGE = format('no service could use lock "%s" of table %s any more', found_text, old_table),
+				DETAIL = 'With shedlock.role_prefix on, a name begins with a role and a colon; no role that may update the table has the privileges of such a role.',
+				HINT = 'Have the services use other names first, as in "app:job"; a row that no service uses can be deleted.';
+		END IF;
+	END IF;
+
 	-- Clients whose wall clock is not UTC are seen by what they wrote.
 	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 ORDER BY 2 DESC LIMIT 1',
 				   columns[1], columns[3], old_table) INTO found_text, found_at USING utc + tolerance;

@@ -175,8 +175,20 @@ CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NU
 GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest;
 CREATE SCHEMA scheduling;
 CREATE EXTENSION shedlock SCHEMA scheduling;
-SELECT scheduling.shedlock_adopt('public.shedlock');
 ALTER DATABASE adopted SET shedlock.role_prefix = on});
+foreach my $name ('job', 'billing:job', 'nobody:job')
+{
+	$node->safe_psql('adopted', "INSERT INTO shedlock SELECT '$name', n, n, 'host' FROM timezone('UTC', now()) n");
+	like(error_of($node, "SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		qr/^22023: no service could use lock "$name" of table public.shedlock any more/, "shedlock_adopt refuses lock $name");
+	is(error_of($node, "BEGIN; REVOKE ALL ON shedlock FROM guest; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		'no error', "it does not if only superusers write to the table, lock $name");
+	is(error_of($node, "BEGIN; SET LOCAL shedlock.role_prefix = off; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		'no error', "or without the setting, lock $name");
+	$node->safe_psql('adopted', 'DELETE FROM shedlock');
+}
+$node->safe_psql('adopted', "INSERT INTO shedlock SELECT 'guest:job', n, n, 'host' FROM timezone('UTC', now()) n");
+is($node->safe_psql('adopted', "SELECT scheduling.shedlock_adopt('public.shedlock')"), '1', 'it adopts names that the service can use');
 $node->safe_psql('app', 'GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
 foreach my $database ('app', 'adopted')
 {
