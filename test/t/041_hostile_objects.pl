@@ -127,7 +127,7 @@ INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'java'::$t, u, u, 'host'::$t FROM pg_catalog.timezone('UTC'::$t, pg_catalog.clock_timestamp()) u;
 SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);
 SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
-SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_purge('0'::$i);
+SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_purge('0'::$i, true);
 SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, true);
 SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false);
 SELECT open.shedlock_cron_guard('job'::$t, '2 h'::$i, '0'::$i, '1 day'::$i);
