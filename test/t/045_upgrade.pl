@@ -102,7 +102,7 @@ my @changes = (
 	[ q{REVOKE EXECUTE ON FUNCTION shedlock_new FROM PUBLIC}, qr/^-.*shedlock_new.* proacl = /m ],
 	[ q{GRANT EXECUTE ON FUNCTION shedlock_purge TO another}, qr/^-.*shedlock_purge.* proacl = .*another=X/m ],
 	[ q{ALTER FUNCTION shedlock_new OWNER TO owner}, qr/^-.*shedlock_new.* proowner = "role owner"/m ],
-	[ q{DROP FUNCTION _shedlock_adopt_dependents(regclass)}, qr/^\+function .*_shedlock_adopt_dependents/m ],
+	[ q{DROP FUNCTION shedlock_resume(text)}, qr/^\+function .*shedlock_resume/m ],
 	[ q{DROP VIEW shedlock_jobs}, qr/^\+view .*shedlock_jobs/m ],
 	[ q{ALTER TABLE shedlock_tick ADD COLUMN new text}, qr/^-table .*shedlock_tick new pg_attribute/m ],
 	[ q{ALTER TABLE shedlock ALTER COLUMN first_new SET DEFAULT 'new'}, qr/^-.* pg_attrdef SQL = "'new'::text"/m ],
