@@ -29,7 +29,7 @@ sub catalogue
 	push @sql, 'CREATE EXTENSION shedlock SCHEMA "My Locks" VERSION ' . (defined $older ? "'$older'" : "'$version'");
 	push @sql, "DO \$\$ BEGIN PERFORM ${shedlock}_acquire('held', '1 h'), ${shedlock}_once('tick', '2026-01-01'); END \$\$",
 	  "ALTER EXTENSION shedlock UPDATE TO '$version'",
-	  "DO \$\$ BEGIN ASSERT ${shedlock}_extend('held', '2 h') AND NOT ${shedlock}_once('tick', '2026-01-01'); END \$\$"
+	  "DO \$\$ BEGIN ASSERT ${shedlock}_extend('held', lock_at_most_for => '2 h') AND NOT ${shedlock}_once('tick', '2026-01-01'); END \$\$"
 	  if defined $older;
 	push @sql, catalogue_sql() . q{SELECT pg_temp.catalogue('shedlock')}, 'DROP EXTENSION shedlock', 'DROP SCHEMA "My Locks"', 'ROLLBACK';
 	return $node->safe_psql('postgres', join(";\n", @sql));
