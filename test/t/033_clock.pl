@@ -263,8 +263,9 @@ ok(defined await($psql, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'aw
 
 holds("shedlock_once_every('hourly', '1 hour')", 'the tick of this hour is claimed');
 holds("shedlock_once('by name', clock_timestamp())", 'and one by its name');
+ask($psql, "CALL shedlock_run('past', 'SELECT 1')");
 ask($psql, "CALL shedlock_run('past', 'SELECT 1', once_every => '1 hour')");
-is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'and one by a run');
+is(ask($psql, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'and one by a run');
 
 move_clock($hour, 'an hour forward');
 
@@ -292,8 +293,8 @@ holds("shedlock_once('by name', clock_timestamp())", 'forward: by its name, too'
 ask($psql, "SET shedlock.history_keep = '30min'");
 ask($psql, "CALL shedlock_run('forward', 'SELECT 1')");
 is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
-	'run run of 10 min forward',
-	'forward: runs of an hour ago are beyond history_keep, but not those that go on');
+	'run run of 10 min past forward',
+	'forward: runs of an hour ago are beyond history_keep, but not those that go on, nor the last of a name');
 
 my $true_time = strftime('%Y-%m-%d %H:%M:%S', gmtime);
 like(
@@ -351,7 +352,7 @@ ask($psql, "CALL shedlock_run('back', 'SELECT 1', once_every => '1 hour')");
 like($psql->{heard}, qr/skipping run.*Tick .* was claimed/s, 'back: nor one by a run');
 ask($psql, "CALL shedlock_run('history', 'SELECT 1')");
 is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
-	'run run of 10 min forward back history',
+	'run run of 10 min past forward back history',
 	'back: the history keeps what it has');
 
 # An hour behind the true time, where there were no ticks yet
