@@ -119,7 +119,7 @@ my @changes = (
 	[ q{ALTER TABLE shedlock_tick SET (toast.autovacuum_enabled = off)}, qr/^-toast table .* reloptions = /m ],
 	[ q{ALTER TABLE shedlock_run_log SET UNLOGGED}, qr/^-.*shedlock_run_log pg_class relpersistence = "u"/m ],
 	[ q{ALTER TABLE shedlock_tick REPLICA IDENTITY FULL}, qr/^-.*shedlock_tick pg_class relreplident = "f"/m ],
-	[ q{ALTER TABLE shedlock_tick ADD CONSTRAINT more CHECK (name <> '')}, qr/^-table constraint more .* pg_constraint SQL = /m ],
+	[ q{ALTER TABLE shedlock_run_log ADD CONSTRAINT more CHECK (name <> '')}, qr/^-table constraint more .* pg_constraint SQL = /m ],
 	[ q{CREATE UNIQUE INDEX shedlock_more ON shedlock_tick (tick, name) WHERE token > 0}, qr/^-index .*shedlock_more pg_class SQL = /m ],
 	[ q{ALTER INDEX shedlock_index SET (fillfactor = 33)}, qr/^-index .*shedlock_index .* reloptions = /m ],
 	[ q{CREATE TRIGGER more BEFORE UPDATE ON shedlock_tick FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()}, qr/^-trigger more .* SQL = /m ],
