@@ -474,9 +474,27 @@ shedlock_resume(PG_FUNCTION_ARGS)
 }
 
 /*
+ * row_is_old - is this lock free, and was it for that long?
+ *
+ * have_advisory: as for ShedlockJudge().
+ */
+static bool
+row_is_old(const ShedlockRow *row, const ShedlockName *name, TimestampTz limit,
+		   bool have_advisory)
+{
+	if (row->lock_until >= limit || row->paused_until >= limit)
+		return false;
+	if (!have_advisory)
+		return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, name, false);
+	return ShedlockJudge(row, name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
+}
+
+/*
  * old_names - names in one of our tables that were not used since then
  *
- * At most max of them, by a scan that holds no more than it returns.
+ * At most max of them, by a scan that holds no more than it returns.  Session
+ * locks that have outlived their lock_until must not fill that: a purge that is
+ * repeated would never get past them.
  */
 static List *
 old_names(ShedlockStore *store, bool locks, TimestampTz limit, int max)
@@ -498,9 +516,11 @@ old_names(ShedlockStore *store, bool locks, TimestampTz limit, int max)
 		if (locks)
 		{
 			ShedlockRow row;
+			ShedlockName name;
 
 			ShedlockSlotToRow(store->slot, &row);
-			old = row.lock_until < limit && row.paused_until < limit;
+			ShedlockMakeName(RelationGetNamespace(store->rel), row.name, &name);
+			old = row_is_old(&row, &name, limit, false);
 		}
 		else
 			old = ShedlockTickIsOld(store->slot, limit);
@@ -550,8 +570,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		if (old && locks)
 		{
 			ShedlockSlotToRow(store.slot, &row);
-			old = row.lock_until < limit && row.paused_until < limit &&
-				ShedlockJudge(&row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
+			old = row_is_old(&row, &name, limit, true);
 		}
 		else if (old)
 			old = ShedlockTickIsOld(store.slot, limit);

@@ -87,4 +87,17 @@ SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''-1 day'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1000 years'')');
 
+-- Nor do a thousand session locks that have outlived their lock_until keep it from
+-- what comes after them.
+TRUNCATE shedlock;
+SET shedlock.default_lock_at_most_for = '1s';
+SELECT count(*) FROM generate_series(1, 1000) i WHERE shedlock_acquire_session('purge outlived ' || i);
+SELECT shedlock_acquire('purge after'), shedlock_release('purge after');
+RESET shedlock.default_lock_at_most_for;
+DO $$ BEGIN WHILE EXISTS (SELECT FROM shedlock WHERE lock_until >= timezone('UTC', clock_timestamp())) LOOP PERFORM pg_sleep(0.05); END LOOP; END $$;
+SELECT shedlock_purge('0'), count(*) FROM shedlock WHERE name = 'purge after';
+SELECT count(*) FROM shedlock WHERE name = 'purge after';
+DISCARD ALL;
+SELECT shedlock_purge('0');
+
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
