@@ -994,6 +994,7 @@ BEGIN
 		EXECUTE format('ALTER VIEW %s OWNER TO %s', relation, owner_name);
 	END IF;
 	new_view := relation;
+	RAISE LOG USING MESSAGE = format('table %s taken over by role "%s"', relation, current_user);
 END
 $$;
 
@@ -1264,6 +1265,7 @@ BEGIN
 			DETAIL = 'A job without a name, or in another database, can only be changed by roles that may execute cron.alter_job.',
 			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
 	END IF;
+	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', coalesce($2, $1::text), current_user);
 	RETURN true;
 END
 $$;
@@ -1412,6 +1414,7 @@ BEGIN
 		id := cron.schedule_in_database(job_name, schedule, command, database,
 										nullif(username, current_user), active);
 	END IF;
+	RAISE LOG USING MESSAGE = format('job "%s" scheduled by role "%s"', job_name, current_user);
 	RETURN id;
 END
 $$;
@@ -1419,17 +1422,21 @@ $$;
 COMMENT ON FUNCTION _shedlock_cron_put(text, text, text, text, text, boolean, bigint) IS
 'Makes or replaces a pg_cron job; gives its number';
 
-CREATE FUNCTION _shedlock_cron_remove(jobid bigint)
+CREATE FUNCTION _shedlock_cron_remove(jobid bigint, job_name text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN jobid IS NOT NULL AND cron.unschedule(jobid);
+	IF jobid IS NULL OR NOT cron.unschedule(jobid) THEN
+		RETURN false;
+	END IF;
+	RAISE LOG USING MESSAGE = format('job "%s" unscheduled by role "%s"', job_name, current_user);
+	RETURN true;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_remove(bigint) IS
+COMMENT ON FUNCTION _shedlock_cron_remove(bigint, text) IS
 'Removes a pg_cron job; false for NULL';
 
 CREATE FUNCTION _shedlock_cron_field(
@@ -1685,7 +1692,7 @@ BEGIN ATOMIC
 	SELECT _shedlock_cron_require();
 	SELECT r.done
 	FROM _shedlock_cron_job($1, false, true) j
-		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid) r(done);
+		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid, $1) r(done);
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS

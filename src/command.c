@@ -48,7 +48,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 #define RUN_PROCEDURE		"shedlock_run"
 
 /* The time that ends the command of a guarded job; each 9 stands for a digit. */
-#define SCHEDULED_AT		"-- scheduled at 9999-99-99 99:99:99+00"
+#define SCHEDULED_AT		"/* scheduled at 9999-99-99 99:99:99+00 */"
 #define SCHEDULED_AT_DIGITS 16	/* where they begin */
 
 /*
@@ -226,7 +226,7 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 	/* only what four digits can say is read back */
 	if (timestamp2tm(scheduled_at, NULL, &tm, &fsec, NULL, NULL) == 0 &&
 		tm.tm_year > 0 && tm.tm_year <= 9999)
-		appendStringInfo(&buf, " %.*s%04d-%02d-%02d %02d:%02d:%02d+00",
+		appendStringInfo(&buf, " %.*s%04d-%02d-%02d %02d:%02d:%02d+00 */",
 						 SCHEDULED_AT_DIGITS, SCHEDULED_AT, tm.tm_year, tm.tm_mon,
 						 tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf.data, buf.len));

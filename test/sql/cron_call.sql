@@ -93,27 +93,27 @@ FROM unnest('{infinity,4713-01-01 BC,10000-01-01}'::timestamptz[]) t;
 SELECT clock_timestamp() - (_shedlock_guarded_call(_shedlock_cron_call('n', 'VACUUM'))).scheduled_at < '1 min' AS now_by_default;
 SELECT comment, g.name, g.scheduled_at
 FROM unnest(ARRAY[
-	' -- scheduled at 2026-11-22 02:10:11+00',
-	'; -- nightly -- scheduled at 2024-02-29 23:59:59+00',
-	E'\n-- scheduled at 0001-01-01 00:00:00+00',
+	' /* scheduled at 2026-11-22 02:10:11+00 */',
+	'; -- nightly /* scheduled at 2024-02-29 23:59:59+00 */',
+	E'\n/* scheduled at 0001-01-01 00:00:00+00 */',
 	'',
-	' -- scheduled at 2026-11-22 02:10:11+00 ',
-	' -- scheduled at 2026-11-22 02:10:11+01',
-	' -- scheduled at 2026-11-22 02:10:11',
-	' -- scheduled at 2026-11-22T02:10:11+00',
-	' -- Scheduled at 2026-11-22 02:10:11+00',
-	' -- scheduled at 2026-02-29 02:10:11+00',
-	' -- scheduled at 2026-13-01 02:10:11+00',
-	' -- scheduled at 2026-00-01 02:10:11+00',
-	' -- scheduled at 2026-01-00 02:10:11+00',
-	' -- scheduled at 0000-01-01 02:10:11+00',
-	' -- scheduled at 2026-11-22 24:00:00+00',
-	' -- scheduled at 2026-11-22 02:60:00+00',
-	' -- scheduled at 2026-11-22 02:10:60+00',
-	' -- scheduled at yesterday',
-	' /* -- scheduled at 2026-11-22 02:10:11+00']) comment,
+	' /* scheduled at 2026-11-22 02:10:11+00 */ ',
+	' /* scheduled at 2026-11-22 02:10:11+01 */',
+	' /* scheduled at 2026-11-22 02:10:11 */',
+	' /* scheduled at 2026-11-22T02:10:11+00 */',
+	' /* Scheduled at 2026-11-22 02:10:11+00 */',
+	' /* scheduled at 2026-02-29 02:10:11+00 */',
+	' /* scheduled at 2026-13-01 02:10:11+00 */',
+	' /* scheduled at 2026-00-01 02:10:11+00 */',
+	' /* scheduled at 2026-01-00 02:10:11+00 */',
+	' /* scheduled at 0000-01-01 02:10:11+00 */',
+	' /* scheduled at 2026-11-22 24:00:00+00 */',
+	' /* scheduled at 2026-11-22 02:60:00+00 */',
+	' /* scheduled at 2026-11-22 02:10:60+00 */',
+	' /* scheduled at yesterday */',
+	' /* /* scheduled at 2026-11-22 02:10:11+00 */', ' -- scheduled at 2026-11-22 02:10:11+00']) comment,
 	_shedlock_guarded_call('CALL shedlock_run(''n'', ''c'')' || comment) g;
-SELECT (_shedlock_guarded_call('CALL shedlock_run(''n'', ''-- scheduled at 2026-11-22 02:10:11+00'')')).scheduled_at IS NULL AS in_a_literal;
+SELECT (_shedlock_guarded_call('CALL shedlock_run(''n'', ''/* scheduled at 2026-11-22 02:10:11+00 */'')')).scheduled_at IS NULL AS in_a_literal;
 SELECT g.schema_name
 FROM unnest(ARRAY['CALL shedlock_run', 'CALL "Odd one".shedlock_run', 'CALL contrib_regression.s.shedlock_run']) call,
 	_shedlock_guarded_call(call || '(''n'', ''c'')') g;

@@ -366,5 +366,7 @@ ok($bench->finish, 'statements that were prepared in the protocol go on');
 is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'without an error');
 is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'in the table of the extension');
 
+like(slurp_file($node->logfile), qr/LOG:  table \S+ taken over by role "postgres"$/m, 'each move is in the log, with the role');
+
 $node->stop;
 done_testing();

@@ -59,7 +59,7 @@ sub job_command
 # Scheduling
 #
 my $id = query("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 42', '1 hour', '5 min', '1 day')");
-my $scheduled_at = qr/ -- scheduled at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00\z/;
+my $scheduled_at = qr{ /\* scheduled at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00 \*/\z};
 is( job_command('nightly') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'nightly'::pg_catalog.text, command => 'SELECT 42'::pg_catalog.text, }
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
@@ -394,8 +394,8 @@ is(query('SELECT last_started, last_outcome, lock_state, overdue, problem FROM s
 sub scheduled_before
 {
 	my ($age) = @_;
-	return query("UPDATE cron.job SET command = concat(regexp_replace(command, ' -- scheduled at .*', ''), "
-		  . "to_char(timezone('UTC', clock_timestamp()) - interval '$age', ' \"-- scheduled at\" YYYY-MM-DD HH24:MI:SS\"+00\"'));"
+	return query("UPDATE cron.job SET command = concat(regexp_replace(command, ' /. scheduled at .*', ''), "
+		  . "to_char(timezone('UTC', clock_timestamp()) - interval '$age', ' \"/* scheduled at\" YYYY-MM-DD HH24:MI:SS\"+00 */\"'));"
 		  . "SELECT overdue, problem FROM shedlock_jobs WHERE job_name = 'state'");
 }
 is(scheduled_before('80 s'), 'f|', 'nor before it was due for 90 seconds');
@@ -414,7 +414,7 @@ scheduled_before('1 h');
 schedule_state("'* * * * *', 'SELECT 1', '1 h', active => false");
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
 is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'and one that was not active before');
-query("UPDATE cron.job SET command = regexp_replace(command, ' -- scheduled at .*', ''), nodeport = 1");
+query("UPDATE cron.job SET command = regexp_replace(command, ' /. scheduled at .*', ''), nodeport = 1");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
 	'|unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that',
 	'a job that never ran, and was not scheduled by us: unknown');
@@ -610,6 +610,11 @@ like(
 	notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '1 day')"),
 	qr/WARNING:  job "summer" will be skipped/,
 	'who guards one is warned, too');
+
+# Each act is in the log, with the role.
+my $acts = slurp_file($node->logfile);
+like($acts, qr/LOG:  $_ by role "postgres"$/m, "log: $_")
+  foreach 'job "nightly" scheduled', 'command of job "state" changed', 'job "nightly" unscheduled';
 
 $node->stop;
 done_testing();
