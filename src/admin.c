@@ -178,7 +178,7 @@ warn_if_unknown(const ShedlockName *name, const char *hint)
 	if (!known)
 		ereport(WARNING,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("no lock or job has used the name \"%s\" yet", name->str),
+				 errmsg("no lock or job is known by the name \"%s\"", name->str),
 				 hint ? errhint("%s", hint) : 0));
 	return !known;
 }
@@ -268,7 +268,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		if (row.kind != SHEDLOCK_RELEASED && was_lease)
 			ereport(NOTICE,
 					(errmsg("released lock \"%s\" of \"%s\"", name.str, ShedlockShownBy(&row)),
-					 errdetail("Whoever took it was not stopped, and learns of it at the next release, extend or assert.")));
+					 errdetail("Its former holder was not stopped: its next release or extend is false, its next assert an error.")));
 		ShedlockSetReleased(&row, now, false);
 	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
 	ShedlockClose(&store);
@@ -327,6 +327,9 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 				 errdetail("It is held as a lease.") :
 				 errdetail("It is held as a session lock."),
 				 errhint("Use shedlock_force_release to end it.")));
+	else if (ShedlockHolders(&name.tag) != NIL)
+		ereport(NOTICE,
+				(errmsg("lock \"%s\" is in use by an open transaction", name.str)));
 	else
 		report_not_held(&name);
 	PG_RETURN_BOOL(false);
@@ -392,7 +395,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
-	(void) warn_if_unknown(&name, "It is paused all the same; shedlock_resume ends that.");
+	(void) warn_if_unknown(&name, "Check the spelling.  It is paused all the same; shedlock_resume ends that.");
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	context = AllocSetContextCreate(caller, "shedlock pause", ALLOCSET_SMALL_SIZES);
@@ -438,7 +441,8 @@ PG_FUNCTION_INFO_V1(shedlock_resume);
 /*
  * shedlock_resume(name) - end a pause
  *
- * Returns false if the lock was not paused.  Errors and locks as above.
+ * Returns false if the lock was not paused, and warns if the name is not known.
+ * Errors and locks as above.
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)
@@ -470,6 +474,8 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	if (paused)
 		ereport(LOG,
 				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));
+	else
+		(void) warn_if_unknown(&name, NULL);
 	PG_RETURN_BOOL(paused);
 }
 

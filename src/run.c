@@ -184,9 +184,10 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 		kept = !ShedlockHolderLives(row, name, false);
 
 	if (result->verdict == SHEDLOCK_PAUSED)
-		return psprintf("It is paused until %s by \"%s\"%s%s.",
-						ShedlockTimeString(row->paused_until),
+		return psprintf("It was paused by \"%s\" until %s%s%s.",
 						row->paused_by ? row->paused_by : "",
+						TIMESTAMP_IS_NOEND(row->paused_until) ?
+						"shedlock_resume" : ShedlockTimeString(row->paused_until),
 						row->pause_reason ? ": " : "",
 						row->pause_reason ? row->pause_reason : "");
 	if (kept)
@@ -197,7 +198,7 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
 		(result->verdict == SHEDLOCK_BUSY && row->kind == SHEDLOCK_LEASE))
 		return pstrdup("It is being taken by an open transaction.");
-	return psprintf("It is held by \"%s\" since %s.",
+	return psprintf("It has been held by \"%s\" since %s.",
 					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
 }
 

@@ -358,7 +358,7 @@ shedlock_again(PG_FUNCTION_ARGS)
 	{
 		ShedlockCommitDurably();
 		ereport(LOG,
-				(errmsg("tick %s of lock \"%s\" can be claimed again, by role %s",
+				(errmsg("tick %s of lock \"%s\" given again by role %s",
 						ShedlockTimeString(last.tick), name.str, ShedlockActingRole())));
 	}
 	else

@@ -296,8 +296,16 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 static HeapTuple
 on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 {
-	if (!ShedlockTryLock(&name->tag, ExclusiveLock) ||
-		ShedlockJudge(old, name, GetCurrentTimestamp(), true) != SHEDLOCK_FREE)
+	ShedlockVerdict verdict = SHEDLOCK_BUSY;
+
+	if (ShedlockTryLock(&name->tag, ExclusiveLock))
+		verdict = ShedlockJudge(old, name, GetCurrentTimestamp(), true);
+	if (verdict == SHEDLOCK_PAUSED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot delete lock \"%s\" because it is paused", name->str),
+				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to forget locks.")));
+	if (verdict != SHEDLOCK_FREE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("cannot delete lock \"%s\" because it is in use", name->str),

@@ -68,7 +68,7 @@ SELECT name, state FROM shedlock_locks WHERE name IN ('admin dead', 'admin kept'
 SELECT shedlock_acquire('admin kept');
 
 -- A cancel ends the command of a run, and nothing else.
-SELECT shedlock_cancel('admin never');
+SELECT shedlock_cancel('admin never'), shedlock_resume('admin never');
 \set VERBOSITY sqlstate
 SELECT shedlock_cancel('admin never');
 \set VERBOSITY default

@@ -128,7 +128,7 @@ sub test_settings
 	# log_skipped_runs
 	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how run', '1 h', locked_by => 'the test')");
 	like(logged("CALL shedlock_run('$how run', 'SELECT 1')"),
-		qr/LOG:  skipping run of lock "$how run"\n.*DETAIL:  It is held by "the test #\d+" since /,
+		qr/LOG:  skipping run of lock "$how run"\n.*DETAIL:  It has been held by "the test #\d+" since /,
 		"$how: a skipped run is logged");
 	is(logged("SET shedlock.log_skipped_runs = off; CALL shedlock_run('$how run', 'SELECT 1')"), '',
 		"$how: log_skipped_runs = off keeps it from the log");

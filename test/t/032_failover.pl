@@ -275,7 +275,7 @@ like(run_again('run that ended', ", once_every => '1 day'"), qr/claimed .*; outc
 	'a run whose tick was used on the old primary is skipped');
 like(run_again('run to force', ", once_every => '1 day'"), qr/claimed .*; outcome: lost/,
 	'as is one that died in it');
-like(run_again('run to force', ''), qr/It is held by/, 'and one whose lock counts as a lease');
+like(run_again('run to force', ''), qr/It has been held by/, 'and one whose lock counts as a lease');
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run to force'), shedlock_force_release('session to force')"),
 	't|t', 'who knows that the old primary is dead ends a run and a session lock');
 is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session to force', '1 hour')"), 't', 'the session lock is free at once');
