@@ -69,6 +69,7 @@ my @deeds = (
 	'sees runs that failed' => [ "SELECT run_role, outcome, message FROM shedlock_history WHERE name = 'fails'", 'worker|failed|division by zero' ],
 	'sees jobs' => [ "SELECT string_agg(job_name || ' ' || username, ',' ORDER BY job_name) FROM shedlock_jobs", 'fails worker,succeeds worker' ],
 	'sees how jobs ended' => [ "SELECT string_agg(last_outcome, ',' ORDER BY job_name) FROM shedlock_jobs", 'failed,succeeded' ],
+	'sees jobs that pg_cron did not start' => [ "SELECT return_message FROM cron.job_run_details WHERE username = 'worker'", 'connection failed' ],
 	'pauses' => [ "SELECT shedlock_pause('run', reason => 'not tonight')", '' ],
 	'sees the reason' => [ "SELECT pause_reason FROM shedlock_locks WHERE name = 'run'", 'not tonight' ],
 	'resumes' => [ "SELECT shedlock_resume('run')", 't' ],
@@ -122,7 +123,9 @@ sub lost_without
 	return qr/query|runs|jobs ended/ if $statement =~ /pg_read_all_stats|pg_monitor/;
 	return qr/cancels|ends a session/ if $statement =~ /pg_signal_backend/;
 	return $acts if $statement =~ /EXECUTE/;
-	return qr/jobs/ if $statement =~ /\bcron\b/;
+	return qr/pg_cron/ if $statement =~ /cron\.job_run_details/;
+	return qr/sees jobs(?:,|$)|jobs ended/ if $statement =~ /cron\.job\b/;
+	return qr/jobs/ if $statement =~ /SCHEMA cron/;
 	die "no deed needs $statement";
 }
 
@@ -147,6 +150,10 @@ foreach my $name (sort keys %job)
 	  if $has_cron;
 	heard_by('worker', $call);
 }
+
+$node->safe_psql('postgres', "INSERT INTO cron.job_run_details (jobid, database, username, command, status, return_message)"
+	  . " SELECT jobid, database, username, command, 'failed', 'connection failed' FROM cron.job WHERE jobname = 'fails'")
+  if $has_cron;
 
 my %never = (on_call => qr/^$/, monitoring => $acts);
 foreach my $role (sort keys %never)

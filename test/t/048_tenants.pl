@@ -250,9 +250,11 @@ my $taking = session($node, dbname => 'app', @{ $as{guest} });
 ask($taking, "BEGIN; SELECT shedlock_acquire('guest:uncommitted')");
 my $left = "SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\"), (SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\") FROM shedlock_locks) FROM shedlock";
 run_block(2, 'a clean-up');
+run_block(3, 'and the rows, too');
 is($node->safe_psql('app', $left), 'guest:fenced of another role|guest:fenced guest:uncommitted of another role', 'nothing is left but what is in use');
 ask($_, 'COMMIT') foreach $fencing, $taking;
 run_block(2, 'a clean-up, again');
+run_block(3, 'and the rows again');
 is($node->safe_psql('app', $left), 'of another role|of another role', 'and then nothing of that role');
 $_->quit foreach $fencing, $taking;
 
