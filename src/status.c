@@ -58,6 +58,7 @@ typedef struct KeyStatus
 	int			exclusive_pid;	/* 0: none, or a prepared transaction */
 	bool		exclusive;
 	List	   *pids;			/* of all holders */
+	List	   *shown;			/* names with a committed row, if exclusive */
 } KeyStatus;
 
 /*
@@ -216,7 +217,6 @@ shedlock_status(PG_FUNCTION_ARGS)
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;
 	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-	List	   *shown = NIL;	/* names with a committed row */
 	List	   *uncommitted = NIL;	/* of ShedlockRow */
 	ListCell   *lc;
 
@@ -241,7 +241,7 @@ shedlock_status(PG_FUNCTION_ARGS)
 		int			pid;
 
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(of_others || mine ? caller : context);
+		MemoryContextSwitchTo(context);
 		row = palloc(sizeof(ShedlockRow));
 		ShedlockSlotToRow(slot, row);
 		if (!shows_all && !ShedlockMayUseName(row->name))
@@ -259,17 +259,22 @@ shedlock_status(PG_FUNCTION_ARGS)
 		 */
 		if (of_others || (mine && entry && entry->exclusive))
 		{
-			uncommitted = lappend(uncommitted, row);
+			MemoryContextSwitchTo(caller);
+			if (entry && entry->exclusive && row->kind != SHEDLOCK_RELEASED)
+			{
+				row = palloc(sizeof(ShedlockRow));
+				ShedlockSlotToRow(slot, row);
+				uncommitted = lappend(uncommitted, row);
+			}
+			MemoryContextReset(context);
 			continue;
 		}
 		state = committed_state(row, entry, now, &pid);
 		if (state)
-		{
 			put_row(rsinfo, row, state, entry, pid);
-			MemoryContextSwitchTo(caller);
-			shown = lappend(shown, makeString(pstrdup(row->name)));
-		}
 		MemoryContextSwitchTo(caller);
+		if (state && entry && entry->exclusive)
+			entry->shown = lappend(entry->shown, makeString(pstrdup(row->name)));
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(caller);
@@ -283,8 +288,8 @@ shedlock_status(PG_FUNCTION_ARGS)
 		uint64		key = ShedlockKey(row->name, (int) strlen(row->name));
 		KeyStatus  *entry = hash_search(lock_table, &key, HASH_FIND, NULL);
 
-		if (entry && entry->exclusive && row->kind != SHEDLOCK_RELEASED &&
-			!list_member(shown, makeString(row->name)))
+		CHECK_FOR_INTERRUPTS();
+		if (!list_member(entry->shown, makeString(row->name)))
 			put_row(rsinfo, row, "uncommitted", entry, entry->exclusive_pid);
 	}
 	return (Datum) 0;
