@@ -38,6 +38,44 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 }
 
 /*
+ * control_character - the first that a terminal takes for an order, or NULL
+ *
+ * len: its length in bytes.
+ */
+static char *
+control_character(char *str, int *len)
+{
+	for (unsigned char *p = (unsigned char *) str; *p; p++)
+	{
+		*len = 1;
+		if (*p < ' ' || *p == 0x7F)
+			return (char *) p;
+		/* U+0080 to U+009F */
+		*len = 2;
+		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F &&
+			GetDatabaseEncoding() == PG_UTF8)
+			return (char *) p;
+	}
+	return NULL;
+}
+
+/*
+ * ShedlockCheckText - complain about control characters in a text
+ *
+ * Other people read it, in messages as it is.
+ */
+void
+ShedlockCheckText(char *str, const char *what)
+{
+	int			len;
+
+	if (control_character(str, &len))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not have control characters", what)));
+}
+
+/*
  * ShedlockMakeName - a name, checked, with its lock tag; it keeps str
  */
 void
@@ -131,6 +169,7 @@ ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 				 errmsg("lock name must not be null")));
 	ShedlockMakeName(ShedlockSchema(fcinfo),
 					 text_to_cstring(PG_GETARG_TEXT_PP(argno)), name);
+	ShedlockCheckText(name->str, "lock name");
 	ShedlockCheckMayUse(name);
 }
 
@@ -317,24 +356,6 @@ ShedlockIntervalMicroseconds(const Interval *span)
 }
 
 /*
- * has_control_characters - would a terminal take any of it for an order?
- */
-static bool
-has_control_characters(const char *str)
-{
-	for (const unsigned char *p = (const unsigned char *) str; *p; p++)
-	{
-		if (*p < ' ' || *p == 0x7F)
-			return true;
-		/* U+0080 to U+009F */
-		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F &&
-			GetDatabaseEncoding() == PG_UTF8)
-			return true;
-	}
-	return false;
-}
-
-/*
  * ShedlockGetText - a text argument of at most maxchars characters
  *
  * For other people to read, on one line.  Returns NULL if it is null.
@@ -352,10 +373,7 @@ ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *wh
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s is too long", what),
 				 errdetail("It can have at most %d characters.", maxchars)));
-	if (has_control_characters(str))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not have control characters", what)));
+	ShedlockCheckText(str, what);
 	return str;
 }
 

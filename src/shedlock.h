@@ -216,6 +216,7 @@ extern int	shedlock_foreign_clock_tolerance;
 
 /* args.c */
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern void ShedlockCheckText(char *str, const char *what);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);

@@ -190,6 +190,7 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	if (sets_our_columns(NULL, new) ||
 		(new->lock_until <= new->locked_at && new->lock_until <= now))
 		return tuple;
+	ShedlockCheckText(name->str, "lock name");
 	check_clock(new, now);
 	check_cap(new, now);
 
@@ -276,6 +277,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		return tuple;
 	}
 
+	ShedlockCheckText(name->str, "lock name");
 	if (!same_owner)
 		check_clock(new, now);
 	if (!try_exclusive(name))

@@ -319,6 +319,17 @@ SELECT pg_temp.error_of($$UPDATE shedlock SET lock_until = 'infinity' WHERE name
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('capped', 'infinity', timezone('utc', clock_timestamp()), 'host', 1);
 RESET shedlock.max_lock_at_most_for;
 
+-- A client takes no lock whose name has control characters.  A row that is there
+-- already, or comes with a dump, can be extended, unlocked and purged.
+SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''insert'', %L)', mode, E'\x1b[2Jforeign')) FROM lib;
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (E'terminal\n', 'epoch', 'epoch', 'host');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token)
+SELECT E'terminal\n' || mode, 'infinity', 'epoch', 'host', 1 FROM lib;
+SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''update'', %L)', mode, E'terminal\n')) FROM lib;
+SELECT mode, pg_temp.lib(mode, 'extend', E'terminal\n' || mode), pg_temp.lib(mode, 'unlock', E'terminal\n' || mode) FROM lib;
+SELECT shedlock_purge('0') >= 3 AS purged;
+SELECT count(*) FROM shedlock WHERE name LIKE E'terminal\n%';
+
 -- What breaks a constraint is told by the constraint; the trigger is of no other use.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');

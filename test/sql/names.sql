@@ -1,4 +1,5 @@
--- A lock's name is any text of 1 to 255 characters, and exactly that text.
+-- A lock's name is any text of 1 to 255 characters without control characters,
+-- and exactly that text.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -9,8 +10,8 @@ INSERT INTO names VALUES
 	(2, 'Names'),
 	(3, ' names'),
 	(4, 'names '),
-	(5, E'names\n'),
-	(6, E'\nnames\r\n\t'),
+	(5, U&'names\00A0'),
+	(6, U&'\2028names'),
 	(7, 'na''mes'),
 	(8, 'na"mes'),
 	(9, 'names''; DROP TABLE shedlock; --'),
@@ -60,12 +61,13 @@ INSERT INTO calls (call) VALUES
 	('shedlock_resume(%L)'),
 	('_shedlock_cron_call(%L, ''TABLE x'')');
 SELECT call, left(error, 5) AS state, count(*) AS names
-FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256)]) name,
+FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256), E'names\n', E'\x7Fnames', U&'na\009Bmes']) name,
 	 LATERAL pg_temp.error_of('SELECT ' || format(call, name)) error
 GROUP BY n, call, left(error, 5) ORDER BY n, state;
 SELECT pg_temp.error_of('SELECT shedlock_acquire(NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_acquire('''')');
 SELECT pg_temp.error_of('SELECT shedlock_acquire(repeat(''n'', 256))');
+SELECT pg_temp.error_of(format('SELECT shedlock_acquire(%L)', E'\x1b[2Jnames'));
 CALL shedlock_run(NULL, 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('', 'SELECT 1');
