@@ -437,19 +437,27 @@ ShedlockMaySee(Oid role)
 /*
  * ShedlockShownBy - locked_by as the caller may see it
  *
- * Without the client's address for those from whom pg_stat_activity hides it.
+ * Without the client's address for those from whom pg_stat_activity hides it,
+ * and with question marks for the control characters of a foreign writer.
  */
 const char *
 ShedlockShownBy(const ShedlockRow *row)
 {
 	const char *host = strrchr(row->locked_by, '@');
 	const char *token = strrchr(row->locked_by, ' ');
+	char	   *shown;
+	char	   *control;
+	int			len;
 
 	if (host == NULL || token < host || (!isxdigit((unsigned char) host[1]) && host[1] != ':') ||
 		strcspn(host, ".:") > (Size) (token - host) ||
 		!OidIsValid(row->locked_role) || ShedlockMaySee(row->locked_role))
-		return row->locked_by;
-	return psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
+		shown = pstrdup(row->locked_by);
+	else
+		shown = psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
+	for (control = shown; (control = control_character(control, &len)) != NULL;)
+		memset(control, '?', (Size) len);
+	return shown;
 }
 
 /*

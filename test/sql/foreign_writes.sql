@@ -330,6 +330,14 @@ SELECT mode, pg_temp.lib(mode, 'extend', E'terminal\n' || mode), pg_temp.lib(mod
 SELECT shedlock_purge('0') >= 3 AS purged;
 SELECT count(*) FROM shedlock WHERE name LIKE E'terminal\n%';
 
+-- Control characters in locked_by stay in the table, where a client looks for
+-- its text; what people read is without them.
+SELECT pg_temp.lib('db', 'insert', 'terminal', who => E'\x1b[2J\u009Bhost@10.1.2.3\nNOTICE:  \u00A0'),
+	   pg_temp.lib('db', 'extend', 'terminal', who => E'\x1b[2J\u009Bhost@10.1.2.3\nNOTICE:  \u00A0');
+SELECT locked_by FROM shedlock_locks WHERE name = 'terminal';
+SELECT pg_temp.error_of('SELECT shedlock_assert(''terminal'')');
+SELECT shedlock_force_release('terminal');
+
 -- What breaks a constraint is told by the constraint; the trigger is of no other use.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');
