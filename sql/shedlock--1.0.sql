@@ -964,15 +964,15 @@ BEGIN
 	-- is not known: their tokens are for the owner of the table that they were in.
 	EXECUTE format($q$
 		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token, locked_role)
-		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval('%7$s'), $3
+		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval($4), $3
 		FROM (SELECT * FROM ONLY %5$s ORDER BY %3$I, %1$I) o
 		ON CONFLICT (name) DO UPDATE
 		SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by,
 			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
 			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
-		columns[1], columns[2], columns[3], columns[4], relation, ours,
-		tokens) USING held, utc, r.relowner;
+		columns[1], columns[2], columns[3], columns[4], relation, ours)
+		USING held, utc, r.relowner, tokens;
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
 	IF NOT (has_table_privilege(r.relowner, ours, 'SELECT') AND

@@ -315,6 +315,14 @@ SELECT string_agg(p.proname, ' ') FROM pg_proc p JOIN pg_depend d ON d.classid =
 WHERE p.pronamespace = 'renamed'::regnamespace AND p.prosrc ~ '\m(open|renamed)\.'}),
 	'', 'no function has the name of the schema in its text');
 
+# A name that CREATE EXTENSION refuses, and that ends every literal it is put into
+my $odd = q{"a'b""c\\".};
+$node->safe_psql('postgres', q{ALTER SCHEMA renamed RENAME TO "a'b""c\\"});
+($status, $out, $err) = $node->psql('postgres', ($prepare =~ s/\bopen\./$odd/gr) . ($tour =~ s/\bopen\./$odd/gr), on_error_stop => 0);
+is(join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err)), '', 'in a schema with quotes in its name all is called by that name');
+like($out, qr/^1\z/m, 'and all was done: quotes');
+$node->safe_psql('postgres', qq{ALTER SCHEMA "a'b""c\\" RENAME TO renamed});
+
 # Nor does it help to rename the schema while shedlock_adopt names what is in it.
 is($node->safe_psql('postgres', "$prepare BEGIN; SELECT FROM renamed.shedlock_adopt('public.old');"
 		  =~ s/\bopen\./renamed./gr
