@@ -1275,42 +1275,68 @@ COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text)
 
 -- The CALL of a job is text, which names the schema of the extension.  The role
 -- that owns the schema can rename it, and put a shedlock_run of its own into
--- another one of that name: the job of a superuser would call that with all rights.
--- Members of a superuser role count as superusers here: they can become one.
+-- another one of that name: the job would call that with the rights of its role.
+-- A member of a role counts as that role here, because it can become that role.
+-- A role that reads or writes files of the server, or runs programs on it, counts
+-- as a superuser.
 -- A job in another database calls what is there under that name.  From here only
 -- the owner of that database can be seen, who may make schemas in it and is
 -- pg_database_owner there; not who owns the schema, or else may make one.
 -- call_schema: the schema that the CALL names; NULL: that of the extension.
-CREATE FUNCTION _shedlock_cron_danger(ours regclass, call_schema text, username text, database text)
-RETURNS text
+-- danger: why the job must not be made; problem: the same, or what is wrong else.
+CREATE FUNCTION _shedlock_cron_danger(
+	ours regclass,
+	call_schema text,
+	username text,
+	database text,
+	OUT danger text,
+	OUT problem text)
+RETURNS record
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
 	r record;
+	p record;
 BEGIN
-	SELECT n.nspname, d.datname = current_database() AS here, a.rolname, a.rolsuper INTO r
+	SELECT n.nspname, d.datname = current_database() AS here, a.oid AS owner, a.rolname AS owner_name, j.oid AS job_role
+	INTO r
 	FROM pg_class c
 		 JOIN pg_namespace n ON n.oid = c.relnamespace
 		 JOIN pg_database d ON d.datname = database
 		 JOIN pg_roles a ON a.oid = CASE
 			WHEN d.datname = current_database() AND n.nspowner <> 'pg_database_owner'::regrole THEN n.nspowner
 			ELSE d.datdba END
+		 LEFT JOIN pg_roles j ON j.rolname = username
 	WHERE c.oid = ours;
-	IF NOT r.rolsuper AND EXISTS (SELECT FROM pg_roles a WHERE a.rolname = username AND a.rolsuper) THEN
-		RETURN format('role "%s" can replace the schema of shedlock_run in database "%s", which the job calls as superuser "%s"',
-					  r.rolname, database, username);
-	ELSIF r.here AND call_schema <> r.nspname THEN
-		RETURN format('calls shedlock_run of schema "%s", but the extension is in "%s"; shedlock_cron_guard corrects that',
-					  call_schema, r.nspname);
+
+	SELECT a.oid, a.rolname INTO p
+	FROM pg_roles a
+	WHERE (a.rolsuper OR a.rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')) AND
+		  pg_has_role(r.job_role, a.oid, 'MEMBER') AND NOT pg_has_role(r.owner, a.oid, 'MEMBER') AND
+		  NOT EXISTS (SELECT FROM pg_roles s WHERE s.rolsuper AND pg_has_role(r.owner, s.oid, 'MEMBER'))
+	ORDER BY a.oid <> r.job_role, a.rolsuper DESC, a.rolname
+	LIMIT 1;
+	IF FOUND THEN
+		danger := format('role "%s" can replace the schema of shedlock_run in database "%s", which the job calls as ',
+						 r.owner_name, database) ||
+			CASE p.oid WHEN r.job_role THEN format('superuser "%s"', username)
+					   ELSE format('role "%s", a member of "%s"', username, p.rolname) END;
 	END IF;
-	RETURN NULL;
+	problem := CASE
+		WHEN danger IS NOT NULL THEN danger
+		WHEN r.here AND call_schema <> r.nspname THEN
+			format('calls shedlock_run of schema "%s", but the extension is in "%s"; shedlock_cron_guard corrects that',
+				   call_schema, r.nspname)
+		WHEN NOT pg_has_role(r.owner, r.job_role, 'MEMBER') THEN
+			format('role "%s" can replace the schema of shedlock_run in database "%s", and so run anything as role "%s"',
+				   r.owner_name, database, username) END;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_danger(regclass, text, text, text) IS
-'Who can have a guarded job of a superuser call something else, or what it does call; NULL for nothing of that';
+'Which role can have a guarded job call something else, or what it does call; NULL for nothing of that';
 
 CREATE FUNCTION _shedlock_cron_refuse(job text, danger text)
 RETURNS void
@@ -1321,7 +1347,7 @@ BEGIN
 	IF danger IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('job "%s" cannot be guarded, since it runs as a superuser', job),
+			MESSAGE = format('job "%s" cannot be guarded, since it runs with the rights of a superuser', job),
 			DETAIL = upper(left(danger, 1)) || substr(danger, 2) || '.',
 			HINT = 'Give the schema of the extension, and a database that is not this one, to a superuser: ALTER SCHEMA ... OWNER TO ..., ALTER DATABASE ... OWNER TO ... .  Or have another role own the job.';
 	END IF;
@@ -1675,8 +1701,8 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, $6, NULL::text,
 			CASE WHEN w.same_schedule THEN g.scheduled_at END) c(call)
-		 CROSS JOIN LATERAL _shedlock_cron_refuse($1,
-			_shedlock_cron_danger('shedlock'::regclass, NULL::text, w.username, w.database)) d
+		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, w.username, w.database) x
+		 CROSS JOIN LATERAL _shedlock_cron_refuse($1, x.danger) d
 		 CROSS JOIN LATERAL _shedlock_cron_put($1, w.schedule, c.call, w.database, w.username, w.active, w.old_id) p(jobid)
 		 CROSS JOIN LATERAL _shedlock_cron_advise($1, n.lock_name, $4, w.database, $6,
 			_shedlock_cron_lost_tick(w.schedule, $6, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
@@ -1745,8 +1771,8 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, w.every,
 			g.on_busy, g.scheduled_at) c(call)
-		 CROSS JOIN LATERAL _shedlock_cron_refuse(COALESCE(j.job_name, j.jobid::text),
-			_shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database)) d
+		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database) x
+		 CROSS JOIN LATERAL _shedlock_cron_refuse(COALESCE(j.job_name, j.jobid::text), x.danger) d
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_changes(COALESCE(j.job_name, j.jobid::text), g.name IS NOT NULL,
 			ARRAY[g.lock_at_most_for, g.lock_at_least_for, g.once_every], ARRAY[w.at_most, w.at_least, w.every]) t
@@ -1825,7 +1851,7 @@ SELECT j.jobid,
 	   t.next_tick,
 	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
 	   o.overdue,
-	   CASE WHEN x.danger IS NOT NULL THEN x.danger
+	   CASE WHEN x.problem IS NOT NULL THEN x.problem
 			WHEN NOT d.here THEN
 				pg_catalog.format('runs in database "%s": whether it does can be seen only there', j.database)
 			WHEN o.overdue IS NOT NULL THEN NULL
@@ -1834,7 +1860,7 @@ SELECT j.jobid,
 			ELSE 'unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that' END AS problem
 FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name, j.username, j.database) x(danger)
+	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name, j.username, j.database) x
 	 CROSS JOIN LATERAL (
 		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
 			   _shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
@@ -1906,7 +1932,7 @@ COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'The job was due 90 seconds ago or more, has not started since, and nothing explains why; counted from when it was scheduled if no run is later; NULL when that cannot be told: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS
-'Who could have a superuser''s job call something else, that the job calls another schema, or why overdue cannot be told; NULL: no problem';
+'Which role could have the job call something else, that the job calls another schema, or why overdue cannot be told; NULL: no problem';
 
 --
 -- Privileges

@@ -526,24 +526,47 @@ SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock
 my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem IS NOT NULL ORDER BY job_name};
 my $far = 'far|runs in database "other": whether it does can be seen only there';
 my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
+my $anything = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", and so run anything as role "plain"} };
 is(query($problems), $far, 'a schema of a superuser is no problem');
 
 foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
 	[ 'ALTER SCHEMA "Shed Lock" OWNER TO pg_database_owner; ALTER DATABASE postgres OWNER TO owner_role', 'of the owner of the database' ])
 {
 	my ($statement, $whose) = @$_;
-	my $refused = qr/42501: job "\w+" cannot be guarded, since it runs as a superuser\nDETAIL:  Role "owner_role" can replace.*\nHINT:  .*ALTER SCHEMA/;
+	my $refused = qr/42501: job "\w+" cannot be guarded, since it runs with the rights of a superuser\nDETAIL:  Role "owner_role" can replace.*\nHINT:  .*ALTER SCHEMA/;
 
 	query($statement);
-	is(query($problems), "$far\nsuper|" . $replace->('owner_role', 'postgres'), "in a schema $whose shedlock_jobs names the jobs of superusers");
+	is(query($problems), "$far\nof plain|" . $anything->('owner_role', 'postgres') . "\nsuper|" . $replace->('owner_role', 'postgres'),
+		"in a schema $whose shedlock_jobs names the jobs whose rights that role does not have");
 	like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h')"), $refused, 'no such job can be made');
 	like(error_of("SELECT shedlock_cron_schedule('super', '$new_year', 'SELECT 2', '1 h')"), $refused, 'or made again');
 	like(error_of("SELECT shedlock_cron_guard('bare', '1 h')"), $refused, 'or guarded');
 	like(error_of("SELECT shedlock_cron_guard('super', '2 h')"), $refused, 'again, either');
 	is(query("SELECT shedlock_cron_guard('of plain', '2 h')"), 'of plain', 'jobs of other roles can be');
 	is(query("SELECT shedlock_cron_schedule('of plain', '$new_year', 'SELECT 1', '1 h', username => 'plain') IS NOT NULL"), 't', 'and made');
+
+	# Members can become what they are members of.
+	my $member = sub { return qq{$_[0]|role "owner_role" can replace the schema of shedlock_run in database "postgres", which the job calls as role "plain", a member of "$_[1]"\n} };
+	foreach my $group ('postgres', 'pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')
+	{
+		query("CREATE ROLE between; GRANT $group TO between; GRANT between TO plain");
+		like(query("$problems") . "\n", qr/^\Q@{[ $member->('of plain', $group) ]}\E/m, "a member of $group has rights of superusers");
+		like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h', username => 'plain')"),
+			qr/42501: job "new" cannot be guarded.*\nDETAIL:  Role "owner_role" can replace.* as role "plain", a member of "$group"/, 'no job can be made for it');
+		like(error_of("SELECT shedlock_cron_guard('of plain', '2 h')"), qr/42501: job "of plain" cannot be guarded/, 'or guarded');
+		query("GRANT $group TO owner_role");
+		unlike(query($problems), qr/plain.*a member of/, 'but where the owner is a member, too');
+		is(query("SELECT shedlock_cron_guard('of plain', '1 h')"), 'of plain', 'there its jobs can be guarded');
+		is(query("SELECT job_name FROM shedlock_jobs WHERE problem LIKE '% as superuser %'"), $group eq 'postgres' ? '' : 'super', 'and those of superusers where it is one of them');
+		query("REVOKE $group FROM owner_role; DROP ROLE between");
+	}
+	query('GRANT plain TO owner_role');
+	is(query($problems), "$far\nsuper|" . $replace->('owner_role', 'postgres'), 'the jobs of a role that the owner is a member of are no problem');
+	query('REVOKE plain FROM owner_role');
 }
 is(query("SELECT shedlock_cron_unguard('super')"), 't', 'a job can be unguarded');
+query("ALTER DATABASE postgres OWNER TO plain");
+is(query($problems), $far, 'the jobs of the owner of the database are no problem there');
 query('ALTER DATABASE postgres OWNER TO postgres');
 is(query($problems), $far, 'the database of a superuser is no problem');
 is(query("SELECT shedlock_cron_guard('super', '1 h')"), 'super', 'and jobs there can be guarded');
