@@ -57,6 +57,30 @@ $node->safe_psql('postgres', "SET ROLE mallory; SET client_min_messages = warnin
 $node->safe_psql('postgres', 'CREATE EXTENSION shedlock SCHEMA open');
 pass('do not keep the extension from being made');
 
+# A role that can create functions there is named.
+$node->safe_psql('probe', 'CREATE ROLE "Db owner"; CREATE ROLE deputy; GRANT postgres TO deputy; CREATE SCHEMA "My Locks"');
+foreach (
+	[ 'SCHEMA "My Locks"', '', '' ],
+	[ 'SCHEMA "My Locks"', 'GRANT CREATE ON SCHEMA "My Locks" TO deputy', '' ],
+	[ 'SCHEMA "My Locks"', 'ALTER SCHEMA "My Locks" OWNER TO deputy', '' ],
+	[ 'SCHEMA "My Locks"', 'GRANT USAGE ON SCHEMA "My Locks" TO PUBLIC', '' ],
+	[ 'SCHEMA "My Locks"', 'ALTER DATABASE probe OWNER TO "Db owner"', '' ],
+	[ 'SCHEMA "My Locks"', 'ALTER SCHEMA "My Locks" OWNER TO mallory; GRANT CREATE ON SCHEMA "My Locks" TO postgres', 'mallory' ],
+	[ 'SCHEMA "My Locks"', 'GRANT CREATE ON SCHEMA "My Locks" TO mallory, PUBLIC', 'PUBLIC, mallory' ],
+	[ '', '', '' ],
+	[ '', 'GRANT CREATE ON SCHEMA public TO PUBLIC', 'PUBLIC' ],
+	[ '', 'ALTER DATABASE probe OWNER TO "Db owner"', '"Db owner"' ])
+{
+	my ($where, $before, $roles) = @$_;
+	my ($rc, $stdout, $stderr) = $node->psql('probe', "BEGIN; DROP EXTENSION shedlock; $before; CREATE EXTENSION shedlock $where; ROLLBACK");
+	my $schema = $where =~ s/^SCHEMA //r || 'public';
+
+	is($stderr =~ s/^psql:\S+ //r, $roles eq '' ? '' : "WARNING:  schema $schema is not safe for the extension\n"
+		  . "DETAIL:  Roles that are no superusers can create functions in it, which a superuser could call instead of those of the extension: $roles.\n"
+		  . 'HINT:  Install it into a schema that belongs to a superuser: CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling.',
+		"a WARNING for ${schema}: " . ($before || 'as it is'));
+}
+
 # Everything that comes before pg_catalog in the search_path, and in pg_temp
 my $traps = q{
 CREATE SCHEMA trap;
