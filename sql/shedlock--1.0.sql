@@ -1859,8 +1859,9 @@ COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
 -- scheduled later.  A claim by shedlock_once keeps it from running, too, and is
 -- shown, but explains nothing.
 -- Runs that the reader may not see in shedlock_history count for that all the
--- same.
-CREATE VIEW shedlock_jobs AS
+-- same.  The barrier keeps functions in the reader's WHERE from seeing the rows
+-- of other names.
+CREATE VIEW shedlock_jobs WITH (security_barrier) AS
 SELECT j.jobid,
 	   j.job_name,
 	   j.schedule,
