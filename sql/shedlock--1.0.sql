@@ -1137,6 +1137,14 @@ AS 'MODULE_PATHNAME', '_shedlock_cron_name_is_shared';
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
 'Whether another role has a pg_cron job of that name; false for callers who may not use pg_cron';
 
+CREATE FUNCTION _shedlock_may_use(lock_name text)
+RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', '_shedlock_may_use';
+
+COMMENT ON FUNCTION _shedlock_may_use(text) IS
+'Whether the caller may use the lock by shedlock.role_prefix, or sees all locks as a member of pg_read_all_stats';
+
 CREATE FUNCTION _shedlock_cron_job(
 	job text,
 	by_id boolean,
@@ -1880,11 +1888,13 @@ SELECT j.jobid,
 	   t.tick AS tick_claimed,
 	   t.claimed_by,
 	   t.next_tick,
-	   CASE WHEN d.here THEN COALESCE(s.state, 'free') END AS lock_state,
+	   CASE WHEN d.shown THEN COALESCE(s.state, 'free') END AS lock_state,
 	   o.overdue,
 	   CASE WHEN x.problem IS NOT NULL THEN x.problem
 			WHEN NOT d.here THEN
 				pg_catalog.format('runs in database "%s": whether it does can be seen only there', j.database)
+			WHEN NOT d.shown THEN
+				pg_catalog.format('lock "%s" is for other roles, by shedlock.role_prefix: what it does is not shown', g.name)
 			WHEN o.overdue IS NOT NULL THEN NULL
 			WHEN d.due IS NULL THEN
 				pg_catalog.format('unknown: when schedule "%s" was due last cannot be told', j.schedule)
@@ -1894,6 +1904,8 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name, j.username, j.database) x
 	 CROSS JOIN LATERAL (
 		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
+			   j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AND
+			   _shedlock_may_use(g.name) AS shown,
 			   _shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
 													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
 	 LEFT JOIN LATERAL (
@@ -1902,7 +1914,7 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		SELECT r.token, r.started_at
 		FROM shedlock_run_log r
 		WHERE r.name OPERATOR(pg_catalog.>=) g.name AND
-			  r.name OPERATOR(pg_catalog.<=) g.name AND d.here
+			  r.name OPERATOR(pg_catalog.<=) g.name AND d.shown
 		ORDER BY r.name DESC, r.token DESC
 		LIMIT 1) l ON true
 	 LEFT JOIN LATERAL (
@@ -1912,9 +1924,14 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		LIMIT 1) h ON true
 	 LEFT JOIN LATERAL (
 		SELECT c.tick,
-			   -- Without the address of a client, which pg_stat_activity hides, too.
+			   -- Without the address of a client, which pg_stat_activity hides, too; under
+			   -- shedlock.role_prefix only that of a run which shedlock_history shows.
 			   CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') THEN c.claimed_by::text
-					ELSE pg_catalog.regexp_replace(c.claimed_by::text,
+					WHEN NOT COALESCE(pg_catalog.current_setting('shedlock.role_prefix', true)::boolean, false) OR
+						 EXISTS (SELECT FROM shedlock_history r
+								 WHERE r.token OPERATOR(pg_catalog.=) c.token AND
+									   r.name OPERATOR(pg_catalog.=) c.name)
+					THEN pg_catalog.regexp_replace(c.claimed_by::text,
 						'@[[:xdigit:]]*[.:][[:xdigit:].:]*(%[^ ]+)?( #[0-9]+)?$', E'\\2') END AS claimed_by,
 			   EXISTS (SELECT FROM shedlock_run_log r
 					   WHERE r.token OPERATOR(pg_catalog.=) c.token AND
@@ -1923,8 +1940,8 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 			   pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', c.tick)
 										  OPERATOR(pg_catalog.+) g.once_every) AS next_tick
 		FROM shedlock_tick c
-		WHERE c.name OPERATOR(pg_catalog.=) g.name AND d.here) t ON true
-	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.here
+		WHERE c.name OPERATOR(pg_catalog.=) g.name AND d.shown) t ON true
+	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.shown
 	 CROSS JOIN LATERAL (
 		SELECT CASE WHEN NOT j.active THEN false
 					WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
@@ -1932,7 +1949,7 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 					WHEN t.by_run AND d.due OPERATOR(pg_catalog.+)
 						 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
 						 OPERATOR(pg_catalog.<) t.next_tick THEN false
-					WHEN d.here THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
+					WHEN d.shown THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
 			   END AS overdue) o
 WHERE g.name IS NOT NULL;
 
@@ -1955,7 +1972,8 @@ COMMENT ON COLUMN shedlock_jobs.last_started IS
 COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When it ended';
 COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'How it ended, as in shedlock_history';
 COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of its error';
-COMMENT ON COLUMN shedlock_jobs.tick_claimed IS 'The latest tick that was claimed';
+COMMENT ON COLUMN shedlock_jobs.tick_claimed IS
+'The latest tick that was claimed; NULL, as are claimed_by, next_tick, lock_state and overdue, for a name that shedlock.role_prefix keeps from the reader';
 COMMENT ON COLUMN shedlock_jobs.claimed_by IS
 'Who claimed it: a run of the job, or a caller of shedlock_once or shedlock_once_every';
 COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';

@@ -44,6 +44,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_timezone);
 PG_FUNCTION_INFO_V1(_shedlock_cron_require);
 PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
+PG_FUNCTION_INFO_V1(_shedlock_may_use);
 
 #define RUN_PROCEDURE		"shedlock_run"
 
@@ -598,4 +599,16 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 	/* after an error the abort of the transaction does this */
 	SetUserIdAndSecContext(caller, sec_context);
 	PG_RETURN_BOOL(found);
+}
+
+/*
+ * _shedlock_may_use - may the caller use a lock, or see all of them?
+ *
+ * For shedlock_jobs: the CALL of a job can name any lock.
+ */
+Datum
+_shedlock_may_use(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(ShedlockMayUseName(text_to_cstring(PG_GETARG_TEXT_PP(0))) ||
+				   ShedlockMaySee(InvalidOid));
 }

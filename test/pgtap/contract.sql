@@ -86,7 +86,7 @@ INSERT INTO helper VALUES
 ('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_row_trigger'),
 ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
-('_shedlock_cron_name_is_shared'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
+('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
 ('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),
 ('_shedlock_cron_field'), ('_shedlock_cron_fields'), ('_shedlock_cron_due'), ('_shedlock_cron_last_due'),
 ('_shedlock_cron_summers'), ('_shedlock_cron_same_tick'), ('_shedlock_cron_lost_tick');

@@ -343,6 +343,20 @@ query("UPDATE cron.job SET command = replace(command, 'plain:', 'team_')");
 is(query("SELECT shedlock_cron_guard('$bare')"), "plain:cron.$bare", 'a job that was guarded under a name without a role gets one');
 query("UPDATE cron.job SET command = replace(command, 'plain:', 'other_role:')");
 is(query("SELECT shedlock_cron_guard('$bare')"), "other_role:cron.$bare", 'one of another role it keeps');
+
+# The CALL of a job can name any lock, and shows nothing of those of others.
+query(q{SELECT cron.unschedule(jobid) FROM cron.job});
+my $forge = sub { query_as_plain(qq{SELECT cron.schedule('$_[0]', '* * * * *', \$\$CALL "Shed Lock".shedlock_run('$_[0]', 'SELECT 1', once_every => '1 day') /* scheduled at 2026-01-01 00:00:00+00 */\$\$)}) };
+$forge->($_) foreach 'other_role:claimed', 'plain:claimed', 'plain:once';
+query("UPDATE cron.job SET nodeport = 1; SET ROLE other_role; SET application_name = 'secret'; CALL shedlock_run('other_role:claimed', 'SELECT', once_every => '1 day'); SELECT shedlock_acquire('other_role:claimed')");
+query("SET application_name = 'mine'; SET ROLE plain; CALL shedlock_run('plain:claimed', 'SELECT', once_every => '1 day'); SET application_name = 'theirs'; SELECT shedlock_once('plain:once', now())");
+my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), next_tick IS NOT NULL, lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
+my $hidden = 'other_role:claimed|f||f||f|lock "other_role:claimed" is for other roles, by shedlock.role_prefix: what it does is not shown';
+is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|t|free|t|\nplain:once|t||t|free|t|", 'shedlock_jobs hides the claims of other names');
+is(query($claims), "other_role:claimed|t|secret|t|held|t|\nplain:claimed|t|mine|t|free|t|\nplain:once|t|theirs|t|free|t|", 'but not from superusers');
+is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'nor from members of pg_read_all_stats');
+is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'nor without the setting');
+query("SELECT shedlock_force_release('other_role:claimed')");
 query(q{SELECT cron.unschedule(jobid) FROM cron.job; LOAD 'shedlock'; ALTER SYSTEM RESET shedlock.role_prefix; SELECT pg_reload_conf()});
 $node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'off'");
 
