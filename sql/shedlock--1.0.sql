@@ -551,6 +551,7 @@ AS $$
 DECLARE
 	documented CONSTANT name[] := '{name,lock_until,locked_at,locked_by}';
 	tolerance CONSTANT interval := coalesce(current_setting('shedlock.foreign_clock_tolerance', true), '10min');
+	cap CONSTANT interval := coalesce(current_setting('shedlock.max_lock_at_most_for', true), '0');
 	utc CONSTANT timestamp := timezone('UTC', clock_timestamp());
 	a record;
 	found_text text;
@@ -670,31 +671,36 @@ BEGIN
 	END IF;
 
 	-- Superusers use all names; a table that nobody else writes to has only good ones.
+	-- The owner of a table decides who writes to it, and gets the tokens.
 	IF coalesce(current_setting('shedlock.role_prefix', true)::boolean, false) THEN
 		EXECUTE format($query$
-			WITH writer AS (
+			WITH owner AS (
+				SELECT r.oid, r.rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = $1),
+			writer(role) AS (
 				SELECT a.grantee
 				FROM (
 					SELECT x.grantee
-					FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+					FROM pg_class c, aclexplode(c.relacl) x
 					WHERE c.oid = $1 AND x.privilege_type = 'UPDATE'
 					UNION
 					SELECT x.grantee
 					FROM pg_attribute t, aclexplode(t.attacl) x
 					WHERE t.attrelid = $1 AND NOT t.attisdropped AND x.privilege_type = 'UPDATE') a
 					LEFT JOIN pg_roles r ON r.oid = a.grantee
-				WHERE r.rolsuper IS NOT TRUE)
+				WHERE (SELECT w.rolsuper FROM owner w) AND r.rolsuper IS NOT TRUE
+				UNION ALL
+				SELECT w.oid FROM owner w WHERE NOT w.rolsuper)
 			SELECT o.%1$I FROM ONLY %2$s o
 			WHERE EXISTS (SELECT FROM writer) AND NOT EXISTS (
 				SELECT FROM writer w JOIN pg_roles p ON p.rolname::text = split_part(o.%1$I::text, ':', 1)
-				WHERE strpos(o.%1$I::text, ':') > 0 AND (w.grantee = 0 OR pg_has_role(w.grantee, p.oid, 'USAGE')))
+				WHERE strpos(o.%1$I::text, ':') > 0 AND (w.role = 0 OR pg_has_role(w.role, p.oid, 'USAGE')))
 			LIMIT 1$query$, columns[1], old_table) INTO found_text USING old_table;
 		IF found_text IS NOT NULL THEN
 			RAISE EXCEPTION USING
 				ERRCODE = 'invalid_parameter_value',
 				MESSAGE = format('no service could use lock "%s" of table %s any more', found_text, old_table),
-				DETAIL = 'With shedlock.role_prefix on, a name begins with a role and a colon; no role that may update the table has the privileges of such a role.',
-				HINT = 'Have the services use other names first, as in "app:job"; a row that no service uses can be deleted.';
+				DETAIL = 'With shedlock.role_prefix on, a name begins with a role and a colon; the owner of the table has not the privileges of such a role. If the owner is a superuser, no role that may update the table has them.',
+				HINT = 'Have the services use other names first, as in "app:job"; a row that no service uses can be deleted. If the services are trusted with each other''s names, ALTER TABLE ... OWNER TO a superuser first.';
 		END IF;
 	END IF;
 
@@ -709,6 +715,18 @@ BEGIN
 			DETAIL = format('It is %s, about %s ahead: a client wrote its local time, or has a wrong clock.',
 							found_at, coalesce(trim_scale(hours) || ' hours', 'an infinite time')),
 			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone() first. A row that no service uses any more can be deleted.';
+	END IF;
+
+	IF cap > '0' THEN
+		EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 ORDER BY 2 DESC LIMIT 1',
+					   columns[1], columns[2], old_table) INTO found_text, found_at USING utc + cap + tolerance;
+		IF found_text IS NOT NULL THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'invalid_parameter_value',
+				MESSAGE = format('%s of lock "%s" in table %s is too far ahead', columns[2], found_text, old_table),
+				DETAIL = format('It is %s; the setting shedlock.max_lock_at_most_for allows %s.', found_at, current_setting('shedlock.max_lock_at_most_for')),
+				HINT = 'Wait until its service has released the lock; a row that no service uses can be deleted.';
+		END IF;
 	END IF;
 
 	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE isfinite(o.%2$I) ORDER BY 2 DESC LIMIT 1',

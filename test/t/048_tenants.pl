@@ -187,6 +187,30 @@ foreach my $name ('job', 'billing:job', 'nobody:job')
 		'no error', "or without the setting, lock $name");
 	$node->safe_psql('adopted', 'DELETE FROM shedlock');
 }
+
+# The owner of a table can have anybody write to it, or nobody.
+$node->safe_psql('adopted', "ALTER TABLE shedlock OWNER TO guest; INSERT INTO shedlock SELECT 'billing:nightly', 'infinity', n, 'x' FROM timezone('UTC', now()) n");
+foreach my $before ('SELECT', 'GRANT UPDATE ON shedlock TO billing', 'GRANT UPDATE (name) ON shedlock TO PUBLIC', 'REVOKE ALL ON shedlock FROM guest')
+{
+	like(error_of($node, "BEGIN; SET ROLE guest; $before; RESET ROLE; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		qr/^22023: no service could use lock "billing:nightly" of table public.shedlock any more/, "shedlock_adopt refuses a name that the owner of the table could not use: $before");
+}
+is(error_of($node, "BEGIN; GRANT billing TO guest; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'), 'no error', 'a member of its role could');
+is(error_of($node, "BEGIN; ALTER TABLE shedlock OWNER TO postgres; GRANT UPDATE ON shedlock TO billing; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+	'no error', 'and the table of a superuser has those who may write to it');
+$node->safe_psql('adopted', 'DELETE FROM shedlock; ALTER TABLE shedlock OWNER TO postgres; GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
+
+# Nor does it take over what no service could have taken since the cap is set.
+my $capped = "BEGIN; SET shedlock.max_lock_at_most_for = '1d'; SET shedlock.foreign_clock_tolerance = '1h';";
+foreach my $until ("'infinity'", "n + '25 h 1 min'")
+{
+	like(error_of($node, "$capped INSERT INTO shedlock SELECT 'guest:long', $until, n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		qr/^22023: lock_until of lock "guest:long" in table public.shedlock is too far ahead/, "shedlock_adopt refuses a lock over the cap: $until");
+	is(error_of($node, "$capped SET shedlock.max_lock_at_most_for = 0; INSERT INTO shedlock SELECT 'guest:long', $until, n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+		'no error', "but without a cap: $until");
+}
+is(error_of($node, "$capped INSERT INTO shedlock SELECT 'guest:long', n + '24 h 59 min', n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
+	'no error', 'and not one that the clock of its client explains');
 $node->safe_psql('adopted', "INSERT INTO shedlock SELECT 'guest:job', n, n, 'host' FROM timezone('UTC', now()) n");
 is($node->safe_psql('adopted', "SELECT scheduling.shedlock_adopt('public.shedlock')"), '1', 'it adopts names that the service can use');
 $node->safe_psql('app', 'GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
