@@ -1356,7 +1356,7 @@ DECLARE
 	r record;
 	p record;
 BEGIN
-	SELECT n.nspname, d.datname = current_database() AS here, a.oid AS owner, a.rolname AS owner_name, j.oid AS job_role
+	SELECT n.oid AS nsp, n.nspname, d.datname = current_database() AS here, a.oid AS owner, a.rolname AS owner_name, j.oid AS job_role
 	INTO r
 	FROM pg_class c
 		 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -1385,6 +1385,8 @@ BEGIN
 		WHEN r.here AND call_schema <> r.nspname THEN
 			format('calls shedlock_run of schema "%s", but the extension is in "%s"; shedlock_cron_guard corrects that',
 				   call_schema, r.nspname)
+		WHEN r.here AND (SELECT count(*) FROM pg_proc f WHERE f.pronamespace = r.nsp AND f.proname = 'shedlock_run') > 1 THEN
+			format('schema "%s" has another shedlock_run: the call can fail as not unique', r.nspname)
 		WHEN NOT pg_has_role(r.owner, r.job_role, 'MEMBER') THEN
 			format('role "%s" can replace the schema of shedlock_run in database "%s", and so run anything as role "%s"',
 				   r.owner_name, database, username) END;
@@ -1999,7 +2001,7 @@ COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'The job was due 90 seconds ago or more, has not started since, and nothing explains why; counted from when it was scheduled if no run is later; NULL when that cannot be told: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS
-'Which role could have the job call something else, that the job calls another schema, or why overdue cannot be told; NULL: no problem';
+'Which role could have the job call something else, that the job calls another schema or there is another shedlock_run, or why overdue cannot be told; NULL: no problem';
 
 --
 -- Privileges

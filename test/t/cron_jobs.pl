@@ -590,6 +590,12 @@ is(query($problems), 'far|' . $replace->('owner_role', 'other'), 'in another dat
 like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" cannot be guarded/, 'and the job is refused');
 query('ALTER DATABASE other OWNER TO postgres');
 
+# Another procedure of the name, with the same arguments in another order
+query('CREATE PROCEDURE "Shed Lock".shedlock_run(on_busy text, command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval) LANGUAGE sql AS $$$$');
+like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
+is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'and shedlock_jobs says so');
+query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, text, interval, interval, interval)');
+
 # A job calls the schema that there was.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
 is(query($problems), join("\n", $far, map { qq{$_|calls shedlock_run of schema "Shed Lock", but the extension is in "moved"; shedlock_cron_guard corrects that} } 'of plain', 'super'),
