@@ -58,7 +58,7 @@ INSERT INTO round_trip VALUES
 	('plain', 'nightly', 'VACUUM'),
 	('quotes', 'it''s', 'SELECT ''it''''s'''),
 	('double quotes', '"nightly"', 'SELECT "a" FROM "b"'),
-	('newlines', E'two\nlines', E'SELECT 1;\r\n-- done\n'),
+	('newlines', 'two lines', E'SELECT 1;\r\n-- done\n'),
 	('backslashes', E'back\\slash', E'SELECT E''\\n'', ''\\'', $x$\\$x$'),
 	('multibyte', 'grün–日', 'SELECT ''日'' -- ü'),
 	('dollars', '$$', 'SELECT $$a$$'),

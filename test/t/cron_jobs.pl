@@ -118,7 +118,7 @@ my @hostile = (
 	[ 'plain', 'VACUUM' ],
 	[ q{it's}, q{SELECT 'it''s'} ],
 	[ '"double"', 'SELECT "relname" FROM "pg_class" LIMIT 1' ],
-	[ "two\nlines", "SELECT 1;\r\n-- done\n" ],
+	[ "two lines", "SELECT 1;\r\n-- done\n" ],
 	[ 'back\\slash\\', q{SELECT E'\\\\n', '\\', $x$\\$x$} ],
 	[ "gr\xc3\xbcn", "SELECT '\xe6\x97\xa5' -- \xc3\xbc" ],
 	[ '$$', 'SELECT $$a$$' ],
