@@ -118,6 +118,8 @@ typedef bool UpdatedIndexes;
 	index_beginscan(rel, index, snapshot, NULL, nkeys, 0, SO_NONE)
 #define begin_table_scan(rel, snapshot) \
 	table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
+#define begin_tid_range_scan(rel, snapshot, first, last) \
+	table_beginscan_tidrange(rel, snapshot, first, last, SO_NONE)
 #define begin_index_fetch(rel)	table_index_fetch_begin(rel, SO_NONE)
 #elif PG_VERSION_NUM >= 180000
 #define begin_index_scan(rel, index, snapshot, nkeys) \
@@ -129,6 +131,10 @@ typedef bool UpdatedIndexes;
 	index_beginscan(rel, index, snapshot, nkeys, 0)
 #define begin_table_scan(rel, snapshot)	table_beginscan(rel, snapshot, 0, NULL)
 #define begin_index_fetch(rel)	table_index_fetch_begin(rel)
+#endif
+#if PG_VERSION_NUM < 190000
+#define begin_tid_range_scan(rel, snapshot, first, last) \
+	table_beginscan_tidrange(rel, snapshot, first, last)
 #endif
 
 /* A primary key that is deferrable is one, too, since 18. */

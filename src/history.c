@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/tableam.h"
 #include "access/xlog.h"
@@ -22,6 +23,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "shedlock.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/relcache.h"
@@ -46,9 +48,20 @@ enum
 	Anum_warning
 };
 
-/* In one place at most that many old rows are removed, and met that stay. */
+/* Among the oldest rows at most that many are removed, and met that stay. */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
+
+typedef struct
+{
+	ShedlockStore *store;
+	TimestampTz limit;			/* who began before that is old */
+	Relation	name_index;		/* NULL until an old row is met */
+	TupleTableSlot *newer;
+	int			kept;			/* old rows that stay */
+	int			nold;
+	ItemPointerData old[Max(PRUNE_MAX, MaxHeapTuplesPerPage)];	/* to be removed */
+} Pruning;
 
 /* Bytes of a command that are kept; what is longer ends in "..." and its length. */
 #define COMMAND_MAX		8192
@@ -317,56 +330,76 @@ is_last_run(ShedlockStore *store, Relation name_index, TupleTableSlot *slot)
 }
 
 /*
- * prune_from - remove runs that began before limit, from this token on
+ * look_at - shall the run in the store's slot be removed?
  *
- * Sets *token to the one behind the last that was looked at.  Returns true if it
- * has stopped because it met KEPT_MAX runs that stay.
+ * Returns false if it is young.
  */
 static bool
-prune_from(ShedlockStore *store, TimestampTz limit, int64 *token)
+look_at(Pruning *pruning)
 {
-	ItemPointerData old[PRUNE_MAX];
-	int			n = 0;
-	int			kept = 0;
-	Relation	name_index = NULL;
-	TupleTableSlot *newer = NULL;
-	int			nkeys = *token == PG_INT64_MIN ? 0 : 1;
-	ScanKeyData key;
+	ShedlockStore *store = pruning->store;
+	bool		isnull;
+
+	if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= pruning->limit)
+		return false;
+	if (pruning->name_index == NULL)
+	{
+		pruning->name_index = open_name_index(store->rel);
+		pruning->newer = table_slot_create(store->rel, NULL);
+	}
+	if (is_last_run(store, pruning->name_index, pruning->newer))
+		pruning->kept++;
+	else
+		pruning->old[pruning->nold++] = store->slot->tts_tid;
+	return true;
+}
+
+/*
+ * look_at_front - look at the oldest runs, which is the order of tokens
+ */
+static void
+look_at_front(Pruning *pruning)
+{
+	ShedlockStore *store = pruning->store;
 	IndexScanDesc scan;
 
-	/* A key is compared with a page full of tokens: rather none at all. */
-	ScanKeyEntryInitialize(&key, 0, 1, BTGreaterEqualStrategyNumber, InvalidOid,
-						   InvalidOid, F_INT8GE, Int64GetDatum(*token));
-	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, nkeys);
-	index_rescan(scan, &key, nkeys, NULL, 0);
-	while (n < PRUNE_MAX && kept < KEPT_MAX &&
-		   index_getnext_slot(scan, ForwardScanDirection, store->slot))
-	{
-		bool		isnull;
-
-		if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= limit)
-			break;
-		if (name_index == NULL)
-		{
-			name_index = open_name_index(store->rel);
-			newer = table_slot_create(store->rel, NULL);
-		}
-		if (is_last_run(store, name_index, newer))
-			kept++;
-		else
-			old[n++] = store->slot->tts_tid;
-		*token = DatumGetInt64(slot_getattr(store->slot, Anum_token, &isnull)) + 1;
-	}
+	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, 0);
+	index_rescan(scan, NULL, 0, NULL, 0);
+	while (pruning->nold < PRUNE_MAX && pruning->kept < KEPT_MAX &&
+		   index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
+		   look_at(pruning))
+		;
 	index_endscan(scan);
-	if (name_index)
-	{
-		ExecDropSingleTupleTableSlot(newer);
-		index_close(name_index, AccessShareLock);
-	}
+}
 
-	while (n > 0)
-		(void) ShedlockDelete(store, &old[--n]);
-	return kept == KEPT_MAX;
+/*
+ * look_at_any_page - look at the runs on a page of the table, at random
+ */
+static void
+look_at_any_page(Pruning *pruning)
+{
+	ShedlockStore *store = pruning->store;
+	BlockNumber npages = RelationGetNumberOfBlocks(store->rel);
+	uint64		page = pg_prng_uint64_range(&pg_global_prng_state, 0, npages - 1);
+	ItemPointerData first = {{(uint16) (page >> 16), (uint16) page}, FirstOffsetNumber};
+	ItemPointerData last = first;
+	TableScanDesc scan;
+
+	last.ip_posid = MaxOffsetNumber;
+	scan = begin_tid_range_scan(store->rel, SnapshotSelf, &first, &last);
+	while (table_scan_getnextslot_tidrange(scan, ForwardScanDirection, store->slot))
+		(void) look_at(pruning);
+	table_endscan(scan);
+}
+
+/*
+ * remove_old - remove the runs that were found old
+ */
+static void
+remove_old(Pruning *pruning)
+{
+	while (pruning->nold > 0)
+		(void) ShedlockDelete(pruning->store, &pruning->old[--pruning->nold]);
 }
 
 /*
@@ -375,37 +408,37 @@ prune_from(ShedlockStore *store, TimestampTz limit, int64 *token)
  * But the last one of each name stays: it tells when a job ran last.  A run that
  * is at work is one of these.
  *
- * Oldest first, which is the order of tokens, and only some of them a call.  The
- * last runs of jobs that are gone gather at the front, where each call would
- * meet them first, and a process need not live for more than one.  So a call that
- * has met KEPT_MAX of them looks at one more place among the old runs, at random:
- * it reads at most two times PRUNE_MAX + KEPT_MAX rows, however many there are,
- * and each old run is come upon in time.
+ * Oldest first, and only some of them a call.  The last runs of jobs that are
+ * gone gather at the front, where each call would meet them first, and a process
+ * need not live for more than one.  So a call that has met KEPT_MAX of them looks
+ * at a page at random, too: it reads no more than that, however many runs there
+ * are, and each old run is come upon in time.  A random token would not do: the
+ * leases draw from the same sequence, and most tokens lie in the gaps.
  */
 void
 ShedlockHistoryPrune(const ShedlockRun *run)
 {
-	TimestampTz limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
-	int64		first = PG_INT64_MIN;
-	int64		end = run->token;
 	ShedlockStore store;
+	Pruning		pruning;
 
 	ShedlockOpen(&store, run->request.name.nsp, "shedlock_run_log");
-	if (prune_from(&store, limit, &first))
-	{
-		/* Where a young run follows is too far: what is left is halved. */
-		while (first < end)
-		{
-			uint64		span = (uint64) end - (uint64) first;
-			int64		place = first + (int64) pg_prng_uint64_range(&pg_global_prng_state,
-																	 0, span - 1);
-			int64		token = place;
+	pruning.store = &store;
+	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
+	pruning.name_index = NULL;
+	pruning.kept = pruning.nold = 0;
 
-			(void) prune_from(&store, limit, &token);
-			if (token != place)
-				break;
-			end = place;
-		}
+	look_at_front(&pruning);
+	remove_old(&pruning);
+	if (pruning.kept == KEPT_MAX)
+	{
+		look_at_any_page(&pruning);
+		remove_old(&pruning);
+	}
+
+	if (pruning.name_index)
+	{
+		ExecDropSingleTupleTableSlot(pruning.newer);
+		index_close(pruning.name_index, AccessShareLock);
 	}
 	ShedlockClose(&store);
 }
