@@ -130,6 +130,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	TimestampTz deadline = DT_NOEND;
 	bool		known;
 
+	ShedlockCheckPromises(store);
 	ShedlockReadRow(store, name->str, row);
 	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
 	if (result->verdict != SHEDLOCK_FREE)

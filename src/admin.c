@@ -398,6 +398,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	(void) warn_if_unknown(&name, "Check the spelling.  It is paused all the same; shedlock_resume ends that.");
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockCheckPromises(&store);
 	context = AllocSetContextCreate(caller, "shedlock pause", ALLOCSET_SMALL_SIZES);
 	for (;;)
 	{

@@ -110,6 +110,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockColumns columns;
 
 	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
+	ShedlockCheckPromises(&store);
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(row->token));
 	ShedlockSetText(&columns, Anum_name, name->str);

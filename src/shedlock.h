@@ -258,6 +258,7 @@ extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 /* store.c */
 extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
+extern void ShedlockCheckPromises(const ShedlockStore *store);
 extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
 extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);

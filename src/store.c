@@ -5,9 +5,9 @@
  *
  * Rows are written through the table access method, without triggers, rules
  * or privileges of the caller, and without ever waiting unless asked to.  What
- * must hold for them all the same is refused (check_promises).  A
- * new row is inserted speculatively, as INSERT ... ON CONFLICT does it, so
- * that a row that appeared meanwhile is a conflict and no error.
+ * must hold for them all the same is refused (ShedlockCheckPromises).  A new row
+ * is inserted speculatively, as INSERT ... ON CONFLICT does it, so that a row that
+ * appeared meanwhile is a conflict and no error.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -137,16 +137,24 @@ ShedlockCheckColumns(Relation rel)
 }
 
 /*
- * check_promises - has somebody made the table promise what our writes break?
+ * ShedlockCheckPromises - has somebody made the table promise what our writes break?
  *
  * They look at no CHECK constraint, and delete without regard to a foreign key.
  * For a replica identity we ask the server, if anybody can replicate the table.
  * All of it is in the relation's cache.  A trigger is a promise to nobody: it sees
- * what others write.  Raises 42809; 55000 for the replica identity.
+ * what others write.
+ *
+ * To be called before something new is written: a lock, claim, pause or run.  What
+ * ends or goes on is written in any case, or whoever alters the table while work
+ * goes on would cost it its outcome, and strand its lock.
+ *
+ * Raises 42809; 55000 for the replica identity, and 42P10 for a row filter of a
+ * publication.
  */
-static void
-check_promises(Relation rel)
+void
+ShedlockCheckPromises(const ShedlockStore *store)
 {
+	Relation	rel = store->rel;
 	const char *table = RelationGetRelationName(rel);
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	const TriggerDesc *triggers = rel->trigdesc;
@@ -292,13 +300,13 @@ ShedlockPrimaryKey(ShedlockStore *store)
  * ShedlockOpen - open one of our tables for reading and writing
  *
  * Takes RowExclusiveLock on it to the end of the transaction, as any INSERT
- * or UPDATE does.
+ * or UPDATE does.  Raises 42P01 if it is gone; 42804, 42809 or 42704 if it was
+ * altered so that we cannot read it.
  */
 void
 ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
 {
 	open_store(store, nsp, table, RowExclusiveLock);
-	check_promises(store->rel);
 }
 
 /*

@@ -180,6 +180,8 @@ claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
 	memset(last, 0, sizeof(*last));
 	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	if (again)					/* the end of a run promises nothing new */
+		ShedlockCheckPromises(&store);
 
 	if (!tick_is_claimed(&store, name, tick, again, last) &&
 		ShedlockTryLock(&tag, ExclusiveLock))

@@ -169,6 +169,7 @@ static HeapTuple
 take(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 	 HeapTuple tuple)
 {
+	ShedlockCheckPromises(store);
 	ShedlockWakeLater(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,

@@ -259,13 +259,15 @@ like(error_of($node, "BEGIN; ALTER TABLE shedlock SET UNLOGGED; SELECT shedlock_
 like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; ALTER TABLE shedlock ADD PRIMARY KEY (locked_at, name); SELECT shedlock_acquire('altered')"),
 	qr/^42804: table "shedlock" of extension "shedlock" was altered/, 'another key: an error that says so');
 
-# What the library's writes would not obey is refused, by all that writes and before anything is written.
+# What the library's writes would not obey is refused, by all that begins something and before anything is written.
 foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
-	[ 'CREATE TABLE job (name varchar(255) CONSTRAINT job_fk REFERENCES shedlock)', "shedlock_purge('0')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'CREATE TABLE job (name varchar(255) CONSTRAINT job_fk REFERENCES shedlock)', "shedlock_pause('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'CREATE TABLE job (name varchar(255) PRIMARY KEY); ALTER TABLE shedlock ADD FOREIGN KEY (name) REFERENCES job NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE shedlock ADD CHECK (true)', "1; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('altered', timezone('UTC', now()) + '1 h', timezone('UTC', now()), 'host')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'CREATE PUBLICATION p FOR TABLE shedlock; ALTER TABLE shedlock REPLICA IDENTITY NOTHING', "shedlock_acquire('altered')", '55000: cannot update table "shedlock"' ],
-	[ q{CREATE PUBLICATION p FOR TABLE shedlock WITH (publish = 'delete'); ALTER TABLE shedlock REPLICA IDENTITY NOTHING}, "shedlock_release('after all')", '55000: cannot delete from table "shedlock"' ])
+	[ 'CREATE PUBLICATION p FOR TABLE shedlock WHERE (token > 0)', "shedlock_acquire('altered')", '42P10: cannot update table "shedlock"' ],
+	[ q{CREATE PUBLICATION p FOR TABLE shedlock WITH (publish = 'delete'); ALTER TABLE shedlock REPLICA IDENTITY NOTHING}, "shedlock_acquire('altered')", '55000: cannot delete from table "shedlock"' ])
 {
 	my ($change, $call, $error) = @$_;
 
@@ -275,6 +277,20 @@ foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', 
 is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT shedlock_acquire('altered')"), 'no error', 'no replica identity, and no publication: that is allowed');
 is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'nor is a publication refused');
 like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
+
+# What is under way comes to its end all the same.
+ask($other, "SELECT shedlock_acquire('altered lease', '1 h')");
+ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(0.2); ALTER TABLE shedlock ADD CONSTRAINT added CHECK (true);
+	ALTER TABLE shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE shedlock_run_log ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
+is($other->{heard}, '', 'a run that adds CHECK constraints: nothing to complain of');
+is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN shedlock_tick t USING (name) WHERE name = 'alters'}),
+	'succeeded|t|t', '... its outcome is logged, its lock free, and the ticks that it missed are claimed');
+is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altered lease') > 0, shedlock_release('altered lease')"), 't|t|t', '... what is held can be extended, asserted and released');
+is($node->safe_psql('postgres', "SELECT shedlock_purge('0') > 0"), 't', '... and purged');
+like(error_of($node, "SELECT shedlock_acquire('altered lease')"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, '... but not acquired again');
+$node->safe_psql('postgres', 'ALTER TABLE shedlock DROP CONSTRAINT added');
+like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "shedlock_run_log" of extension "shedlock" was altered/, '... nor does another run begin');
+$node->safe_psql('postgres', 'ALTER TABLE shedlock_tick DROP CONSTRAINT added; ALTER TABLE shedlock_run_log DROP CONSTRAINT added');
 
 # Foreign writers lock the row of a lock between a look at it and its update, at every instant there is.
 my @scripts = map { PostgreSQL::Test::Utils::tempdir . "/$_.sql" } 'taken', 'locked';
