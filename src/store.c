@@ -24,7 +24,6 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
-#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "miscadmin.h"
@@ -52,7 +51,7 @@ typedef struct
 typedef struct
 {
 	const char *table;
-	int			checks;			/* CHECK constraints */
+	const char *checks[3];		/* CHECK constraints, and NULL */
 	ShedlockColumn columns[16];
 } ShedlockLayout;
 
@@ -62,24 +61,24 @@ typedef struct
 
 /* In the order of the install script. */
 static const ShedlockLayout layouts[] = {
-	{"shedlock", 2, {
-			NOT_NULL(VARCHAROID), NULLABLE(TEXTOID), NOT_NULL(TIMESTAMPOID),
-			NOT_NULL(TIMESTAMPOID), NOT_NULL(VARCHAROID), NULLABLE(INT8OID),
-			NULLABLE(TIMESTAMPTZOID), NULLABLE(INT4OID), NULLABLE(OIDOID),
-			NULLABLE(INT4OID), NULLABLE(TIMESTAMPOID), NULLABLE(INTERVALOID),
-			NULLABLE(TIMESTAMPTZOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NO_MORE
+	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {
+		NOT_NULL(VARCHAROID), NULLABLE(TEXTOID), NOT_NULL(TIMESTAMPOID),
+		NOT_NULL(TIMESTAMPOID), NOT_NULL(VARCHAROID), NULLABLE(INT8OID),
+		NULLABLE(TIMESTAMPTZOID), NULLABLE(INT4OID), NULLABLE(OIDOID),
+		NULLABLE(INT4OID), NULLABLE(TIMESTAMPOID), NULLABLE(INTERVALOID),
+		NULLABLE(TIMESTAMPTZOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NO_MORE
 	}},
-	{"shedlock_tick", 0, {
-			NOT_NULL(VARCHAROID), NOT_NULL(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID),
-			NOT_NULL(VARCHAROID), NULLABLE(INT8OID), NULLABLE(INTERVALOID), NOT_NULL(BOOLOID), NO_MORE
+	{"shedlock_tick", {NULL}, {
+		NOT_NULL(VARCHAROID), NOT_NULL(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID),
+		NOT_NULL(VARCHAROID), NULLABLE(INT8OID), NULLABLE(INTERVALOID), NOT_NULL(BOOLOID), NO_MORE
 	}},
-	{"shedlock_run_log", 0, {
-			NOT_NULL(INT8OID), NOT_NULL(VARCHAROID), NOT_NULL(TEXTOID),
-			NULLABLE(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID), NULLABLE(TIMESTAMPTZOID),
-			NOT_NULL(TEXTOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NOT_NULL(OIDOID),
-			NOT_NULL(VARCHAROID), NOT_NULL(INT4OID), NULLABLE(TEXTOID), NO_MORE
+	{"shedlock_run_log", {NULL}, {
+		NOT_NULL(INT8OID), NOT_NULL(VARCHAROID), NOT_NULL(TEXTOID),
+		NULLABLE(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID), NULLABLE(TIMESTAMPTZOID),
+		NOT_NULL(TEXTOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NOT_NULL(OIDOID),
+		NOT_NULL(VARCHAROID), NOT_NULL(INT4OID), NULLABLE(TEXTOID), NO_MORE
 	}},
-	{NULL, 0, {NO_MORE}}
+	{NULL, {NULL}, {NO_MORE}}
 };
 
 /*
@@ -137,12 +136,26 @@ ShedlockCheckColumns(Relation rel)
 }
 
 /*
+ * came_with_check - did the table come with the CHECK constraint of that name?
+ */
+static bool
+came_with_check(const char *table, const char *conname)
+{
+	const char *const *check = layout_of(table)->checks;
+
+	while (*check && strcmp(*check, conname) != 0)
+		check++;
+	return *check != NULL;
+}
+
+/*
  * ShedlockCheckPromises - has somebody made the table promise what our writes break?
  *
- * They look at no CHECK constraint, and delete without regard to a foreign key.
+ * They look at no CHECK constraint, and fire no trigger, of which the server makes
+ * some for each foreign key and for each constraint that is deferrable.
  * For a replica identity we ask the server, if anybody can replicate the table.
- * All of it is in the relation's cache.  A trigger is a promise to nobody: it sees
- * what others write.
+ * All of it is in the relation's cache.  A trigger of somebody's own is a promise to
+ * nobody: it sees what others write.
  *
  * To be called before something new is written: a lock, claim, pause or run.  What
  * ends or goes on is written in any case, or whoever alters the table while work
@@ -159,24 +172,26 @@ ShedlockCheckPromises(const ShedlockStore *store)
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	const TriggerDesc *triggers = rel->trigdesc;
 
-	if (constr && constr->num_check > layout_of(table)->checks)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
-				 errdetail("It has %d CHECK constraints, and came with %d.",
-						   constr->num_check, layout_of(table)->checks),
-				 errhint("Drop those that were added: the extension would not obey them.")));
+	for (int i = 0; constr && i < constr->num_check; i++)
+	{
+		if (!came_with_check(table, constr->check[i].ccname))
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
+					 errdetail("It did not come with the CHECK constraint \"%s\".",
+							   constr->check[i].ccname),
+					 errhint("Drop that constraint: the extension would not obey it.")));
+	}
 
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
 
-		if (trigger->tgisinternal &&
-			RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_NONE)
+		if (trigger->tgisinternal)
 			ereport(ERROR,
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
-					 errdetail("It has the foreign key \"%s\", or is referenced by it.",
+					 errdetail("Its constraint \"%s\" is deferrable, or a foreign key from or to it.",
 							   get_constraint_name(trigger->tgconstraint)),
 					 errhint("Drop that constraint: the extension would not obey it.")));
 	}

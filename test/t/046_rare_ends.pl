@@ -262,6 +262,9 @@ like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey;
 # What the library's writes would not obey is refused, by all that begins something and before anything is written.
 foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD CHECK (true)', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE shedlock ADD UNIQUE (name, locked_by) DEFERRABLE', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE shedlock_tick ADD EXCLUDE (name WITH =) DEFERRABLE', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
 	[ 'CREATE TABLE job (name varchar(255) CONSTRAINT job_fk REFERENCES shedlock)', "shedlock_pause('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'CREATE TABLE job (name varchar(255) PRIMARY KEY); ALTER TABLE shedlock ADD FOREIGN KEY (name) REFERENCES job NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock ADD CHECK (true)', "1; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('altered', timezone('UTC', now()) + '1 h', timezone('UTC', now()), 'host')", '42809: table "shedlock" of extension "shedlock" was altered' ],
@@ -276,6 +279,7 @@ foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', 
 }
 is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT shedlock_acquire('altered')"), 'no error', 'no replica identity, and no publication: that is allowed');
 is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'nor is a publication refused');
+is(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD UNIQUE (name, locked_by); SELECT shedlock_acquire('altered')"), 'no error', 'nor a CHECK constraint less, or a unique one more');
 like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
 
 # What is under way comes to its end all the same.
