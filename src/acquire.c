@@ -31,6 +31,21 @@
 #include "utils/timestamp.h"
 
 /*
+ * ShedlockDefaultAtLeast - shortest time of a lock when the caller names none
+ *
+ * No longer than the cap, as the longest time is.  NULL if there is none.
+ */
+Interval *
+ShedlockDefaultAtLeast(void)
+{
+	int			seconds = shedlock_default_lock_at_least_for;
+
+	if (shedlock_max_lock_at_most_for > 0)
+		seconds = Min(seconds, shedlock_max_lock_at_most_for);
+	return seconds > 0 ? ShedlockIntervalSetting(seconds) : NULL;
+}
+
+/*
  * fill_row - what the row says once the lock is taken
  */
 static void
@@ -212,8 +227,8 @@ make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *reques
 
 	if (request->at_most == NULL && kind == SHEDLOCK_LEASE)
 		request->at_most = ShedlockDefaultAtMost();
-	if (request->at_least == NULL && shedlock_default_lock_at_least_for > 0)
-		request->at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	if (request->at_least == NULL)
+		request->at_least = ShedlockDefaultAtLeast();
 	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 }
 

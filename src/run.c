@@ -129,8 +129,8 @@ make_run(FunctionCallInfo fcinfo)
 
 	request->at_most = copy_interval(fcinfo, 2);
 	request->at_least = copy_interval(fcinfo, 3);
-	if (request->at_least == NULL && shedlock_default_lock_at_least_for > 0)
-		request->at_least = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	if (request->at_least == NULL)
+		request->at_least = ShedlockDefaultAtLeast();
 	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 
 	run->every = copy_interval(fcinfo, 4);

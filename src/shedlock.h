@@ -301,6 +301,7 @@ extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name
 								int64 token, TimestampTz now);
 
 /* acquire.c */
+extern Interval *ShedlockDefaultAtLeast(void);
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 							ShedlockResult *result);
 extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);

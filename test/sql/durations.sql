@@ -75,7 +75,8 @@ RESET shedlock.default_lock_at_most_for;
 RESET shedlock.default_lock_at_least_for;
 
 -- Caps: more is refused, by whatever way it comes; a lease without a time gets
--- the shorter one of default and cap, and no limit stays none.
+-- the shorter one of default and cap, as any lock does for its at-least time, and
+-- no limit stays none.
 SELECT shedlock_acquire('durations capped extended', '1 day'), shedlock_acquire_session('durations capped extended session', '1 day');
 SET shedlock.max_lock_at_most_for = '2 h';
 SET shedlock.max_wait = '1 min';
@@ -91,10 +92,12 @@ SELECT call, pg_temp.error_of('SELECT ' || call) FROM unnest(ARRAY[
 	$$shedlock_acquire('durations over', wait => '61 s')$$,
 	$$shedlock_acquire('durations cap wait', wait => '1 min')$$]) call;
 CALL shedlock_run('durations over', 'SELECT 1', '3 h');
-SET shedlock.default_lock_at_least_for = '3 h';
-SELECT pg_temp.error_of($$SELECT shedlock_acquire_session('durations over')$$);
-RESET shedlock.default_lock_at_least_for;
 SET shedlock.default_lock_at_most_for = '1 d';
+SET shedlock.default_lock_at_least_for = '3 h';
+SELECT shedlock_acquire('durations least capped'), shedlock_acquire_session('durations least capped session');
+SELECT keep_until - locked_at AS kept FROM shedlock WHERE name LIKE 'durations least capped%' ORDER BY name;
+SELECT shedlock_release('durations least capped session');
+RESET shedlock.default_lock_at_least_for;
 SELECT shedlock_acquire('durations capped'), shedlock_acquire_session('durations capped session');
 CREATE TABLE durations_run (lasts interval, lock_at_most_for interval);
 CALL shedlock_run('durations capped run', $$INSERT INTO durations_run SELECT lock_until - locked_at, lock_at_most_for FROM shedlock WHERE name = 'durations capped run'$$);
