@@ -210,7 +210,7 @@ ShedlockTellOfBlock(const ShedlockName *name, bool is_tick)
 			(is_tick ?
 			 errmsg("tick of lock \"%s\" is not claimed until this transaction commits", name->str) :
 			 errmsg("lock \"%s\" is not held until this transaction commits", name->str),
-			 errhint("Turn on autocommit, or commit before the work.")));
+			 errhint("Turn on autocommit and send it as a statement of its own, or commit before the work.")));
 }
 
 /*
