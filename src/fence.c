@@ -157,7 +157,7 @@ ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
 /*
  * flush_token - make sure that the token of the row read last is never drawn again
  *
- * Call this before a token is answered.  In the transaction that took the lock
+ * To be called before shedlock_token and shedlock_assert answer.  In the transaction that took the lock
  * nothing is on disk yet: after a crash the sequence could hand the token out
  * again.
  */

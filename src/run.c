@@ -351,8 +351,7 @@ PG_FUNCTION_INFO_V1(shedlock_run);
  *
  * Errors: 22004, 22023, 25001, 25006, 0A000; 55P03 if it is busy and on_busy
  * says so; 54000 if nested too deeply; 57014 past lock_at_most_for; whatever the
- * command raises.  Locks:
- * see the top of this file.
+ * command raises.  Locks: see the top of this file.
  */
 Datum
 shedlock_run(PG_FUNCTION_ARGS)

@@ -273,7 +273,8 @@ explain_end(void *arg)
  *
  * The callback is below those of all that runs, and stays there between
  * statements.  An error outside of them clears the stack: to be called again in
- * its rollback.  Only the errors that follow in a failed transaction leave none.
+ * its rollback.  A second error in a failed block clears it once more: it is gone
+ * then, also after the block's ROLLBACK, until deadlines are armed anew.
  */
 void
 ShedlockExplainEnd(void)

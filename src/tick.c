@@ -163,11 +163,11 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
  * claim_tick - claim a tick if nobody has; never wait for an open claim
  *
  * period: of the schedule, or NULL if the caller names its ticks; then that of
- * an earlier claim stays.  token: of the run that it is for, or 0.  Returns true
- * if it is claimed now, to be committed by the caller; else *last is the claim that is there, with
- * tick 0 if it is not committed.  Locks: the name's lock of
- * SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction; given back at
- * once if the tick was claimed already.  again: as for tick_is_claimed().
+ * an earlier claim stays.  token: of the run that it is for, or 0.  again: as for
+ * tick_is_claimed(); false at the end of a run.  Returns true if it is claimed now,
+ * to be committed by the caller; else *last is the claim that is there, with tick 0
+ * if it is not committed.  Locks: the name's lock of SHEDLOCK_CLASS_TICK, exclusive,
+ * to the end of the transaction; given back at once if the tick was claimed already.
  */
 static bool
 claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
@@ -331,8 +331,9 @@ PG_FUNCTION_INFO_V1(shedlock_again);
  * shedlock_again(name) - let the last tick be claimed once more
  *
  * By the next caller, whether a newer one has come or not.  Returns false if
- * nothing was ever claimed.  Errors: 22004, 22023, 25006.  Locks: the tick's
- * row; an open claim of it is waited for, as an UPDATE does.
+ * no claim is committed, with a WARNING.  Errors: 22004, 22023, 25006.  Locks: the
+ * tick's row.  An open claim of a name that has one is waited for, as an UPDATE
+ * does; the first claim of a name is not, and counts as none.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)

@@ -322,9 +322,10 @@ PG_FUNCTION_INFO_V1(shedlock_row_trigger);
 /*
  * shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
  *
- * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006.  Locks: the advisory
- * half, exclusive for an acquisition and a DELETE, share for the rest, to the
- * end of the transaction; never waits.
+ * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006, 0A000 for
+ * another name; those of ShedlockOpen() and ShedlockCheckPromises().  Locks: the
+ * advisory half, exclusive for an acquisition and a DELETE, share for the rest, to
+ * the end of the transaction; never waits.
  */
 Datum
 shedlock_row_trigger(PG_FUNCTION_ARGS)
