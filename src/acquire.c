@@ -117,7 +117,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		if (written)
 		{
 			if (old.found && old.kind == SHEDLOCK_RUN)
-				ShedlockHistoryEnd(request->name.nsp, old.token, "lost", NULL);
+				ShedlockHistoryLost(request->name.nsp, old.token);
 			return true;
 		}
 		*row = old;

@@ -264,7 +264,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 		/* One whose session is gone is free, but its row does not say so yet. */
 		verdict = ShedlockJudge(&row, &name, now, true);
 		if (row.kind == SHEDLOCK_RUN)
-			ShedlockHistoryEnd(name.nsp, row.token, "lost", NULL);
+			ShedlockHistoryLost(name.nsp, row.token);
 		if (row.kind != SHEDLOCK_RELEASED && was_lease)
 			ereport(NOTICE,
 					(errmsg("released lock \"%s\" of \"%s\"", name.str, ShedlockShownBy(&row)),
@@ -584,7 +584,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		if (old && ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
 		{
 			if (row.found && row.kind == SHEDLOCK_RUN)
-				ShedlockHistoryEnd(nsp, row.token, "lost", NULL);
+				ShedlockHistoryLost(nsp, row.token);
 			purged++;
 		}
 		else

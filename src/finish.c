@@ -123,7 +123,8 @@ try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 			if (run->every)
 				ShedlockClaimTicksOfRun(&run->request.name, run->every,
 										run->started_at, run->token);
-			ShedlockHistoryEndRun(run, outcome, edata);
+			ShedlockHistoryEnd(run->request.name.nsp, run->token, outcome, edata,
+							   run->warning);
 		}
 		end_bookkeeping();
 	}

@@ -143,15 +143,15 @@ outcome_of(ShedlockStore *store)
 }
 
 /*
- * log_end - log the outcome of a run
+ * ShedlockHistoryEnd - log the outcome of a run
  *
  * edata: the error that ended it, or NULL.  warning: the last one of its command,
  * or "".  An outcome that is there already stays, and a row that was pruned is
  * not missed.
  */
-static void
-log_end(Oid nsp, int64 token, const char *outcome, const ErrorData *edata,
-		const char *warning)
+void
+ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
+				   const ErrorData *edata, const char *warning)
 {
 	ShedlockStore store;
 	int			tries = 0;
@@ -190,22 +190,12 @@ log_end(Oid nsp, int64 token, const char *outcome, const ErrorData *edata,
 }
 
 /*
- * ShedlockHistoryEnd - log the outcome of a run that somebody else began
+ * ShedlockHistoryLost - log that a run which somebody else began is lost
  */
 void
-ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome, const ErrorData *edata)
+ShedlockHistoryLost(Oid nsp, int64 token)
 {
-	log_end(nsp, token, outcome, edata, "");
-}
-
-/*
- * ShedlockHistoryEndRun - log the outcome of a run of this process
- */
-void
-ShedlockHistoryEndRun(const ShedlockRun *run, const char *outcome,
-					  const ErrorData *edata)
-{
-	log_end(run->request.name.nsp, run->token, outcome, edata, run->warning);
+	ShedlockHistoryEnd(nsp, token, "lost", NULL, "");
 }
 
 /*

@@ -411,10 +411,9 @@ extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, const TimestampTz *tick);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
-							   const ErrorData *edata);
+							   const ErrorData *edata, const char *warning);
+extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
-extern void ShedlockHistoryEndRun(const ShedlockRun *run, const char *outcome,
-								  const ErrorData *edata);
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
 extern void ShedlockHistoryPrune(const ShedlockRun *run);

@@ -289,7 +289,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		return keep_as_is(name);
 	}
 	if (old->kind == SHEDLOCK_RUN)
-		ShedlockHistoryEnd(name->nsp, old->token, "lost", NULL);
+		ShedlockHistoryLost(name->nsp, old->token);
 	return take(store, name, old, tuple);
 }
 
@@ -314,7 +314,7 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 				 errmsg("cannot delete lock \"%s\" because it is in use", name->str),
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to forget locks.")));
 	if (old->kind == SHEDLOCK_RUN)
-		ShedlockHistoryEnd(name->nsp, old->token, "lost", NULL);
+		ShedlockHistoryLost(name->nsp, old->token);
 	return tuple;
 }
 
