@@ -180,7 +180,9 @@ _PG_init(void)
 							NULL, NULL, NULL);
 
 	ShedlockDefineBreakage();
-	ShedlockKeepWarnings();
 	MarkGUCPrefixReserved("shedlock");
+
+	/* Last: a hook would outlive a library that failed to load. */
+	ShedlockKeepWarnings();
 	RESUME_INTERRUPTS();
 }
