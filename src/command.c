@@ -207,8 +207,8 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 
 	ShedlockCheckCommand(parsetree_list);
 
-	if (at_least == NULL && shedlock_default_lock_at_least_for > 0)
-		kept = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	if (at_least == NULL)
+		kept = ShedlockDefaultAtLeast();
 	ShedlockCheckTimes(at_most, kept, name.str);
 	if (every)
 		(void) ShedlockCurrentTick(every, name.str);

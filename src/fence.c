@@ -157,9 +157,9 @@ ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
 /*
  * flush_token - make sure that the token of the row read last is never drawn again
  *
- * To be called before shedlock_token and shedlock_assert answer.  In the transaction that took the lock
- * nothing is on disk yet: after a crash the sequence could hand the token out
- * again.
+ * To be called before shedlock_token and shedlock_assert answer.  In the
+ * transaction that took the lock nothing is on disk yet: after a crash the sequence
+ * could hand the token out again.
  */
 static void
 flush_token(ShedlockStore *store)
