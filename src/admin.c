@@ -560,6 +560,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 	ListCell   *lc;
 
 	ShedlockOpen(&store, nsp, table);
+	ShedlockCheckPromises(&store);
 	names = old_names(&store, locks, limit, max);
 	foreach(lc, names)
 	{
@@ -599,9 +600,9 @@ PG_FUNCTION_INFO_V1(shedlock_purge);
  * shedlock_purge(older_than, ticks) - forget free locks not used for that long
  *
  * ticks: those, too, whose claim is that old and whose period was over that long
- * ago.  Returns the number of rows.  Errors: 22004, 22023, 25006.  Locks: the
- * advisory lock of each name that is forgotten, exclusive, to the end of the
- * transaction.
+ * ago.  Returns the number of rows.  Errors: 22004, 22023, 25006, those of
+ * ShedlockCheckPromises().  Locks: the advisory lock of each name that is forgotten,
+ * exclusive, to the end of the transaction.
  */
 Datum
 shedlock_purge(PG_FUNCTION_ARGS)

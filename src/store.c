@@ -157,9 +157,10 @@ came_with_check(const char *table, const char *conname)
  * All of it is in the relation's cache.  A trigger of somebody's own is a promise to
  * nobody: it sees what others write.
  *
- * To be called before something new is written: a lock, claim, pause or run.  What
- * ends or goes on is written in any case, or whoever alters the table while work
- * goes on would cost it its outcome, and strand its lock.
+ * To be called before something new is written, a lock, claim, pause or run, and
+ * before locks are forgotten.  What ends or goes on is written in any case, or
+ * whoever alters the table while work goes on would cost it its outcome, and strand
+ * its lock.
  *
  * Raises 42809; 55000 for the replica identity, and 42P10 for a row filter of a
  * publication.
