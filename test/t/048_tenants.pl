@@ -109,14 +109,14 @@ is($node->safe_psql('app', "SELECT shedlock_token('guest:'); SELECT name, settin
 #
 foreach my $statement ("SELECT shedlock_acquire('guest:long', '100 years')", "SELECT shedlock_acquire('guest:long', '25 h')",
 	"SELECT shedlock_acquire_session('guest:long', '25 h')", "CALL shedlock_run('guest:long', 'SELECT 1', '25 h')",
-	"SELECT shedlock_acquire('guest:long', wait => '301 s')", "SET shedlock.default_lock_at_least_for = '25h'; SELECT shedlock_acquire_session('guest:long')")
+	"SELECT shedlock_acquire('guest:long', wait => '301 s')", "SELECT shedlock_acquire_session('guest:long', NULL, '25 h')")
 {
 	my ($error) = errors_of('app', 'guest', $statement);
 
 	like($error // 'no error', qr/^22023: .* of lock "guest:long" is too long/, "over a cap: $statement");
 }
-is($node->safe_psql('app', "SET shedlock.default_lock_at_most_for = '1000d'; SELECT shedlock_acquire('guest:default');"
-		  . "SELECT remaining <= '1 day' FROM shedlock_locks WHERE name = 'guest:default'", @{ $as{guest} }), "t\nt", 'the default is no way around a cap');
+is($node->safe_psql('app', "SET shedlock.default_lock_at_most_for = '1000d'; SET shedlock.default_lock_at_least_for = '25h'; SELECT shedlock_acquire('guest:default');"
+		  . "SELECT remaining <= '1 day' FROM shedlock_locks WHERE name = 'guest:default'", @{ $as{guest} }), "t\nt", 'the defaults are no way around a cap');
 $node->safe_psql('app', "GRANT INSERT (name, lock_until, locked_at, locked_by) ON shedlock TO guest");
 my ($over) = errors_of('app', 'guest', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by)"
 	  . " SELECT 'guest:long', n + '100 years', n, 'host' FROM timezone('UTC', clock_timestamp()) n");
