@@ -204,8 +204,8 @@ end_work_processes() {
             fi
             sleep 0.1
         done' end_work_processes "$WORK"
-    # a second Ctrl-C is not for what cleans up
-    "${COMMAND[@]/#--default-signal=*/--ignore-signal=INT,QUIT}"
+    # a second signal is not for what cleans up
+    "${COMMAND[@]/#--default-signal=*/--ignore-signal=INT,QUIT,TERM}"
 }
 
 #
