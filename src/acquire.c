@@ -31,21 +31,6 @@
 #include "utils/timestamp.h"
 
 /*
- * ShedlockDefaultAtLeast - shortest time of a lock when the caller names none
- *
- * No longer than the cap, as the longest time is.  NULL if there is none.
- */
-Interval *
-ShedlockDefaultAtLeast(void)
-{
-	int			seconds = shedlock_default_lock_at_least_for;
-
-	if (shedlock_max_lock_at_most_for > 0)
-		seconds = Min(seconds, shedlock_max_lock_at_most_for);
-	return seconds > 0 ? ShedlockIntervalSetting(seconds) : NULL;
-}
-
-/*
  * fill_row - what the row says once the lock is taken
  */
 static void

@@ -213,16 +213,35 @@ ShedlockIntervalSetting(int seconds)
 }
 
 /*
+ * capped_setting - the interval of a setting in seconds, or the cap if that is less
+ */
+static Interval *
+capped_setting(int seconds)
+{
+	if (shedlock_max_lock_at_most_for > 0)
+		seconds = Min(seconds, shedlock_max_lock_at_most_for);
+	return ShedlockIntervalSetting(seconds);
+}
+
+/*
  * ShedlockDefaultAtMost - longest time of a lease when the caller names none
  */
 Interval *
 ShedlockDefaultAtMost(void)
 {
-	int			seconds = shedlock_default_lock_at_most_for;
+	return capped_setting(shedlock_default_lock_at_most_for);
+}
 
-	if (shedlock_max_lock_at_most_for > 0)
-		seconds = Min(seconds, shedlock_max_lock_at_most_for);
-	return ShedlockIntervalSetting(seconds);
+/*
+ * ShedlockDefaultAtLeast - shortest time of a lock when the caller names none
+ *
+ * NULL if there is none.
+ */
+Interval *
+ShedlockDefaultAtLeast(void)
+{
+	return shedlock_default_lock_at_least_for > 0 ?
+		capped_setting(shedlock_default_lock_at_least_for) : NULL;
 }
 
 /*

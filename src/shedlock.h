@@ -225,6 +225,7 @@ extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockDefaultAtMost(void);
+extern Interval *ShedlockDefaultAtLeast(void);
 extern void ShedlockCheckDuration(const Interval *span, const char *what,
 								  const char *name, bool zero_ok);
 extern void ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
@@ -301,7 +302,6 @@ extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name
 								int64 token, TimestampTz now);
 
 /* acquire.c */
-extern Interval *ShedlockDefaultAtLeast(void);
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 							ShedlockResult *result);
 extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
