@@ -41,7 +41,25 @@ endif
 # For the thread of src/deadline.c, on systems without timer_create().
 SHLIB_LINK  += $(PTHREAD_LIBS)
 
-DATA         = $(sort $(wildcard sql/$(EXTENSION)--*.sql))
+# The script of this version is joined from these parts, in this order, until the
+# version is released.  It is committed then, and UNRELEASED is empty.
+UNRELEASED   = 1.0
+SQL_PARTS = \
+	sql/install/begin.sql \
+	sql/install/tables.sql \
+	sql/install/locks.sql \
+	sql/install/runs.sql \
+	sql/install/ticks.sql \
+	sql/install/administration.sql \
+	sql/install/views.sql \
+	sql/install/java.sql \
+	sql/install/schedules.sql \
+	sql/install/pg_cron.sql \
+	sql/install/privileges.sql
+JOIN         = awk 'FNR == 1 && NR > 1 { print "" } { print }'
+DATA_built   = $(UNRELEASED:%=sql/$(EXTENSION)--%.sql)
+DATA         = $(filter-out $(DATA_built), \
+	$(patsubst $(srcdir)/%,%,$(sort $(wildcard $(srcdir)/sql/$(EXTENSION)--*.sql))))
 
 # Inputs are in test/, expected outputs of both suites in expected/.  The lists
 # are spelled out, since their order matters and a stray file must not become a
@@ -133,6 +151,10 @@ EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno *.gcov test/faults/*.
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+$(DATA_built): $(SQL_PARTS) Makefile
+	@$(MKDIR_P) $(@D)
+	$(JOIN) $(filter %.sql,$^) >$@
 
 # Debian's servers are built without dependency tracking.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h)

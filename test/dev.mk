@@ -57,10 +57,14 @@ lint-versions:
 	meta=$$(sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json); \
 	provides=$$(sed -n 's/^\t\t\t"version": "\(.*\)"$$/\1/p' META.json); \
 	changes=$$(sed -n 's/^## \([0-9.]*\) .*/\1/p' CHANGELOG.md | head -n 1); \
-	script=$$(ls sql | sed -n 's/^$(EXTENSION)--\(.*--\)*\([0-9.]*\)\.sql$$/\2/p' | sort -V | tail -n 1); \
+	script=$$(printf '%s\n' $(DATA) $(DATA_built) | \
+		sed -n 's,^sql/$(EXTENSION)--\(.*--\)*\([0-9.]*\)\.sql$$,\2,p' | sort -V | tail -n 1); \
 	echo "$$meta" | grep -q "^$$sql\.[0-9][0-9]*$$" && [ "$$meta" = "$$provides" ] && \
 	[ "$$meta" = "$$changes" ] && [ "$$sql" = "$$script" ] || { \
 		echo "versions differ: control $$sql, last script $$script, META.json $$meta and $$provides, CHANGELOG.md $$changes"; \
+		exit 1; }; \
+	[ -n "$(UNRELEASED)" ] || $(JOIN) $(SQL_PARTS) | diff sql/$(EXTENSION)--$$sql.sql - || { \
+		echo "sql/install (>) has changed since version $$sql (<) was released"; \
 		exit 1; }
 	@! grep -ln 'PG_VERSION_NUM' $(filter-out src/compat.h,$(C_FILES) $(H_FILES)) || \
 		{ echo "PG_VERSION_NUM belongs into src/compat.h"; exit 1; }
@@ -72,6 +76,7 @@ lint-lists:
 		rm -f $@.listed $@.there $@.diff; }; \
 	rc=0; \
 	same OBJS "$(OBJS)" "$(C_FILES:.c=.o)"; \
+	same SQL_PARTS "$(SQL_PARTS)" "$(wildcard sql/install/*)"; \
 	same REGRESS "$(REGRESS)" "$(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql))"; \
 	same ISOLATION "$(ISOLATION)" "$(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))"; \
 	same "REGRESS and ISOLATION" "$(REGRESS) $(ISOLATION)" \

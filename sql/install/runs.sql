@@ -1,0 +1,14 @@
+/* Runs */
+
+CREATE PROCEDURE shedlock_run(
+	name text,
+	command text,
+	lock_at_most_for interval DEFAULT NULL,
+	lock_at_least_for interval DEFAULT NULL,
+	once_every interval DEFAULT NULL,
+	on_busy text DEFAULT 'skip')
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'shedlock_run';
+
+COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, interval, text) IS
+'Runs a command while it holds the lock, and skips it when the lock is not free';
