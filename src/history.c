@@ -434,15 +434,15 @@ ShedlockHistoryPrune(const ShedlockRun *run)
 	ShedlockClose(&store);
 }
 
-PG_FUNCTION_INFO_V1(shedlock_run_outcome);
+PG_FUNCTION_INFO_V1(_shedlock_run_outcome);
 /*
- * shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
+ * _shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
  *
  * logged: what the caller's snapshot says.  Null if the view does not show it to
  * the caller.
  */
 Datum
-shedlock_run_outcome(PG_FUNCTION_ARGS)
+_shedlock_run_outcome(PG_FUNCTION_ARGS)
 {
 	int64		token = PG_GETARG_INT64(0);
 	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(1));

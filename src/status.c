@@ -31,7 +31,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-/* Columns of shedlock_status() */
+/* Columns of _shedlock_status() */
 enum
 {
 	COL_NAME,
@@ -195,9 +195,9 @@ is_mine(TupleTableSlot *slot)
 	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
 }
 
-PG_FUNCTION_INFO_V1(shedlock_status);
+PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
- * shedlock_status() - the locks that are not free
+ * _shedlock_status() - the locks that are not free
  *
  * Without those whose names the caller may not use, unless it has the privileges
  * of pg_read_all_stats.
@@ -205,7 +205,7 @@ PG_FUNCTION_INFO_V1(shedlock_status);
  * Locks: AccessShareLock on the table, to the end of the transaction.
  */
 Datum
-shedlock_status(PG_FUNCTION_ARGS)
+_shedlock_status(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	HTAB	   *lock_table;

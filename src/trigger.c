@@ -318,9 +318,9 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 	return tuple;
 }
 
-PG_FUNCTION_INFO_V1(shedlock_row_trigger);
+PG_FUNCTION_INFO_V1(_shedlock_row_trigger);
 /*
- * shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
+ * _shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
  *
  * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006, 0A000 for
  * another name; those of ShedlockOpen() and ShedlockCheckPromises().  Locks: the
@@ -328,7 +328,7 @@ PG_FUNCTION_INFO_V1(shedlock_row_trigger);
  * the end of the transaction; never waits.
  */
 Datum
-shedlock_row_trigger(PG_FUNCTION_ARGS)
+_shedlock_row_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
 	TriggerEvent event;
@@ -348,7 +348,7 @@ shedlock_row_trigger(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("%s must be called by a BEFORE trigger for each row of the extension's own table",
-						"shedlock_row_trigger()")));
+						"_shedlock_row_trigger()")));
 	ShedlockCheckColumns(trigger->tg_relation);
 
 	event = trigger->tg_event;

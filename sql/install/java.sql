@@ -1,16 +1,16 @@
 /* ShedLock's Java clients: the trigger on their writes, and taking over their table */
 
-CREATE FUNCTION shedlock_row_trigger()
+CREATE FUNCTION _shedlock_row_trigger()
 RETURNS trigger
 LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_row_trigger';
+AS 'MODULE_PATHNAME', '_shedlock_row_trigger';
 
-COMMENT ON FUNCTION shedlock_row_trigger() IS
+COMMENT ON FUNCTION _shedlock_row_trigger() IS
 'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
 
 CREATE TRIGGER shedlock_row
 	BEFORE INSERT OR UPDATE OR DELETE ON shedlock
-	FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+	FOR EACH ROW EXECUTE FUNCTION _shedlock_row_trigger();
 
 COMMENT ON TRIGGER shedlock_row ON shedlock IS
 'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
@@ -596,11 +596,11 @@ LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
 	SELECT _shedlock_adopt_lock($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass, 'shedlock_token_seq'::regclass);
 	SELECT _shedlock_adopt_check($1, ARRAY[$2, $3, $4, $5], $6, _shedlock_adopt_dependents($1),
-		ARRAY(SELECT s.name FROM shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+		ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
 		'shedlock'::regclass);
 	SELECT m.rows
 	FROM _shedlock_adopt_move($1, ARRAY[$2, $3, $4, $5],
-			ARRAY(SELECT s.name FROM shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+			ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
 			'shedlock'::regclass, 'shedlock_token_seq'::regclass) m
 		 CROSS JOIN LATERAL _shedlock_adopt_grants($1, m.new_view, ARRAY[$2, $3, $4, $5]) g;
 END;

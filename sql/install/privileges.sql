@@ -38,7 +38,7 @@ END
 $do$;
 
 -- To fire it takes no privilege.
-REVOKE EXECUTE ON FUNCTION shedlock_row_trigger() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION _shedlock_row_trigger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;

@@ -2,7 +2,7 @@
 
 -- Both halves of every lock that is not free.  Everybody may call it, since a
 -- view's functions run with the rights of whoever reads the view.
-CREATE FUNCTION shedlock_status(
+CREATE FUNCTION _shedlock_status(
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -18,9 +18,9 @@ CREATE FUNCTION shedlock_status(
 	OUT pause_reason text)
 RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_status';
+AS 'MODULE_PATHNAME', '_shedlock_status';
 
-COMMENT ON FUNCTION shedlock_status() IS
+COMMENT ON FUNCTION _shedlock_status() IS
 'The locks that are not free; read it through the view shedlock_locks';
 
 CREATE VIEW shedlock_locks AS
@@ -45,7 +45,7 @@ SELECT s.name,
 	   s.paused_by,
 	   s.pause_reason,
 	   pg_catalog.pg_get_userbyid(s.locked_role) AS locked_role
-FROM shedlock_status() s
+FROM _shedlock_status() s
 	 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) s.pid;
 
 COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and who holds them';
@@ -69,12 +69,12 @@ COMMENT ON COLUMN shedlock_locks.paused_by IS 'Who paused the lock';
 COMMENT ON COLUMN shedlock_locks.pause_reason IS 'Why the lock was paused';
 COMMENT ON COLUMN shedlock_locks.locked_role IS 'Role that took the lock; locked_by may say anything';
 
-CREATE FUNCTION shedlock_run_outcome(token bigint, name text, logged text)
+CREATE FUNCTION _shedlock_run_outcome(token bigint, name text, logged text)
 RETURNS text
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_run_outcome';
+AS 'MODULE_PATHNAME', '_shedlock_run_outcome';
 
-COMMENT ON FUNCTION shedlock_run_outcome(bigint, text, text) IS
+COMMENT ON FUNCTION _shedlock_run_outcome(bigint, text, text) IS
 'Outcome of a run at this moment; read it through the view shedlock_history';
 
 -- A run is lost in the moment that nothing holds its lock any more; the log
@@ -83,7 +83,7 @@ COMMENT ON FUNCTION shedlock_run_outcome(bigint, text, text) IS
 CREATE VIEW shedlock_history WITH (security_barrier) AS
 SELECT r.name,
 	   r.token,
-	   shedlock_run_outcome(r.token, r.name::text, r.outcome) AS outcome,
+	   _shedlock_run_outcome(r.token, r.name::text, r.outcome) AS outcome,
 	   r.started_at,
 	   r.ended_at,
 	   r.ended_at OPERATOR(pg_catalog.-) r.started_at AS duration,

@@ -83,7 +83,7 @@ INSERT INTO api VALUES
 -- Not part of what we promise; callable by everybody, but for the trigger.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('shedlock_status'), ('shedlock_run_outcome'), ('shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
 ('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
@@ -95,6 +95,8 @@ SELECT set_eq(
 	'SELECT proname::text FROM member_function',
 	'SELECT name FROM api UNION ALL SELECT name FROM helper',
 	'these functions and no others');
+SELECT is((SELECT array_agg(proname) FROM member_function WHERE (left(proname, 1) = '_') <> (proname IN (SELECT name FROM helper))), NULL,
+	'an underscore begins the names of helpers alone');
 
 SELECT is((SELECT count(*) FROM member_function), (SELECT count(DISTINCT proname) FROM member_function),
 	'no function is overloaded');
@@ -341,7 +343,7 @@ FROM member_relation r JOIN pg_trigger t ON t.tgrelid = r.id AND NOT t.tgisinter
 CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
-		  coalesce(h.name <> 'shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
+		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
 			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_run}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;

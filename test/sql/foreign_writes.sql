@@ -347,12 +347,12 @@ INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand 3
 UPDATE shedlock SET locked_at = NULL;
 UPDATE shedlock SET locked_by = NULL, lock_until = NULL;
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (repeat('n', 256), 'infinity', timezone('utc', now()), 'me');
-SELECT shedlock_row_trigger();
+SELECT _shedlock_row_trigger();
 CREATE TABLE other_table (name text);
-CREATE TRIGGER after AFTER INSERT ON other_table FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+CREATE TRIGGER after AFTER INSERT ON other_table FOR EACH ROW EXECUTE FUNCTION _shedlock_row_trigger();
 INSERT INTO other_table VALUES ('x');
 CREATE TABLE "like ours" (name int8, lock_until int8, locked_at int8, locked_by int8);
-CREATE TRIGGER before BEFORE INSERT ON "like ours" FOR EACH ROW EXECUTE FUNCTION shedlock_row_trigger();
+CREATE TRIGGER before BEFORE INSERT ON "like ours" FOR EACH ROW EXECUTE FUNCTION _shedlock_row_trigger();
 INSERT INTO "like ours" VALUES (4096, 1, 1, 4096);
 DROP TABLE other_table, "like ours";
 \set VERBOSITY terse

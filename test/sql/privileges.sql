@@ -141,12 +141,12 @@ CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 RESET ROLE;
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'bob' WHERE name = 'privileges bob';
 SELECT max(token) AS token FROM shedlock_history WHERE name = 'privileges bob' \gset
-SELECT shedlock_run_outcome(:token, 'privileges bob', 'running'), shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
+SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 SET ROLE regress_shedlock_bob;
-SELECT shedlock_run_outcome(:token, 'privileges bob', 'running'), shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
+SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 SET ROLE regress_shedlock_alice;
-SELECT shedlock_run_outcome(:token, 'privileges bob', 'running'), shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
+SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 RESET ROLE;
 RESET timezone;

@@ -145,8 +145,8 @@ SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.s
 CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t);
 SELECT * FROM open.shedlock_locks;
 SELECT * FROM open.shedlock_history;
-SELECT * FROM open.shedlock_status();
-SELECT open.shedlock_run_outcome(1::bigint, 'r'::$t, 'running'::$t);
+SELECT * FROM open._shedlock_status();
+SELECT open._shedlock_run_outcome(1::bigint, 'r'::$t, 'running'::$t);
 INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'java'::$t, u, u, 'host'::$t FROM pg_catalog.timezone('UTC'::$t, pg_catalog.clock_timestamp()) u;
 SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);

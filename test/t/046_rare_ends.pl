@@ -248,7 +248,7 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 }
 foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
 	[ 'shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
-	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 7, "SELECT shedlock_run_outcome(1, 'altered', 'running')" ])
+	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 7, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
 {
 	my ($table, $change, $column, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");

@@ -64,7 +64,7 @@ sub calls
 			SELECT p.oid, a.name, a.n, a.type
 			FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid,
 				 unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a(name, type, n)
-			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('_shedlock_cron_call', 'shedlock_run_outcome') AND
+			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('_shedlock_cron_call', '_shedlock_run_outcome') AND
 				  d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'shedlock') AND
 				  a.n <= p.pronargs - p.pronargdefaults)
 		SELECT format('%s %s(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname, string_agg(
