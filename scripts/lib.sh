@@ -42,6 +42,9 @@ SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
 # What Debian has: major version and release, of which 19 is a candidate beside.
 RELEASES="15=bookworm 17=trixie 18=forky 19=forky"
+# What a server's log has when an assertion has failed, or valgrind or a sanitizer has
+# found something
+export ALARMS='^TRAP: |VALGRINDERROR-BEGIN|: runtime error: '
 # A command in front of each of the unprivileged user's, which becomes it
 ENTER=()
 declare -A CLUSTER_PORT=()
@@ -114,6 +117,7 @@ work_end() {
     set +e
     end_children
     end_work_processes
+    [ "$EUID" -ne 0 ] || AS_ROOT=yes end_work_processes
     if [ -e "$REMOVE" ]; then
         while read -r path; do rm -rf --one-file-system -- "$path"; done <"$REMOVE"
         rm "$REMOVE"
@@ -209,18 +213,18 @@ end_work_processes() {
 }
 
 #
-# Commands of the unprivileged user
+# Commands of the unprivileged user, or with AS_ROOT=yes of root
 #
 
 # Sets COMMAND.  setpriv becomes the command, where runuser would stay as its
 # parent: so the id of a background job is that of the client itself.
 user_command() {
     COMMAND=("${ENTER[@]}")
-    if [ "$EUID" -eq 0 ]; then
+    if [ "$EUID" -eq 0 ] && [ -z "${AS_ROOT:-}" ]; then
         COMMAND+=(setpriv "--reuid=$RUN_AS" "--regid=$(id -g "$RUN_AS")" --init-groups --)
     fi
     COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
-        "PATH=${PG_BIN:+$PG_BIN:}$WORK/pg/usr/bin:$WORK/pg/usr/sbin:/usr/local/bin:/usr/bin:/bin"
+        "PATH=${PG_BIN:+$PG_BIN:}$WORK/pg/usr/bin:$WORK/pg/usr/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         "HOME=$WORK/home" "TMPDIR=$WORK/t"
         LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "${PG_ENVIRONMENT[@]}" "$@")
 }
@@ -349,7 +353,7 @@ cluster_url() {
 # Prints what servers say, in their logs, when an assertion has failed, or
 # valgrind or a sanitizer has found something; succeeds if there is any.
 alarms() {
-    grep -hE -A 40 '^TRAP: |VALGRINDERROR-BEGIN|: runtime error: ' "$@"
+    grep -hE -A 40 "$ALARMS" "$@"
 }
 
 #

@@ -4,7 +4,6 @@
 #	make lint           everything that can be checked without a server
 #	make analyze        what takes minutes: analyzers of gcc and clang, cppcheck
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
-#	make indent-check   fail, and show the difference, where that would change something
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for test/t/033_clock.pl
@@ -20,12 +19,14 @@ H_FILES = $(sort $(wildcard src/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
-	lint-meta analyze analyze-gcc analyze-clang analyze-cppcheck dist indent indent-check pgtap skew
+	lint-meta lint-indent analyze analyze-gcc analyze-clang analyze-cppcheck dist indent pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
-lint: lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text lint-meta
+LINT = lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text lint-meta lint-indent
+
+lint: $(LINT)
 
 lint-gcc:
 	@printf '%s\n' $(C_FILES) | \
@@ -36,7 +37,7 @@ lint-clang:
 		printf '%s\n' $(C_FILES) | \
 			xargs -P 2 -I FILE $(CLANG) $(CFLAGS) $(STRICT_CFLAGS) $(STRICT_CLANG) $(CPPFLAGS) -fsyntax-only FILE; \
 	else \
-		echo "lint: no clang here, its warnings were not looked at"; \
+		echo "lint: there is no clang"; \
 	fi
 
 # What macOS compiles
@@ -129,8 +130,9 @@ dist: lint-versions lint-meta
 indent:
 	@$(INDENT) --write $(C_FILES) $(H_FILES)
 
-indent-check:
-	@$(INDENT) $(C_FILES) $(H_FILES)
+lint-indent:
+	@if command -v pg_bsd_indent >/dev/null; then $(INDENT) $(C_FILES) $(H_FILES); else \
+		echo "lint: there is no pg_bsd_indent"; fi
 
 # A database of its own, since the tests look at all that the extension made.
 pgtap:
