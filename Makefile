@@ -15,6 +15,7 @@ OBJS = \
 	src/acquire.o \
 	src/wait.o \
 	src/lease.o \
+	src/runs.o \
 	src/session.o \
 	src/xact.o \
 	src/fence.o \

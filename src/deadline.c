@@ -69,6 +69,10 @@ static DeadlineTimer run_timer = {
 	.armed_for = DT_NOEND
 };
 
+/* When the next session lock, or run, must end; DT_NOEND if none must. */
+static int64 session_deadline = DT_NOEND;
+static int64 run_deadline = DT_NOEND;
+
 static bool runs_watched = false;
 static bool run_deadline_passed = false;
 
@@ -231,23 +235,32 @@ set_timer(DeadlineTimer *timer, int64 deadline)
 }
 
 /*
- * ShedlockArmDeadlines - set the timers to the next deadlines, if there are any
+ * set_timers - to the next deadlines, if there are any
+ */
+static void
+set_timers(void)
+{
+	int64		run_armed_for = run_timer.armed_for;
+
+	set_timer(&session_timer, session_deadline);
+	set_timer(&run_timer, runs_watched ? run_deadline : DT_NOEND);
+
+	/* Not before: until the timer was set its signal could still come. */
+	if (run_armed_for != DT_NOEND && ShedlockSteadyNow() >= run_armed_for)
+		run_deadline_passed = true;
+}
+
+/*
+ * ShedlockSetDeadlines - when the next session lock and the next run must end
  *
  * Runs in transaction callbacks: raises no error.
  */
 void
-ShedlockArmDeadlines(void)
+ShedlockSetDeadlines(int64 session, int64 run)
 {
-	int64		run_deadline = run_timer.armed_for;
-
-	set_timer(&session_timer, ShedlockNextDeadline(false));
-	set_timer(&run_timer, runs_watched ? ShedlockNextDeadline(true) : DT_NOEND);
-	if (session_timer.armed_for != DT_NOEND)
-		ShedlockExplainEnd();
-
-	/* Not before: until the timer was set its signal could still come. */
-	if (run_deadline != DT_NOEND && ShedlockSteadyNow() >= run_deadline)
-		run_deadline_passed = true;
+	session_deadline = session;
+	run_deadline = run;
+	set_timers();
 }
 
 /*
@@ -261,7 +274,7 @@ ShedlockWatchRuns(bool watch)
 	bool		before = runs_watched;
 
 	runs_watched = watch;
-	ShedlockArmDeadlines();
+	set_timers();
 	return before;
 }
 

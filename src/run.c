@@ -33,24 +33,8 @@
 /* More runs within runs than anybody means to have. */
 #define NESTING_MAX		32
 
-static ShedlockRun *active_runs = NULL;
-
 /* Calls of shedlock_run in progress, those for a lock of this session included. */
 static int	nesting = 0;
-
-/*
- * ShedlockRunIsActive - is that run on the stack of this process?
- */
-bool
-ShedlockRunIsActive(const char *name, int64 token)
-{
-	for (ShedlockRun *run = active_runs; run; run = run->outer)
-	{
-		if (run->token == token && strcmp(run->request.name.str, name) == 0)
-			return true;
-	}
-	return false;
-}
 
 /*
  * check_context - complain unless we may commit
@@ -308,9 +292,9 @@ static void
 guarded_run(ShedlockRun *run)
 {
 	bool		watched_before = ShedlockWatchRuns(false);
+	ShedlockActiveRun active = {.name = run->request.name.str,.token = run->token};
 
-	run->outer = active_runs;
-	active_runs = run;
+	ShedlockEnterRun(&active);
 	PG_TRY();
 	{
 		ErrorData  *edata = ShedlockTryCommand(run);
@@ -320,7 +304,7 @@ guarded_run(ShedlockRun *run)
 		if (strcmp(outcome, "timed out") == 0)
 			edata->message = psprintf("canceling statement due to lock_at_most_for of lock \"%s\"",
 									  run->request.name.str);
-		if (run->outer == NULL || run_is_over_time(run))
+		if (active.outer == NULL || run_is_over_time(run))
 			ShedlockForgetRunDeadlinePassed();
 		ShedlockEndRun(run, outcome, edata);
 
@@ -338,7 +322,7 @@ guarded_run(ShedlockRun *run)
 	}
 	PG_FINALLY();
 	{
-		active_runs = run->outer;
+		ShedlockLeaveRun();
 		(void) ShedlockWatchRuns(watched_before);
 	}
 	PG_END_TRY();
@@ -379,7 +363,7 @@ shedlock_run(PG_FUNCTION_ARGS)
 	nesting++;
 	PG_TRY();
 	{
-		if (active_runs && ShedlockFindHolding(run->request.name.str, 0) &&
+		if (ShedlockInRun() && ShedlockFindHolding(run->request.name.str, 0) &&
 			ShedlockFindHolding(run->request.name.str, 0)->is_run)
 		{
 			/* The lock is this session's already: the command is part of it. */

@@ -57,6 +57,115 @@ ShedlockFindHolding(const char *name, int64 token)
 }
 
 /*
+ * rules_in_commit - does the deadline that is committed rule while this
+ * transaction commits?
+ *
+ * committed: that deadline.  One that has passed before was overruled already.
+ */
+static bool
+rules_in_commit(const ShedlockHolding *holding, int64 *committed)
+{
+	ShedlockExtension *extension = holding->extension;
+
+	if (committing_since == 0 || extension == NULL)
+		return false;
+	while (extension->outer)
+		extension = extension->outer;
+	*committed = extension->old_deadline;
+	return *committed > committing_since && *committed < holding->deadline;
+}
+
+/*
+ * ruling_deadline - when it must end, as things stand
+ */
+static int64
+ruling_deadline(const ShedlockHolding *holding)
+{
+	int64		deadline = holding->deadline;
+	int64		committed;
+
+	if (rules_in_commit(holding, &committed))
+		return committed;
+	for (ShedlockExtension *extension = holding->extension; extension;
+		 extension = extension->outer)
+		deadline = Max(deadline, extension->old_deadline);
+	return deadline;
+}
+
+/*
+ * next_deadline - when the next session lock, or run, must end
+ *
+ * DT_NOEND if none must.
+ */
+static int64
+next_deadline(bool of_runs)
+{
+	int64		next = DT_NOEND;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &holdings)
+	{
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+
+		if (holding->is_run == of_runs)
+			next = Min(next, ruling_deadline(holding));
+	}
+	return next;
+}
+
+/*
+ * explain_end - an error context callback: why this session is ended
+ */
+static void
+explain_end(void *arg)
+{
+	dlist_iter	iter;
+
+	if (geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
+		return;
+	dlist_foreach(iter, &holdings)
+	{
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
+
+		if (!holding->is_run && ShedlockSteadyNow() >= ruling_deadline(holding))
+			errcontext("session lock \"%s\" has outlived its lock_at_most_for",
+					   holding->name);
+	}
+}
+
+/*
+ * push_explain_end - have the client read why its session is ended
+ *
+ * The callback is below those of all that runs, and stays there between
+ * statements.  An error outside of them clears the stack: to be called again in
+ * its rollback.  A second error in a failed block clears it once more: it is gone
+ * then, also after the block's ROLLBACK, until deadlines are armed anew.
+ */
+static void
+push_explain_end(void)
+{
+	static ErrorContextCallback callback = {.callback = explain_end};
+	ErrorContextCallback **link = &error_context_stack;
+
+	while (*link && *link != &callback)
+		link = &(*link)->previous;
+	*link = &callback;
+}
+
+/*
+ * arm_deadlines - to be called whenever a deadline that rules may have changed
+ */
+static void
+arm_deadlines(void)
+{
+	int64		session = next_deadline(false);
+
+	ShedlockSetDeadlines(session, next_deadline(true));
+	if (session != DT_NOEND)
+		push_explain_end();
+}
+
+/*
  * ShedlockAddHolding - this transaction takes a session lock or a run
  *
  * until: its lock_at_most_for, DT_NOEND for none.
@@ -83,7 +192,7 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 
 	/* This looks at all of them: not for thousands that have no limit. */
 	if (deadline != DT_NOEND)
-		ShedlockArmDeadlines();
+		arm_deadlines();
 	return holding;
 }
 
@@ -146,7 +255,7 @@ ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 		holding->extension = extension;
 	}
 	holding->deadline = deadline;
-	ShedlockArmDeadlines();
+	arm_deadlines();
 }
 
 /*
@@ -189,102 +298,6 @@ ShedlockTouchSession(void)
 {
 	ShedlockUseSession();
 	session_touched = true;
-}
-
-/*
- * rules_in_commit - does the deadline that is committed rule while this
- * transaction commits?
- *
- * committed: that deadline.  One that has passed before was overruled already.
- */
-static bool
-rules_in_commit(const ShedlockHolding *holding, int64 *committed)
-{
-	ShedlockExtension *extension = holding->extension;
-
-	if (committing_since == 0 || extension == NULL)
-		return false;
-	while (extension->outer)
-		extension = extension->outer;
-	*committed = extension->old_deadline;
-	return *committed > committing_since && *committed < holding->deadline;
-}
-
-/*
- * ruling_deadline - when it must end, as things stand
- */
-static int64
-ruling_deadline(const ShedlockHolding *holding)
-{
-	int64		deadline = holding->deadline;
-	int64		committed;
-
-	if (rules_in_commit(holding, &committed))
-		return committed;
-	for (ShedlockExtension *extension = holding->extension; extension;
-		 extension = extension->outer)
-		deadline = Max(deadline, extension->old_deadline);
-	return deadline;
-}
-
-/*
- * ShedlockNextDeadline - when the next session lock, or run, must end
- *
- * DT_NOEND if none must.
- */
-int64
-ShedlockNextDeadline(bool of_runs)
-{
-	int64		next = DT_NOEND;
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &holdings)
-	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
-
-		if (holding->is_run == of_runs)
-			next = Min(next, ruling_deadline(holding));
-	}
-	return next;
-}
-
-/*
- * explain_end - an error context callback: why this session is ended
- */
-static void
-explain_end(void *arg)
-{
-	dlist_iter	iter;
-
-	if (geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
-		return;
-	dlist_foreach(iter, &holdings)
-	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, node, iter.cur);
-
-		if (!holding->is_run && ShedlockSteadyNow() >= ruling_deadline(holding))
-			errcontext("session lock \"%s\" has outlived its lock_at_most_for",
-					   holding->name);
-	}
-}
-
-/*
- * ShedlockExplainEnd - have the client read why its session is ended
- *
- * The callback is below those of all that runs, and stays there between
- * statements.  An error outside of them clears the stack: to be called again in
- * its rollback.  A second error in a failed block clears it once more: it is gone
- * then, also after the block's ROLLBACK, until deadlines are armed anew.
- */
-void
-ShedlockExplainEnd(void)
-{
-	static ErrorContextCallback callback = {.callback = explain_end};
-	ErrorContextCallback **link = &error_context_stack;
-
-	while (*link && *link != &callback)
-		link = &(*link)->previous;
-	*link = &callback;
 }
 
 /*
@@ -354,7 +367,7 @@ ShedlockDropHolding(ShedlockHolding *holding)
 {
 	unlock_session(holding);
 	drop_holding(holding);
-	ShedlockArmDeadlines();
+	arm_deadlines();
 }
 
 /*
@@ -386,7 +399,7 @@ ShedlockSessionPreCommit(void)
 	if (extended)
 	{
 		committing_since = ShedlockSteadyNow();
-		ShedlockArmDeadlines();
+		arm_deadlines();
 	}
 }
 
@@ -453,7 +466,7 @@ ShedlockSessionCommit(void)
 			forget_extension(holding);
 	}
 	end_of_transaction();
-	ShedlockArmDeadlines();
+	arm_deadlines();
 }
 
 /*
@@ -487,7 +500,7 @@ undo(SubTransactionId subid)
 			forget_extension(holding);
 		}
 	}
-	ShedlockArmDeadlines();
+	arm_deadlines();
 #undef DONE_IN
 }
 
@@ -539,7 +552,7 @@ ShedlockSessionSubAbort(SubTransactionId subid)
 /*
  * ShedlockSessionExit - the process ends and its locks are gone: wake waiters
  *
- * The FATAL error need not have had the reason, see ShedlockExplainEnd(), so
+ * The FATAL error need not have had the reason, see push_explain_end(), so
  * that the log has to.
  */
 void

@@ -175,6 +175,14 @@ typedef struct ShedlockHolding
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
+/* A run whose command this process is executing. */
+typedef struct ShedlockActiveRun
+{
+	const char *name;
+	int64		token;
+	struct ShedlockActiveRun *outer;	/* in whose command this one is */
+} ShedlockActiveRun;
+
 /* A call of shedlock_run.  All of it outlives the transactions it makes. */
 typedef struct ShedlockRun
 {
@@ -186,7 +194,6 @@ typedef struct ShedlockRun
 	bool		error_if_busy;
 	TimestampTz started_at;		/* once it is taken */
 	int64		token;
-	struct ShedlockRun *outer;	/* the run whose command this call is */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
@@ -336,6 +343,12 @@ extern void ShedlockRememberLease(int64 token);
 extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
 extern void ShedlockLeasesAtEnd(bool is_prepare);
 
+/* runs.c */
+extern void ShedlockEnterRun(ShedlockActiveRun *run);
+extern void ShedlockLeaveRun(void);
+extern bool ShedlockInRun(void);
+extern bool ShedlockRunIsActive(const char *name, int64 token);
+
 /* session.c */
 extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
 extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
@@ -347,8 +360,6 @@ extern void ShedlockDropHolding(ShedlockHolding *holding);
 extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);
 extern void ShedlockTouchSession(void);
-extern int64 ShedlockNextDeadline(bool of_runs);
-extern void ShedlockExplainEnd(void);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionPrepared(void);
@@ -371,7 +382,7 @@ extern void ShedlockDurabilityReset(void);
 /* deadline.c */
 extern int64 ShedlockSteadyNow(void);
 extern int64 ShedlockDeadlineAt(TimestampTz until);
-extern void ShedlockArmDeadlines(void);
+extern void ShedlockSetDeadlines(int64 session, int64 run);
 extern bool ShedlockWatchRuns(bool watch);
 extern bool ShedlockRunDeadlinePassed(void);
 extern void ShedlockForgetRunDeadlinePassed(void);
@@ -386,9 +397,6 @@ extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
 									TimestampTz started_at, int64 token);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
-
-/* run.c */
-extern bool ShedlockRunIsActive(const char *name, int64 token);
 
 /* execute.c */
 extern void ShedlockCommitAndStart(void);
