@@ -5,7 +5,9 @@ PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 # In the order of a lock's life.
 OBJS = \
 	$(WIN32RES) \
-	src/shedlock.o \
+	src/module.o \
+	src/settings.o \
+	src/hooks.o \
 	src/args.o \
 	src/locktag.o \
 	src/store.o \
@@ -17,7 +19,7 @@ OBJS = \
 	src/lease.o \
 	src/runs.o \
 	src/session.o \
-	src/xact.o \
+	src/ends.o \
 	src/fence.o \
 	src/extend.o \
 	src/release.o \

@@ -208,7 +208,7 @@ typedef struct ShedlockHolder
 	bool		exclusive;
 } ShedlockHolder;
 
-/* shedlock.c */
+/* settings.c */
 extern int	shedlock_default_lock_at_most_for;
 extern int	shedlock_default_lock_at_least_for;
 extern int	shedlock_max_lock_at_most_for;
@@ -220,6 +220,13 @@ extern bool shedlock_log_locks;
 extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
 extern int	shedlock_foreign_clock_tolerance;
+
+extern void ShedlockCheckPlaceholders(void);
+extern void ShedlockDefineSettings(void);
+
+/* hooks.c */
+extern void ShedlockSetEnds(void (*callbacks) (void));
+extern void ShedlockUseSession(void);
 
 /* args.c */
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
@@ -426,7 +433,7 @@ extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
 extern void ShedlockHistoryPrune(const ShedlockRun *run);
 
-/* xact.c */
-extern void ShedlockUseSession(void);
+/* ends.c */
+extern void ShedlockRegisterEnds(void);
 
 #endif							/* SHEDLOCK_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * xact.c
+ * ends.c
  *	  The ends of transactions, subtransactions and processes, in order.
  *
  * What the server does at the end of a transaction, and what hangs on it:
@@ -106,21 +106,13 @@ exit_callback(int code, Datum arg)
 }
 
 /*
- * ShedlockUseSession - hook into the ends of this process's transactions
- *
- * Not when the library is loaded: a preloaded library is loaded by the
- * postmaster, and a session that only gets refused pays for nothing.
+ * ShedlockRegisterEnds - hook into the ends of this process's transactions
  */
 void
-ShedlockUseSession(void)
+ShedlockRegisterEnds(void)
 {
-	static bool registered = false;
-
-	if (registered)
-		return;
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
 	RegisterResourceReleaseCallback(release_callback, NULL);
 	on_shmem_exit(exit_callback, (Datum) 0);
-	registered = true;
 }

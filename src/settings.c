@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * shedlock.c
- *	  Entry of the library: its settings.
+ * settings.c
+ *	  The settings.
  *
- * Everything works without preloading.  A setting made before the library
- * was loaded is a placeholder until then and is checked when it is loaded.
+ * A setting made before the library was loaded is a placeholder until then
+ * and is checked when it is loaded.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -13,14 +13,9 @@
 #include "postgres.h"
 
 #include "breakage.h"
-#include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
-
-PG_MODULE_MAGIC;
-
-void		_PG_init(void);
 
 int			shedlock_default_lock_at_most_for = 3600;
 int			shedlock_default_lock_at_least_for = 0;
@@ -42,7 +37,7 @@ static const char *const superuser_settings[] = {
 };
 
 /*
- * check_placeholders - refuse to be loaded where a client displaced a setting
+ * ShedlockCheckPlaceholders - refuse to be loaded where a client displaced a setting
  *
  * What a client says when it connects (PGOPTIONS) goes before what the
  * configuration, the database and the role say.  When the setting is defined,
@@ -50,8 +45,8 @@ static const char *const superuser_settings[] = {
  * what was displaced is gone by then, and the built-in default would be left.
  * A SET in the session displaces nothing.
  */
-static void
-check_placeholders(void)
+void
+ShedlockCheckPlaceholders(void)
 {
 	int			n;
 	struct config_generic **settings = all_settings(&n);
@@ -79,18 +74,11 @@ check_placeholders(void)
 }
 
 /*
- * _PG_init - define the settings
- *
- * Interrupts are held off: a message that the server has about a setting would
- * obey a cancel, and the library would be there by half for as long as the
- * session lasts, since no setting can be defined twice.
+ * ShedlockDefineSettings - define them; interrupts are held off
  */
 void
-_PG_init(void)
+ShedlockDefineSettings(void)
 {
-	check_placeholders();
-
-	HOLD_INTERRUPTS();
 	DefineCustomIntVariable("shedlock.default_lock_at_most_for",
 							"Sets the longest time that a lock is held when the caller names none.",
 							NULL,
@@ -181,8 +169,4 @@ _PG_init(void)
 
 	ShedlockDefineBreakage();
 	MarkGUCPrefixReserved("shedlock");
-
-	/* Last: a hook would outlive a library that failed to load. */
-	ShedlockKeepWarnings();
-	RESUME_INTERRUPTS();
 }
