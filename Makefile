@@ -8,8 +8,11 @@ OBJS = \
 	src/module.o \
 	src/settings.o \
 	src/hooks.o \
+	src/clock.o \
+	src/name.o \
 	src/args.o \
-	src/locktag.o \
+	src/locktable.o \
+	src/wake.o \
 	src/store.o \
 	src/fetch.o \
 	src/row.o \

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * args.c
- *	  Arguments of the SQL functions: names, durations, who is calling.
+ *	  Arguments of the SQL functions: texts, durations, who is calling.
  *
  * Errors: 22004 for a null that is not allowed, 22023 for a value out of
- * range, 42501 for a name that is another role's.
+ * range.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -73,88 +73,6 @@ ShedlockCheckText(char *str, const char *what)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not have control characters", what)));
-}
-
-/*
- * ShedlockMakeName - a name, checked, with its lock tag; it keeps str
- */
-void
-ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
-{
-	int			len = (int) strlen(str);
-
-	if (len == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock name must not be empty")));
-	if (len > SHEDLOCK_NAME_MAX &&
-		pg_mbstrlen_with_len(str, len) > SHEDLOCK_NAME_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock name is too long"),
-				 errdetail("A lock name has at most %d characters.",
-						   SHEDLOCK_NAME_MAX)));
-
-	name->str = str;
-	name->len = len;
-	name->nsp = nsp;
-	ShedlockSetTag(&name->tag, SHEDLOCK_CLASS_LOCK, ShedlockKey(str, len));
-}
-
-/*
- * prefix_role - the role that the part of a name before its first colon names
- *
- * Letter by letter: nothing is quoted or folded.  InvalidOid if it is no role.
- */
-static Oid
-prefix_role(const char *name)
-{
-	const char *colon = strchr(name, ':');
-
-	if (colon == NULL || colon - name >= NAMEDATALEN)
-		return InvalidOid;
-	return get_role_oid(pnstrdup(name, (Size) (colon - name)), true);
-}
-
-/*
- * ShedlockMayUseName - may the caller use locks of that name?
- *
- * With shedlock.role_prefix on, the names that begin with a role and a colon
- * are for the roles with its privileges, all others for superusers.
- */
-bool
-ShedlockMayUseName(const char *name)
-{
-	Oid			role;
-
-	if (!shedlock_role_prefix)
-		return true;
-	role = prefix_role(name);
-	return OidIsValid(role) ? has_privs_of_role(GetUserId(), role) : superuser();
-}
-
-/*
- * ShedlockCheckMayUse - complain unless the caller may use locks of that name
- */
-void
-ShedlockCheckMayUse(const ShedlockName *name)
-{
-	const char *colon;
-	Oid			role;
-
-	if (ShedlockMayUseName(name->str))
-		return;
-	colon = strchr(name->str, ':');
-	role = prefix_role(name->str);
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for lock \"%s\"", name->str),
-			 OidIsValid(role) ?
-			 errdetail("With shedlock.role_prefix on, only roles with the privileges of role \"%s\" may use this name.",
-					   GetUserNameFromId(role, false)) :
-			 errdetail("With shedlock.role_prefix on, only superusers may use a name that does not begin with a role and a colon."),
-			 errhint("Begin the name with a role whose privileges you have and a colon, as in \"%s:%s\".",
-					 GetUserNameFromId(GetUserId(), false), colon ? colon + 1 : name->str)));
 }
 
 /*

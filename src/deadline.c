@@ -29,7 +29,6 @@
 #include "postgres.h"
 
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #if !defined(SHEDLOCK_NO_POSIX_TIMERS) && (!defined(_POSIX_TIMERS) || _POSIX_TIMERS <= 0)
@@ -42,12 +41,6 @@
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"
-
-#ifdef CLOCK_BOOTTIME
-#define STEADY_CLOCK	CLOCK_BOOTTIME
-#else
-#define STEADY_CLOCK	CLOCK_MONOTONIC
-#endif
 
 /* Signals this process at that time, and each second after it. */
 typedef struct DeadlineTimer
@@ -76,18 +69,6 @@ static int64 run_deadline = DT_NOEND;
 static bool runs_watched = false;
 static bool run_deadline_passed = false;
 
-/*
- * ShedlockSteadyNow - microseconds on a clock that nobody can set
- */
-int64
-ShedlockSteadyNow(void)
-{
-	struct timespec now;
-
-	(void) clock_gettime(STEADY_CLOCK, &now);
-	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
-}
-
 #ifndef SHEDLOCK_NO_POSIX_TIMERS
 
 /*
@@ -100,7 +81,7 @@ make_timer(DeadlineTimer *timer)
 
 	event.sigev_notify = SIGEV_SIGNAL;
 	event.sigev_signo = timer->signo;
-	return timer_create(STEADY_CLOCK, &event, &timer->id) == 0 ? 0 : errno;
+	return timer_create(SHEDLOCK_STEADY_CLOCK, &event, &timer->id) == 0 ? 0 : errno;
 }
 
 /*

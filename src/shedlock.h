@@ -12,6 +12,8 @@
 #ifndef SHEDLOCK_H
 #define SHEDLOCK_H
 
+#include <time.h>
+
 #include "access/skey.h"
 #include "compat.h"
 #include "datatype/timestamp.h"
@@ -40,6 +42,13 @@
 #define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
 #define SHEDLOCK_CLASS_SENTINEL	21326	/* gone once the session was reset */
 #define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
+
+/* The clock of deadlines and waits, which nobody sets. */
+#ifdef CLOCK_BOOTTIME
+#define SHEDLOCK_STEADY_CLOCK	CLOCK_BOOTTIME
+#else
+#define SHEDLOCK_STEADY_CLOCK	CLOCK_MONOTONIC
+#endif
 
 /* What the row says about its lock; the text in the table is shedlock.kind. */
 typedef enum ShedlockKind
@@ -224,16 +233,26 @@ extern int	shedlock_foreign_clock_tolerance;
 extern void ShedlockCheckPlaceholders(void);
 extern void ShedlockDefineSettings(void);
 
+/* clock.c */
+extern int64 ShedlockSteadyNow(void);
+extern void ShedlockNap(long ms);
+extern bool ShedlockAwaitForeignLock(int *tries);
+
 /* hooks.c */
 extern void ShedlockSetEnds(void (*callbacks) (void));
 extern void ShedlockUseSession(void);
 
-/* args.c */
-extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
-extern void ShedlockCheckText(char *str, const char *what);
+/* name.c */
+extern uint64 ShedlockKey(const char *name, int len);
+extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
+extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
+
+/* args.c */
+extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern void ShedlockCheckText(char *str, const char *what);
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
@@ -259,13 +278,9 @@ extern const char *ShedlockShownBy(const ShedlockRow *row);
 extern const char *ShedlockActingRole(void);
 extern const char *ShedlockTimeString(TimestampTz when);
 
-/* locktag.c */
-extern uint64 ShedlockKey(const char *name, int len);
-extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
-extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
+/* locktable.c */
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
-extern bool ShedlockTryShare(const LOCKTAG *tag);
 extern List *ShedlockHolders(const LOCKTAG *tag);
 extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
@@ -323,9 +338,10 @@ extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
 /* wait.c */
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 								const Interval *wait, ShedlockResult *result);
-extern void ShedlockNap(long ms);
 extern void ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms);
-extern bool ShedlockAwaitForeignLock(int *tries);
+
+/* wake.c */
+extern bool ShedlockTryShare(const LOCKTAG *tag);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
 extern void ShedlockWakeSubAbort(SubTransactionId subid);
 extern void ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent);
@@ -387,7 +403,6 @@ extern void ShedlockCommitLocally(void);
 extern void ShedlockDurabilityReset(void);
 
 /* deadline.c */
-extern int64 ShedlockSteadyNow(void);
 extern int64 ShedlockDeadlineAt(TimestampTz until);
 extern void ShedlockSetDeadlines(int64 session, int64 run);
 extern bool ShedlockWatchRuns(bool watch);

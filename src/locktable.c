@@ -1,20 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * locktag.c
- *	  The advisory half: from the name of a lock to the server's lock table.
- *
- * We make use of the locktag fields as follows:
- *
- *	field1: MyDatabaseId ... locks are of one database
- *	field2: high half of the key
- *	field3: low half of the key
- *	field4: one of the SHEDLOCK_CLASS numbers
- *
- * so that no lock of ours meets an application's pg_advisory_lock().  The key
- * is 64 bits of a cryptographic hash of the name.  Two names with one key
- * exclude each other; nobody can find another name with the key of a given
- * one, to stand in its holder's way.  Whose lock it is, is always decided by
- * the name in the row.
+ * locktable.c
+ *	  The advisory half: the server's lock table.
  *
  * Nobody ever queues on SHEDLOCK_CLASS_LOCK: the lock manager lets a queued
  * request stand in the way of the holder's own further requests.
@@ -27,72 +14,9 @@
 
 #include "access/transam.h"
 #include "access/twophase.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
-#include "port/pg_bswap.h"
 #include "shedlock.h"
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
-
-/* Keys of names that this process has used; of long ones none is kept. */
-#define KNOWN_KEYS		1024
-#define KNOWN_NAME_MAX	52
-
-typedef struct
-{
-	uint64		key;
-	int			len;			/* of the name; 0: none is here */
-	char		name[KNOWN_NAME_MAX];
-} KnownKey;
-
-/*
- * compute_key - the first 64 bits of the SHA-256 of a name
- */
-static uint64
-compute_key(const char *name, int len)
-{
-	Datum		str = PointerGetDatum(cstring_to_text_with_len(name, len));
-	Datum		hash = DirectFunctionCall1(sha256_bytea, str);
-	uint64		key;
-
-	memcpy(&key, VARDATA_ANY(DatumGetPointer(hash)), sizeof(key));
-	pfree(DatumGetPointer(hash));
-	pfree(DatumGetPointer(str));
-	return pg_ntoh64(key);
-}
-
-/*
- * ShedlockKey - the 64-bit key of a name of len bytes
- */
-uint64
-ShedlockKey(const char *name, int len)
-{
-	static KnownKey known[KNOWN_KEYS];
-	KnownKey   *slot;
-
-	if (len == 0 || len > KNOWN_NAME_MAX)
-		return compute_key(name, len);
-	slot = &known[hash_bytes((const unsigned char *) name, len) % KNOWN_KEYS];
-	if (slot->len != len || memcmp(slot->name, name, (size_t) len) != 0)
-	{
-		slot->len = 0;
-		slot->key = compute_key(name, len);
-		memcpy(slot->name, name, (size_t) len);
-		slot->len = len;
-	}
-	return slot->key;
-}
-
-/*
- * ShedlockSetTag - the lock tag of a key in a class
- */
-void
-ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key)
-{
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId,
-						 (uint32) (key >> 32), (uint32) key, lockclass);
-}
 
 /*
  * tag_key - the key that is in a lock tag
@@ -101,16 +25,6 @@ static uint64
 tag_key(const LOCKTAG *tag)
 {
 	return ((uint64) tag->locktag_field2 << 32) | tag->locktag_field3;
-}
-
-/*
- * ShedlockTagOfClass - the tag of the same key in another class
- */
-void
-ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass)
-{
-	*tag = *base;
-	tag->locktag_field4 = lockclass;
 }
 
 /*
@@ -143,22 +57,6 @@ ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode)
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	LockRelease(tag, mode, false);
 	CurrentResourceOwner = caller;
-}
-
-/*
- * ShedlockTryShare - take the advisory half in share mode to the end of the
- * transaction, without waiting
- *
- * Whoever frees the lock afterwards is not the last: the waiters are woken
- * when this transaction ends, too.
- */
-bool
-ShedlockTryShare(const LOCKTAG *tag)
-{
-	if (!ShedlockTryLock(tag, ShareLock))
-		return false;
-	ShedlockWakeLater(tag);
-	return true;
 }
 
 /*
