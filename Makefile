@@ -14,6 +14,7 @@ OBJS = \
 	src/locktable.o \
 	src/wake.o \
 	src/store.o \
+	src/write.o \
 	src/fetch.o \
 	src/row.o \
 	src/judge.o \
@@ -34,6 +35,7 @@ OBJS = \
 	src/finish.o \
 	src/command.o \
 	src/history.o \
+	src/outcome.o \
 	src/trigger.o \
 	src/status.o \
 	src/admin.o \

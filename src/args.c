@@ -12,8 +12,6 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
-
 #include "catalog/pg_authid.h"
 #include "common/ip.h"
 #include "mb/pg_wchar.h"
@@ -73,6 +71,18 @@ ShedlockCheckText(char *str, const char *what)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not have control characters", what)));
+}
+
+/*
+ * ShedlockMaskText - question marks for the control characters in a text
+ */
+void
+ShedlockMaskText(char *str)
+{
+	int			len;
+
+	while ((str = control_character(str, &len)) != NULL)
+		memset(str, '?', (Size) len);
 }
 
 /*
@@ -369,32 +379,6 @@ ShedlockMaySee(Oid role)
 {
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
 		(OidIsValid(role) && has_privs_of_role(GetUserId(), role));
-}
-
-/*
- * ShedlockShownBy - locked_by as the caller may see it
- *
- * Without the client's address for those from whom pg_stat_activity hides it,
- * and with question marks for the control characters of a foreign writer.
- */
-const char *
-ShedlockShownBy(const ShedlockRow *row)
-{
-	const char *host = strrchr(row->locked_by, '@');
-	const char *token = strrchr(row->locked_by, ' ');
-	char	   *shown;
-	char	   *control;
-	int			len;
-
-	if (host == NULL || token < host || (!isxdigit((unsigned char) host[1]) && host[1] != ':') ||
-		strcspn(host, ".:") > (Size) (token - host) ||
-		!OidIsValid(row->locked_role) || ShedlockMaySee(row->locked_role))
-		shown = pstrdup(row->locked_by);
-	else
-		shown = psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
-	for (control = shown; (control = control_character(control, &len)) != NULL;)
-		memset(control, '?', (Size) len);
-	return shown;
 }
 
 /*

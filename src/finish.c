@@ -3,7 +3,7 @@
  * finish.c
  *	  The end of a run: its lock given back, its outcome logged.
  *
- * All of it is written as store.c writes, so that it does not matter which role,
+ * All of it is written as write.c writes, so that it does not matter which role,
  * search_path or default_transaction_read_only the command left behind.
  *
  * Copyright (c) 2026, the shedlock developers
@@ -151,7 +151,7 @@ try_prune(const ShedlockRun *run)
 	PG_TRY();
 	{
 		begin_bookkeeping();
-		ShedlockHistoryPrune(run);
+		ShedlockHistoryPrune(run->request.name.nsp);
 		end_bookkeeping();
 	}
 	PG_CATCH();

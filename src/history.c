@@ -5,7 +5,8 @@
  *
  * A row is written with the lock ('running'), in the same transaction, and
  * once more with the release.  A run that died keeps 'running' until somebody
- * acquires its lock, who writes 'lost'; the view shows that at once.
+ * acquires its lock, who writes 'lost'; the view shows that at once
+ * (outcome.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -17,7 +18,6 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/tableam.h"
-#include "access/xlog.h"
 #include "catalog/pg_am.h"
 #include "common/pg_prng.h"
 #include "mb/pg_wchar.h"
@@ -199,10 +199,10 @@ ShedlockHistoryLost(Oid nsp, int64 token)
 }
 
 /*
- * logged_outcome - outcome of a run as far as it is logged, or NULL
+ * ShedlockHistoryLogged - outcome of a run as far as it is logged, or NULL
  */
-static char *
-logged_outcome(Oid nsp, int64 token)
+char *
+ShedlockHistoryLogged(Oid nsp, int64 token)
 {
 	ShedlockStore store;
 	char	   *outcome = NULL;
@@ -212,22 +212,6 @@ logged_outcome(Oid nsp, int64 token)
 		outcome = outcome_of(&store);
 	ShedlockClose(&store);
 	return outcome;
-}
-
-/*
- * run_lives - does a run still hold its lock on this server?
- */
-static bool
-run_lives(const ShedlockName *name, int64 token)
-{
-	ShedlockStore store;
-	ShedlockRow row;
-
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &row);
-	ShedlockClose(&store);
-	return row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
-		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, name, false);
 }
 
 /*
@@ -245,27 +229,6 @@ ShedlockHistoryMaySee(Oid nsp, int64 token)
 		role = DatumGetObjectId(slot_getattr(store.slot, Anum_run_role, &isnull));
 	ShedlockClose(&store);
 	return ShedlockMaySee(role);
-}
-
-/*
- * ShedlockHistoryOutcome - outcome of a run at this moment
- *
- * logged: what the caller has read, which may be older than the end of the
- * run, or NULL.  A run without holder is lost only if the log, read after the
- * lock, still says that it runs.  Returns NULL if the log does not have it.
- */
-char *
-ShedlockHistoryOutcome(const ShedlockName *name, int64 token, char *logged)
-{
-	char	   *outcome = logged ? logged : logged_outcome(name->nsp, token);
-
-	if (outcome == NULL || strcmp(outcome, "running") != 0 ||
-		run_lives(name, token))
-		return outcome;
-	outcome = logged_outcome(name->nsp, token);
-	if (outcome == NULL || strcmp(outcome, "running") == 0)
-		outcome = pstrdup("lost");
-	return outcome;
 }
 
 /*
@@ -407,12 +370,12 @@ remove_old(Pruning *pruning)
  * leases draw from the same sequence, and most tokens lie in the gaps.
  */
 void
-ShedlockHistoryPrune(const ShedlockRun *run)
+ShedlockHistoryPrune(Oid nsp)
 {
 	ShedlockStore store;
 	Pruning		pruning;
 
-	ShedlockOpen(&store, run->request.name.nsp, "shedlock_run_log");
+	ShedlockOpen(&store, nsp, "shedlock_run_log");
 	pruning.store = &store;
 	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
 	pruning.name_index = NULL;
@@ -432,30 +395,4 @@ ShedlockHistoryPrune(const ShedlockRun *run)
 		index_close(pruning.name_index, AccessShareLock);
 	}
 	ShedlockClose(&store);
-}
-
-PG_FUNCTION_INFO_V1(_shedlock_run_outcome);
-/*
- * _shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
- *
- * logged: what the caller's snapshot says.  Null if the view does not show it to
- * the caller.
- */
-Datum
-_shedlock_run_outcome(PG_FUNCTION_ARGS)
-{
-	int64		token = PG_GETARG_INT64(0);
-	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	char	   *logged = text_to_cstring(PG_GETARG_TEXT_PP(2));
-	ShedlockName name;
-
-	if (strcmp(logged, "running") != 0)
-		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
-	if (RecoveryInProgress())
-		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
-
-	ShedlockMakeName(ShedlockSchema(fcinfo), str, &name);
-	if (!ShedlockHistoryMaySee(name.nsp, token))
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockHistoryOutcome(&name, token, logged)));
 }

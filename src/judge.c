@@ -141,7 +141,7 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 	}
 	else if (!is_of_this_backend(row))
 		return false;
-	else if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row))
+	else if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row->token))
 		return false;
 	if (!ShedlockIsOfMyRole(row))
 		ereport(ERROR,

@@ -123,16 +123,16 @@ ShedlockRememberLease(int64 token)
 /*
  * ShedlockLeaseOfSession - may this session do without the token?
  *
- * Given that the row was written by this process.
+ * token: of a row that was written by this process.
  */
 bool
-ShedlockLeaseOfSession(const ShedlockRow *row)
+ShedlockLeaseOfSession(int64 token)
 {
-	if (first_token == 0 || row->token < first_token || !sentinel_is_held())
+	if (first_token == 0 || token < first_token || !sentinel_is_held())
 		return false;
 	for (int i = 0; i < prepared_count; i++)
 	{
-		if (row->token >= prepared[i].first && row->token <= prepared[i].last)
+		if (token >= prepared[i].first && token <= prepared[i].last)
 			return false;
 	}
 	return true;

@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/builtins.h"
@@ -240,4 +242,27 @@ ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
 	ShedlockSetColumn(&columns, Anum_locked_role, ObjectIdGetDatum(GetUserId()));
 	return heap_modify_tuple(tuple, RelationGetDescr(store->rel),
 							 columns.values, columns.nulls, columns.replace);
+}
+
+/*
+ * ShedlockShownBy - locked_by as the caller may see it
+ *
+ * Without the client's address for those from whom pg_stat_activity hides it,
+ * and with question marks for the control characters of a foreign writer.
+ */
+const char *
+ShedlockShownBy(const ShedlockRow *row)
+{
+	const char *host = strrchr(row->locked_by, '@');
+	const char *token = strrchr(row->locked_by, ' ');
+	char	   *shown;
+
+	if (host == NULL || token < host || (!isxdigit((unsigned char) host[1]) && host[1] != ':') ||
+		strcspn(host, ".:") > (Size) (token - host) ||
+		!OidIsValid(row->locked_role) || ShedlockMaySee(row->locked_role))
+		shown = pstrdup(row->locked_by);
+	else
+		shown = psprintf("%.*s%s", (int) (host - row->locked_by), row->locked_by, token);
+	ShedlockMaskText(shown);
+	return shown;
 }

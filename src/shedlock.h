@@ -253,6 +253,7 @@ extern void ShedlockCheckMayUse(const ShedlockName *name);
 /* args.c */
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
 extern void ShedlockCheckText(char *str, const char *what);
+extern void ShedlockMaskText(char *str);
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
@@ -274,7 +275,6 @@ extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
 extern char *ShedlockLockedBy(const char *given, int64 token);
 extern bool ShedlockMaySee(Oid role);
-extern const char *ShedlockShownBy(const ShedlockRow *row);
 extern const char *ShedlockActingRole(void);
 extern const char *ShedlockTimeString(TimestampTz when);
 
@@ -294,6 +294,9 @@ extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);
 extern void ShedlockClose(ShedlockStore *store);
 extern void ShedlockCloseUnused(ShedlockStore *store);
+extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
+
+/* write.c */
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
@@ -302,7 +305,6 @@ extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
-extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 
 /* fetch.c */
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
@@ -317,6 +319,7 @@ extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
+extern const char *ShedlockShownBy(const ShedlockRow *row);
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
@@ -363,7 +366,7 @@ extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 extern int	ShedlockWatchReset(void);
 extern bool ShedlockWasReset(int watched);
 extern void ShedlockRememberLease(int64 token);
-extern bool ShedlockLeaseOfSession(const ShedlockRow *row);
+extern bool ShedlockLeaseOfSession(int64 token);
 extern void ShedlockLeasesAtEnd(bool is_prepare);
 
 /* runs.c */
@@ -444,9 +447,12 @@ extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 							   const ErrorData *edata, const char *warning);
 extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
+extern char *ShedlockHistoryLogged(Oid nsp, int64 token);
+extern void ShedlockHistoryPrune(Oid nsp);
+
+/* outcome.c */
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
-extern void ShedlockHistoryPrune(const ShedlockRun *run);
 
 /* ends.c */
 extern void ShedlockRegisterEnds(void);
