@@ -33,7 +33,7 @@ OBJS = \
 	src/run.o \
 	src/execute.o \
 	src/finish.o \
-	src/command.o \
+	src/croncall.o \
 	src/history.o \
 	src/outcome.o \
 	src/trigger.o \

@@ -435,7 +435,7 @@ extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 extern void ShedlockEndRun(ShedlockRun *run, const char *outcome,
 						   const ErrorData *edata);
 
-/* command.c */
+/* croncall.c */
 extern void ShedlockCheckCommand(List *parsetree_list);
 extern void ShedlockPositionInCommand(void *arg);
 

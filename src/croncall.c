@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * command.c
+ * croncall.c
  *	  The text of commands: what the guard refuses to run, and how the CALL
  *	  of a guarded pg_cron job is read back.
  *
