@@ -33,9 +33,13 @@ OBJS = \
 	src/run.o \
 	src/execute.o \
 	src/finish.o \
-	src/croncall.o \
+	src/command.o \
 	src/history.o \
 	src/outcome.o \
+	src/lockfuncs.o \
+	src/jobfuncs.o \
+	src/croncall.o \
+	src/cron.o \
 	src/trigger.o \
 	src/status.o \
 	src/admin.o \

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * croncall.c
- *	  The text of commands: what the guard refuses to run, and how the CALL
- *	  of a guarded pg_cron job is read back.
+ *	  The CALL of a guarded pg_cron job: how it is written and read back.
  *
  * pg_cron keeps nothing about a job but its command, so the CALL itself is
  * where the name of the lock, the durations and the original command of a
@@ -16,35 +15,19 @@
  */
 #include "postgres.h"
 
-#include "catalog/dependency.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/dbcommands.h"
-#include "commands/extension.h"
-#include "executor/spi.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "shedlock.h"
-#include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(_shedlock_cron_call);
 PG_FUNCTION_INFO_V1(_shedlock_guarded_call);
-PG_FUNCTION_INFO_V1(_shedlock_cron_timezone);
-PG_FUNCTION_INFO_V1(_shedlock_cron_require);
-PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
-PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
-PG_FUNCTION_INFO_V1(_shedlock_may_use);
 
 #define RUN_PROCEDURE		"shedlock_run"
 
@@ -73,62 +56,6 @@ static const char *const run_arg_names[NUM_RUN_ARGS] = {
 static const Oid run_arg_types[NUM_RUN_ARGS] = {
 	TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID, TEXTOID
 };
-
-/*
- * ShedlockCheckCommand - complain about what a guarded command cannot be
- */
-void
-ShedlockCheckCommand(List *parsetree_list)
-{
-	ListCell   *lc;
-
-	if (parsetree_list == NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command is empty")));
-
-	foreach(lc, parsetree_list)
-	{
-		Node	   *stmt = lfirst_node(RawStmt, lc)->stmt;
-
-		if (IsA(stmt, TransactionStmt))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("%s cannot be used in a guarded command",
-							GetCommandTagName(CreateCommandTag(stmt))),
-					 errhint("shedlock_run commits the command by itself.  For commits in between, CALL a procedure that commits.")));
-
-		/*
-		 * The client of a CALL does not expect to take part in a COPY.
-		 * pg_cron's launcher would even wait for ever.
-		 */
-		if (IsA(stmt, CopyStmt) && ((CopyStmt *) stmt)->filename == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("%s cannot be used in a guarded command",
-							((CopyStmt *) stmt)->is_from ? "COPY FROM STDIN" : "COPY TO STDOUT"),
-					 errhint("COPY from or to a file or a program on the server can.")));
-	}
-}
-
-/*
- * ShedlockPositionInCommand - have an error point into the command
- *
- * An error context callback.  Without it the position would be taken for one
- * in the query that called us.
- */
-void
-ShedlockPositionInCommand(void *arg)
-{
-	int			pos = geterrposition();
-
-	if (pos > 0)
-	{
-		errposition(0);
-		internalerrposition(pos);
-		internalerrquery((const char *) arg);
-	}
-}
 
 /*
  * append_argument - "NAME => VALUE::pg_catalog.TYPE" to the text of a CALL
@@ -198,10 +125,7 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 				 errmsg("command must not be null")));
 	command = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-	errcallback.callback = ShedlockPositionInCommand;
-	errcallback.arg = command;
-	errcallback.previous = error_context_stack;
-	error_context_stack = &errcallback;
+	ShedlockPushCommand(&errcallback, command);
 	parsetree_list = raw_parser(command, RAW_PARSE_DEFAULT);
 	error_context_stack = errcallback.previous;
 
@@ -478,137 +402,4 @@ _shedlock_guarded_call(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 													  values, isnull)));
-}
-
-/*
- * _shedlock_cron_timezone - time zone of pg_cron's schedules
- *
- * Only superusers may read the setting, yet whoever may see a job sees by its
- * runs what the setting is.
- */
-Datum
-_shedlock_cron_timezone(PG_FUNCTION_ARGS)
-{
-	const char *zone = GetConfigOption("cron.timezone", true, false);
-
-	PG_RETURN_TEXT_P(cstring_to_text(zone && zone[0] ? zone : "GMT"));
-}
-
-/*
- * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
- *
- * Code of a relation of that name that is not pg_cron's would run with the
- * rights of the superuser who looks at it.
- */
-static Oid
-cron_job_table(void)
-{
-	Oid			extension = get_extension_oid("pg_cron", true);
-	Oid			nsp = get_namespace_oid("cron", true);
-	Oid			relid = OidIsValid(nsp) ? get_relname_relid("job", nsp) : InvalidOid;
-
-	if (!OidIsValid(extension) || !OidIsValid(relid) ||
-		getExtensionOfObject(RelationRelationId, relid) != extension)
-		return InvalidOid;
-	return relid;
-}
-
-/*
- * _shedlock_cron_require - raise an error unless pg_cron is in this database
- */
-Datum
-_shedlock_cron_require(PG_FUNCTION_ARGS)
-{
-	if (!OidIsValid(cron_job_table()))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("pg_cron is not installed in database \"%s\"",
-						get_database_name(MyDatabaseId)),
-				 errhint("Connect to the database that cron.database_name names, and run CREATE EXTENSION pg_cron there.")));
-	PG_RETURN_VOID();
-}
-
-/*
- * uses_cron - does the caller have USAGE on the schema of cron.job?
- */
-static bool
-uses_cron(Oid job_table)
-{
-	return DatumGetBool(DirectFunctionCall2(has_schema_privilege_id,
-											ObjectIdGetDatum(get_rel_namespace(job_table)),
-											CStringGetTextDatum("USAGE")));
-}
-
-/*
- * _shedlock_cron_is_readable - is pg_cron in this database, and may the caller
- * read its jobs?
- */
-Datum
-_shedlock_cron_is_readable(PG_FUNCTION_ARGS)
-{
-	Oid			relid = cron_job_table();
-
-	PG_RETURN_BOOL(OidIsValid(relid) && uses_cron(relid) &&
-				   DatumGetBool(DirectFunctionCall2(has_table_privilege_id,
-													ObjectIdGetDatum(relid),
-													CStringGetTextDatum("SELECT"))));
-}
-
-/*
- * _shedlock_cron_name_is_shared - has another role than username a job of that
- * name?
- *
- * Row security hides the jobs of other roles, and two locks of one name would
- * make these jobs skip each other: so cron.job is read with the rights of the
- * extension's owner.  A caller who may not use pg_cron gets no answer.
- */
-Datum
-_shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
-{
-	static const char query[] =
-	"SELECT FROM cron.job j "
-	"WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
-	"j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1";
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
-	Oid			relid = cron_job_table();
-	HeapTuple	proc;
-	Oid			caller;
-	int			sec_context;
-	bool		found;
-
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !OidIsValid(relid) || !uses_cron(relid))
-		PG_RETURN_BOOL(false);
-	values[0] = PG_GETARG_DATUM(0);
-	values[1] = PG_GETARG_DATUM(1);
-
-	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
-	if (!HeapTupleIsValid(proc))
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	GetUserIdAndSecContext(&caller, &sec_context);
-	SetUserIdAndSecContext(((Form_pg_proc) GETSTRUCT(proc))->proowner,
-						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	ReleaseSysCache(proc);
-
-	SPI_connect();
-	if (SPI_execute_with_args(query, lengthof(types), types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read cron.job");
-	found = SPI_processed > 0;
-	SPI_finish();
-
-	/* after an error the abort of the transaction does this */
-	SetUserIdAndSecContext(caller, sec_context);
-	PG_RETURN_BOOL(found);
-}
-
-/*
- * _shedlock_may_use - may the caller use a lock, or see all of them?
- *
- * For shedlock_jobs: the CALL of a job can name any lock.
- */
-Datum
-_shedlock_may_use(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(ShedlockMayUseName(text_to_cstring(PG_GETARG_TEXT_PP(0))) ||
-				   ShedlockMaySee(InvalidOid));
 }

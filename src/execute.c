@@ -97,18 +97,6 @@ ShedlockTakeError(MemoryContext context)
 }
 
 /*
- * ShedlockPushCommand - from now on errors point into the command
- */
-void
-ShedlockPushCommand(ErrorContextCallback *errcallback, char *command)
-{
-	errcallback->callback = ShedlockPositionInCommand;
-	errcallback->arg = command;
-	errcallback->previous = error_context_stack;
-	error_context_stack = errcallback;
-}
-
-/*
  * log_command - log the command if log_statement asks for one of its statements
  *
  * As exec_simple_query() does it for a client's string.  The CALL around it is

@@ -12,9 +12,7 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "shedlock.h"
-#include "utils/timestamp.h"
 
 /*
  * set_end - what the row says once the lock is extended
@@ -39,60 +37,51 @@ set_end(ShedlockRow *row, const char *name, TimestampTz now,
 	row->lock_until = Max(row->lock_until, row->keep_until);
 }
 
-PG_FUNCTION_INFO_V1(shedlock_extend);
 /*
- * shedlock_extend(name, token, at_most, at_least) - set the end anew
+ * ShedlockExtend - set the end anew
  *
- * at_most null: the duration of the acquire.  at_least null: unchanged.
+ * at_most NULL: the duration of the acquire.  at_least NULL: unchanged.
  * Returns false, with a WARNING, if it was not the caller's or no longer held.
- * Errors: 22004, 22023, 25006, 42501, 55P03, 0A000 for a session lock of another
- * session.  Locks: the advisory half in share mode to the end of the
- * transaction.  Waits for a row lock as an UPDATE does.
+ * Errors: 22004, 22023, 42501, 55P03, 0A000 for a session lock of another session.
+ * Locks: the advisory half in share mode to the end of the transaction.  Waits
+ * for a row lock as an UPDATE does.
  */
-Datum
-shedlock_extend(PG_FUNCTION_ARGS)
+bool
+ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
+			   Interval *at_least)
 {
-	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
 	ShedlockHolding *holding;
 	TimestampTz now;
-	int64		token = ShedlockGetToken(fcinfo, 1);
-	Interval   *at_most = ShedlockGetInterval(fcinfo, 2);
-	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
 	bool		mine;
 
-	PreventCommandIfReadOnly("shedlock_extend()");
-	PreventCommandIfParallelMode("shedlock_extend()");
-	ShedlockGetName(fcinfo, 0, &name);
-	ShedlockCheckTimes(at_most, at_least, name.str);
-
-	ShedlockOpen(&store, name.nsp, "shedlock");
-	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	while ((mine = ShedlockSecure(&store, name, token, &row, &now)))
 	{
-		ShedlockCheckSession(&row, &name, "extended");
-		set_end(&row, name.str, now, at_most, at_least);
+		ShedlockCheckSession(&row, name, "extended");
+		set_end(&row, name->str, now, at_most, at_least);
 		if (ShedlockUpdateRow(&store, &row, true) == TM_Ok)
 			break;
 
 		/* Somebody was faster, and the lock need not be mine any more. */
-		ShedlockUnlock(&name.tag, ShareLock);
+		ShedlockUnlock(&name->tag, ShareLock);
 	}
 	ShedlockClose(&store);
 
 	if (!mine)
-		ShedlockWarnLoss(&row, &name, token, now);
+		ShedlockWarnLoss(&row, name, token, now);
 	else
 	{
 		holding = row.kind == SHEDLOCK_LEASE ? NULL :
-			ShedlockFindHolding(name.str, row.token);
+			ShedlockFindHolding(name->str, row.token);
 		if (holding && row.at_most)
 			ShedlockExtendHolding(holding, row.lock_until);
 		ShedlockCommitDurably();
 		if (shedlock_log_locks)
 			ereport(LOG,
 					(errmsg("lock \"%s\" extended until %s, token " INT64_FORMAT,
-							name.str, ShedlockTimeString(row.lock_until), row.token)));
+							name->str, ShedlockTimeString(row.lock_until), row.token)));
 	}
-	PG_RETURN_BOOL(mine);
+	return mine;
 }

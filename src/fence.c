@@ -22,7 +22,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "breakage.h"
-#include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -171,62 +170,46 @@ flush_token(ShedlockStore *store)
 		XLogFlush(XactLastRecEnd);
 }
 
-PG_FUNCTION_INFO_V1(shedlock_assert);
 /*
- * shedlock_assert(name, token) - fence: nobody takes my lock before this
- * transaction ends
+ * ShedlockAssert - fence: nobody takes my lock before this transaction ends
  *
- * Returns the lock's token.  Errors: 22004, 25006, 42501, 55P03; 55000 if it is
- * not the caller's or no longer held.  Locks: the advisory half in share mode to
- * the end of the transaction.
+ * Returns the lock's token.  Errors: 22004, 42501, 55P03; 55000 if it is not the
+ * caller's or no longer held.  Locks: the advisory half in share mode to the end
+ * of the transaction.
  */
-Datum
-shedlock_assert(PG_FUNCTION_ARGS)
+int64
+ShedlockAssert(const ShedlockName *name, int64 token)
 {
-	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
 	TimestampTz now;
-	int64		token = ShedlockGetToken(fcinfo, 1);
 
-	PreventCommandIfReadOnly("shedlock_assert()");
-	PreventCommandIfParallelMode("shedlock_assert()");
-	ShedlockGetName(fcinfo, 0, &name);
-
-	ShedlockOpen(&store, name.nsp, "shedlock");
-	if (!ShedlockSecure(&store, &name, token, &row, &now))
-		report_loss(ERROR, &name, token, ShedlockLossDetail(&row, &name, token, now));
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	if (!ShedlockSecure(&store, name, token, &row, &now))
+		report_loss(ERROR, name, token, ShedlockLossDetail(&row, name, token, now));
 	flush_token(&store);
 	ShedlockClose(&store);
-	PG_RETURN_INT64(row.token);
+	return row.token;
 }
 
-PG_FUNCTION_INFO_V1(shedlock_token);
 /*
- * shedlock_token(name) - fencing token of the lock that this session holds
+ * ShedlockTokenOf - fencing token of the lock that this session holds
  *
- * Null if it holds none, or one of a role whose privileges the caller has not.
+ * 0 if it holds none, or one of a role whose privileges the caller has not.
  */
-Datum
-shedlock_token(PG_FUNCTION_ARGS)
+int64
+ShedlockTokenOf(const ShedlockName *name)
 {
-	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
 	bool		mine;
 
-	PreventCommandIfReadOnly("shedlock_token()");
-	PreventCommandIfParallelMode("shedlock_token()");
-	ShedlockGetName(fcinfo, 0, &name);
-
-	ShedlockOpenToRead(&store, name.nsp, "shedlock");
-	ShedlockReadRow(&store, name.str, &row);
+	ShedlockOpenToRead(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, &row);
 	mine = row.found && ShedlockIsOfMyRole(&row) &&
-		ShedlockIsMine(&row, &name, 0, GetCurrentTimestamp());
+		ShedlockIsMine(&row, name, 0, GetCurrentTimestamp());
 	if (mine)
 		flush_token(&store);
 	ShedlockClose(&store);
-	if (!mine)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(row.token);
+	return mine ? row.token : 0;
 }

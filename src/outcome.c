@@ -9,9 +9,7 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "shedlock.h"
-#include "utils/builtins.h"
 
 /*
  * run_lives - does a run still hold its lock on this server?
@@ -48,30 +46,4 @@ ShedlockHistoryOutcome(const ShedlockName *name, int64 token, char *logged)
 	if (outcome == NULL || strcmp(outcome, "running") == 0)
 		outcome = pstrdup("lost");
 	return outcome;
-}
-
-PG_FUNCTION_INFO_V1(_shedlock_run_outcome);
-/*
- * _shedlock_run_outcome(token, name, logged) - outcome of a run at this moment
- *
- * logged: what the caller's snapshot says.  Null if the view does not show it to
- * the caller.
- */
-Datum
-_shedlock_run_outcome(PG_FUNCTION_ARGS)
-{
-	int64		token = PG_GETARG_INT64(0);
-	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	char	   *logged = text_to_cstring(PG_GETARG_TEXT_PP(2));
-	ShedlockName name;
-
-	if (strcmp(logged, "running") != 0)
-		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
-	if (RecoveryInProgress())
-		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
-
-	ShedlockMakeName(ShedlockSchema(fcinfo), str, &name);
-	if (!ShedlockHistoryMaySee(name.nsp, token))
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockHistoryOutcome(&name, token, logged)));
 }

@@ -16,9 +16,7 @@
 
 #include "breakage.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "shedlock.h"
-#include "utils/timestamp.h"
 
 /*
  * ShedlockSetReleased - what the row says once the lock is given back
@@ -44,65 +42,59 @@ ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
 		row->keep_until = DT_NOBEGIN;
 }
 
-PG_FUNCTION_INFO_V1(shedlock_release);
 /*
- * shedlock_release(name, token) - give a lock back
+ * ShedlockRelease - give a lock back
  *
  * Returns false, with a WARNING, if it was not the caller's or no longer held.
- * Errors: 22004, 25006, 42501, 55P03; 0A000 for a session lock of another session and
- * for a run.  Locks: the advisory half in share mode to the end of the
- * transaction.  Waits for a row lock as an UPDATE does.
+ * Errors: 22004, 42501, 55P03; 0A000 for a session lock of another session and for a
+ * run.  Locks: the advisory half in share mode to the end of the transaction.
+ * Waits for a row lock as an UPDATE does.
  */
-Datum
-shedlock_release(PG_FUNCTION_ARGS)
+bool
+ShedlockRelease(const ShedlockName *name, int64 token)
 {
-	ShedlockName name;
 	ShedlockStore store;
 	ShedlockRow row;
 	ShedlockHolding *holding;
 	TimestampTz now;
-	int64		token = ShedlockGetToken(fcinfo, 1);
 	bool		mine;
 
-	PreventCommandIfReadOnly("shedlock_release()");
-	PreventCommandIfParallelMode("shedlock_release()");
-	ShedlockGetName(fcinfo, 0, &name);
 	ShedlockBeginRelease();
 
-	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockOpen(&store, name->nsp, "shedlock");
 	if (ShedlockBroken(NO_OWNER_CHECK))
 	{
-		ShedlockReadRow(&store, name.str, &row);
+		ShedlockReadRow(&store, name->str, &row);
 		token = row.token;
 	}
-	while ((mine = ShedlockSecure(&store, &name, token, &row, &now)))
+	while ((mine = ShedlockSecure(&store, name, token, &row, &now)))
 	{
-		ShedlockCheckSession(&row, &name, "released");
+		ShedlockCheckSession(&row, name, "released");
 		holding = row.kind == SHEDLOCK_LEASE ? NULL :
-			ShedlockFindHolding(name.str, row.token);
+			ShedlockFindHolding(name->str, row.token);
 		if (holding && holding->is_run)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("lock \"%s\" is released by shedlock_run when its command ends",
-							name.str)));
+							name->str)));
 		ShedlockSetReleased(&row, now, true);
 		if (ShedlockUpdateRow(&store, &row, true) == TM_Ok)
 			break;
 
 		/* Somebody was faster, and the lock need not be mine any more. */
-		ShedlockUnlock(&name.tag, ShareLock);
+		ShedlockUnlock(&name->tag, ShareLock);
 	}
 	ShedlockClose(&store);
 
 	if (!mine)
 	{
-		ShedlockWarnLoss(&row, &name, token, now);
+		ShedlockWarnLoss(&row, name, token, now);
 
 		/* Its row was deleted: do not keep everybody off for nothing. */
-		holding = ShedlockFindHolding(name.str, token);
+		holding = ShedlockFindHolding(name->str, token);
 		if (holding && !holding->is_run)
 		{
-			ShedlockWakeLater(&name.tag);
+			ShedlockWakeLater(&name->tag);
 			ShedlockReleaseHolding(holding);
 		}
 	}
@@ -114,7 +106,7 @@ shedlock_release(PG_FUNCTION_ARGS)
 		if (shedlock_log_locks)
 			ereport(LOG,
 					(errmsg("lock \"%s\" released, token " INT64_FORMAT,
-							name.str, row.token)));
+							name->str, row.token)));
 	}
-	PG_RETURN_BOOL(mine);
+	return mine;
 }

@@ -23,11 +23,7 @@
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
-#include "parser/parser.h"
 #include "shedlock.h"
-#include "utils/builtins.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* More runs within runs than anybody means to have. */
@@ -35,102 +31,6 @@
 
 /* Calls of shedlock_run in progress, those for a lock of this session included. */
 static int	nesting = 0;
-
-/*
- * check_context - complain unless we may commit
- *
- * A CALL is atomic in a transaction block, in a string of several statements,
- * in a function, and when the procedure is SECURITY DEFINER or has settings.
- * From DO or another procedure we could commit, but SPI would still be in use.
- * In a pipeline what came before would be committed, or rolled back, with us.
- */
-static void
-check_context(FunctionCallInfo fcinfo)
-{
-	CallContext *context = fcinfo->context && IsA(fcinfo->context, CallContext) ?
-	castNode(CallContext, fcinfo->context) : NULL;
-
-	if (IsTransactionBlock() || IsSubTransaction())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-		/* translator: %s represents an SQL statement name */
-				 errmsg("%s cannot run inside a transaction block", "CALL shedlock_run"),
-				 errhint("Turn on autocommit, and send it as a statement of its own.")));
-#ifdef XACT_FLAGS_PIPELINING
-	if (MyXactFlags & (int) XACT_FLAGS_PIPELINING)
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("%s cannot be executed within a pipeline", "CALL shedlock_run")));
-#endif
-	if (context == NULL || context->atomic || SPI_inside_nonatomic_context())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("%s cannot be executed from a function, a DO block or a string of several statements",
-						"CALL shedlock_run"),
-				 errhint("Send it as a statement of its own.")));
-}
-
-/*
- * copy_interval - of an argument, or NULL
- */
-static Interval *
-copy_interval(FunctionCallInfo fcinfo, int argno)
-{
-	Interval   *arg = ShedlockGetInterval(fcinfo, argno);
-	Interval   *copy = NULL;
-
-	if (arg)
-	{
-		copy = palloc(sizeof(Interval));
-		*copy = *arg;
-	}
-	return copy;
-}
-
-/*
- * make_run - check the arguments
- */
-static ShedlockRun *
-make_run(FunctionCallInfo fcinfo)
-{
-	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
-	ShedlockRequest *request = &run->request;
-	ErrorContextCallback errcallback;
-	char	   *on_busy;
-
-	ShedlockGetName(fcinfo, 0, &request->name);
-	request->kind = SHEDLOCK_RUN;
-
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("command must not be null")));
-	run->command = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ShedlockPushCommand(&errcallback, run->command);
-	run->parsetrees = pg_parse_query(run->command);
-	error_context_stack = errcallback.previous;
-	ShedlockCheckCommand(run->parsetrees);
-
-	request->at_most = copy_interval(fcinfo, 2);
-	request->at_least = copy_interval(fcinfo, 3);
-	if (request->at_least == NULL)
-		request->at_least = ShedlockDefaultAtLeast();
-	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
-
-	run->every = copy_interval(fcinfo, 4);
-	if (run->every)
-		run->tick = ShedlockCurrentTick(run->every, request->name.str);
-
-	on_busy = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
-	if (on_busy && strcmp(on_busy, "error") == 0)
-		run->error_if_busy = true;
-	else if (on_busy == NULL || strcmp(on_busy, "skip") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for on_busy: \"%s\"", on_busy ? on_busy : "NULL"),
-				 errhint("It can be \"skip\" or \"error\".")));
-	return run;
-}
 
 /*
  * skip - say why a run does not happen: to the client, and in the server's log
@@ -328,32 +228,16 @@ guarded_run(ShedlockRun *run)
 	PG_END_TRY();
 }
 
-PG_FUNCTION_INFO_V1(shedlock_run);
 /*
- * shedlock_run(name, command, at_most, at_least, once_every, on_busy) - run a
- * command under a lock of its own
+ * ShedlockGuardCommand - run a command under a lock of its own
  *
- * Errors: 22004, 22023, 25001, 25006, 0A000; 55P03 if it is busy and on_busy
- * says so; 54000 if nested too deeply; 57014 past lock_at_most_for; whatever the
- * command raises.  Locks: see the top of this file.
+ * Commits.  Errors: 25006; 55P03 if it is busy and run->error_if_busy says so;
+ * 54000 if nested too deeply; 57014 past lock_at_most_for; whatever the command
+ * raises.
  */
-Datum
-shedlock_run(PG_FUNCTION_ARGS)
+void
+ShedlockGuardCommand(ShedlockRun *run)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context;
-	ShedlockRun *run;
-
-	check_context(fcinfo);
-
-	/*
-	 * Survives our commits.  On error it goes with the portal of the CALL.
-	 */
-	context = AllocSetContextCreate(PortalContext, "shedlock_run",
-									ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(context);
-	run = make_run(fcinfo);
-
 	if (nesting == NESTING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -381,8 +265,4 @@ shedlock_run(PG_FUNCTION_ARGS)
 		nesting--;
 	}
 	PG_END_TRY();
-
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(context);
-	PG_RETURN_VOID();
 }

@@ -358,8 +358,15 @@ extern void ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *nam
 								 const char *what);
 extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
 							 int64 token, TimestampTz now);
+extern int64 ShedlockAssert(const ShedlockName *name, int64 token);
+extern int64 ShedlockTokenOf(const ShedlockName *name);
+
+/* extend.c */
+extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
+						   Interval *at_least);
 
 /* release.c */
+extern bool ShedlockRelease(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 
 /* lease.c */
@@ -423,11 +430,13 @@ extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *ev
 									TimestampTz started_at, int64 token);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
 
+/* run.c */
+extern void ShedlockGuardCommand(ShedlockRun *run);
+
 /* execute.c */
 extern void ShedlockCommitAndStart(void);
 extern ErrorData *ShedlockTakeError(MemoryContext context);
 extern void ShedlockKeepWarnings(void);
-extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
 extern void ShedlockRunCommand(ShedlockRun *run);
 extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 
@@ -435,9 +444,9 @@ extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 extern void ShedlockEndRun(ShedlockRun *run, const char *outcome,
 						   const ErrorData *edata);
 
-/* croncall.c */
+/* command.c */
 extern void ShedlockCheckCommand(List *parsetree_list);
-extern void ShedlockPositionInCommand(void *arg);
+extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
 
 /* history.c */
 extern void ShedlockClip(char *to, const char *str, int max);
