@@ -2,50 +2,52 @@ EXTENSION    = shedlock
 MODULE_big   = $(EXTENSION)
 PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 
-# In the order of a lock's life.
+# By floor, from the lowest up; each file knows those above it here, at most.
 OBJS = \
 	$(WIN32RES) \
-	src/module.o \
-	src/settings.o \
-	src/hooks.o \
-	src/clock.o \
-	src/name.o \
-	src/args.o \
+	src/base/clock.o \
+	src/base/breakage.o \
+	src/base/settings.o \
+	src/base/hooks.o \
+	src/base/name.o \
+	src/base/args.o \
 	src/locktable.o \
 	src/wake.o \
 	src/store.o \
 	src/write.o \
 	src/fetch.o \
 	src/row.o \
+	src/history.o \
+	src/runs.o \
+	src/deadline.o \
+	src/lease.o \
+	src/session.o \
+	src/durability.o \
+	src/ends.o \
 	src/judge.o \
 	src/acquire.o \
 	src/wait.o \
-	src/lease.o \
-	src/runs.o \
-	src/session.o \
-	src/ends.o \
 	src/fence.o \
 	src/extend.o \
 	src/release.o \
-	src/durability.o \
-	src/deadline.o \
 	src/tick.o \
-	src/run.o \
-	src/execute.o \
-	src/finish.o \
 	src/command.o \
-	src/history.o \
+	src/execute.o \
 	src/outcome.o \
+	src/finish.o \
+	src/run.o \
 	src/lockfuncs.o \
 	src/jobfuncs.o \
 	src/croncall.o \
 	src/cron.o \
-	src/trigger.o \
-	src/status.o \
 	src/admin.o \
-	src/breakage.o
+	src/status.o \
+	src/trigger.o \
+	src/module.o
 
-# For tests only: see src/breakage.h.
+PG_CPPFLAGS  = -I$(srcdir)/src
+
+# For tests only: see src/base/breakage.h.
 ifeq ($(SHEDLOCK_BREAKABLE),yes)
 PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
 endif
@@ -158,7 +160,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTE
 TAP_TESTS    = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno *.gcov test/faults/*.so
+EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so
 
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -169,6 +171,6 @@ $(DATA_built): $(SQL_PARTS) Makefile
 	$(JOIN) $(filter %.sql,$^) >$@
 
 # Debian's servers are built without dependency tracking.
-$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
 
 include $(srcdir)/test/dev.mk

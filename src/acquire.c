@@ -25,7 +25,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "breakage.h"
+#include "base/breakage.h"
 #include "miscadmin.h"
 #include "shedlock.h"
 #include "utils/timestamp.h"

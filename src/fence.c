@@ -21,7 +21,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "breakage.h"
+#include "base/breakage.h"
 #include "shedlock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"

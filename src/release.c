@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "breakage.h"
+#include "base/breakage.h"
 #include "mb/pg_wchar.h"
 #include "shedlock.h"
 

@@ -11,7 +11,7 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
-#include "breakage.h"
+#include "base/breakage.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"

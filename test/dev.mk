@@ -14,8 +14,8 @@ STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wc
 	-Wcast-qual -Wundef -Wformat=2 -Wno-unused-parameter
 STRICT_CLANG = -Wno-unknown-warning-option -Wno-ignored-optimization-argument
 
-C_FILES = $(sort $(wildcard src/*.c))
-H_FILES = $(sort $(wildcard src/*.h))
+C_FILES = $(sort $(wildcard src/*.c src/*/*.c))
+H_FILES = $(sort $(wildcard src/*.h src/*/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
@@ -42,7 +42,7 @@ lint-clang:
 
 # What macOS compiles
 lint-no-timers:
-	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/deadline.c PG_CPPFLAGS=-DSHEDLOCK_NO_POSIX_TIMERS
+	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
 
 # Each header compiles after postgres.h alone.
 lint-headers:
@@ -67,8 +67,8 @@ lint-versions:
 	[ -n "$(UNRELEASED)" ] || $(JOIN) $(SQL_PARTS) | diff sql/$(EXTENSION)--$$sql.sql - || { \
 		echo "sql/install (>) has changed since version $$sql (<) was released"; \
 		exit 1; }
-	@! grep -ln 'PG_VERSION_NUM' $(filter-out src/compat.h,$(C_FILES) $(H_FILES)) || \
-		{ echo "PG_VERSION_NUM belongs into src/compat.h"; exit 1; }
+	@! grep -ln 'PG_VERSION_NUM' $(filter-out src/base/compat.h,$(C_FILES) $(H_FILES)) || \
+		{ echo "PG_VERSION_NUM belongs into src/base/compat.h"; exit 1; }
 
 lint-lists:
 	@same() { \
@@ -114,7 +114,7 @@ analyze-clang:
 analyze-cppcheck:
 	@cppcheck --quiet -j 2 --std=c99 --enable=warning,performance,portability \
 		-D__GNUC__=12 -D__linux__ -D__x86_64__ -DUSE_ASSERT_CHECKING $(filter -D%,$(CPPFLAGS)) \
-		-I $(includedir_server) --suppressions-list=test/hard/cppcheck.suppress \
+		-I $(srcdir)/src -I $(includedir_server) --suppressions-list=test/hard/cppcheck.suppress \
 		--error-exitcode=1 $(C_FILES)
 
 # PGXN refuses what it does not like when it is uploaded: too late.

@@ -1,6 +1,6 @@
 # The fault checker finds a broken protocol, each of five, and nothing in the
 # whole one under the same conditions.  The library is a build of its own, see
-# src/breakage.h.
+# src/base/breakage.h.
 
 use strict;
 use warnings FATAL => 'all';

@@ -12,11 +12,11 @@
  */
 #include "postgres.h"
 
+#include "base/base.h"
 #include "catalog/pg_authid.h"
 #include "common/ip.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"

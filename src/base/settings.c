@@ -12,8 +12,8 @@
  */
 #include "postgres.h"
 
-#include "breakage.h"
-#include "shedlock.h"
+#include "base/base.h"
+#include "base/breakage.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 

@@ -9,8 +9,8 @@
  */
 #include "postgres.h"
 
+#include "base/base.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "storage/latch.h"
 
 /* How long an acquire waits for a row that somebody else has locked. */

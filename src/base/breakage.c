@@ -9,12 +9,12 @@
  */
 #include "postgres.h"
 
-#include "breakage.h"
+#include "base/breakage.h"
 
 #ifdef SHEDLOCK_BREAKABLE
 
+#include "base/base.h"
 #include "common/pg_prng.h"
-#include "shedlock.h"
 #include "utils/guc.h"
 
 int			shedlock_break = BREAK_NONE;

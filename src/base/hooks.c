@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "shedlock.h"
+#include "base/base.h"
 
 static void (*register_callbacks) (void) = NULL;
 

@@ -1,0 +1,116 @@
+/*-------------------------------------------------------------------------
+ *
+ * base.h
+ *	  What every file may use: settings, arguments, names, the clock.
+ *
+ * Read src/README first: it has the words, the protocol, the lock order and
+ * the floors.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_BASE_H
+#define SHEDLOCK_BASE_H
+
+#include <time.h>
+
+#include "base/compat.h"
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+
+/* Limits of what callers may ask for. */
+#define SHEDLOCK_NAME_MAX		255 /* characters */
+#define SHEDLOCK_LOCKED_BY_MAX	200 /* characters; " #token" follows */
+#define SHEDLOCK_REASON_MAX		255 /* characters */
+#define SHEDLOCK_YEARS_MAX		100 /* longest duration */
+#define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
+
+/*
+ * Classes of our heavyweight locks: field4 of an advisory LOCKTAG, where core
+ * has 1 and 2.  They, the key and the lock modes are a wire format between
+ * versions of this library in one cluster: never change them.
+ */
+#define SHEDLOCK_CLASS_LOCK		21324	/* the advisory half of a lock */
+#define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
+#define SHEDLOCK_CLASS_SENTINEL	21326	/* gone once the session was reset */
+#define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
+
+/* The clock of deadlines and waits, which nobody sets. */
+#ifdef CLOCK_BOOTTIME
+#define SHEDLOCK_STEADY_CLOCK	CLOCK_BOOTTIME
+#else
+#define SHEDLOCK_STEADY_CLOCK	CLOCK_MONOTONIC
+#endif
+
+/* A name as the caller gave it, checked. */
+typedef struct ShedlockName
+{
+	char	   *str;
+	int			len;			/* bytes */
+	Oid			nsp;			/* schema of the extension */
+	LOCKTAG		tag;			/* its advisory half */
+} ShedlockName;
+
+/* clock.c */
+extern int64 ShedlockSteadyNow(void);
+extern void ShedlockNap(long ms);
+extern bool ShedlockAwaitForeignLock(int *tries);
+
+/* settings.c */
+extern int	shedlock_default_lock_at_most_for;
+extern int	shedlock_default_lock_at_least_for;
+extern int	shedlock_max_lock_at_most_for;
+extern int	shedlock_max_wait;
+extern int	shedlock_history_keep;
+extern bool shedlock_require_token;
+extern bool shedlock_role_prefix;
+extern bool shedlock_log_locks;
+extern bool shedlock_log_skipped_runs;
+extern bool shedlock_synchronous_release;
+extern int	shedlock_foreign_clock_tolerance;
+
+extern void ShedlockCheckPlaceholders(void);
+extern void ShedlockDefineSettings(void);
+
+/* hooks.c */
+extern void ShedlockSetEnds(void (*callbacks) (void));
+extern void ShedlockUseSession(void);
+
+/* name.c */
+extern uint64 ShedlockKey(const char *name, int len);
+extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
+extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
+extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
+extern bool ShedlockMayUseName(const char *name);
+extern void ShedlockCheckMayUse(const ShedlockName *name);
+
+/* args.c */
+extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern void ShedlockCheckText(char *str, const char *what);
+extern void ShedlockMaskText(char *str);
+extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
+extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
+extern Interval *ShedlockIntervalSetting(int seconds);
+extern Interval *ShedlockDefaultAtMost(void);
+extern Interval *ShedlockDefaultAtLeast(void);
+extern void ShedlockCheckDuration(const Interval *span, const char *what,
+								  const char *name, bool zero_ok);
+extern void ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
+								 const char *name);
+extern bool ShedlockIsOverCap(const Interval *span, int seconds);
+extern void ShedlockCheckCap(const Interval *span, const char *what, const char *name,
+							 int seconds, const char *setting);
+extern void ShedlockCheckTimes(const Interval *at_most, const Interval *at_least,
+							   const char *name);
+extern Timestamp ShedlockAddInterval(Timestamp when, const Interval *span);
+extern int64 ShedlockIntervalMicroseconds(const Interval *span);
+extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
+							 const char *what);
+extern char *ShedlockLockedBy(const char *given, int64 token);
+extern bool ShedlockMaySee(Oid role);
+extern const char *ShedlockActingRole(void);
+extern const char *ShedlockTimeString(TimestampTz when);
+
+#endif							/* SHEDLOCK_BASE_H */
