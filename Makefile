@@ -11,8 +11,8 @@ OBJS = \
 	src/base/hooks.o \
 	src/base/name.o \
 	src/base/args.o \
-	src/locktable.o \
-	src/wake.o \
+	src/advisory/locktable.o \
+	src/advisory/wake.o \
 	src/store.o \
 	src/write.o \
 	src/fetch.o \

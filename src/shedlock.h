@@ -11,6 +11,7 @@
 #define SHEDLOCK_H
 
 #include "access/skey.h"
+#include "advisory/advisory.h"
 #include "base/base.h"
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
@@ -168,23 +169,6 @@ typedef struct ShedlockRun
 																	 * command, or "" */
 } ShedlockRun;
 
-/* A process that has something under a lock's name in the lock table. */
-typedef struct ShedlockHolder
-{
-	uint16		lockclass;
-	uint64		key;
-	int			pid;			/* 0: a prepared transaction */
-	TransactionId prepared_xid; /* valid only if pid is 0 */
-	bool		exclusive;
-} ShedlockHolder;
-
-/* locktable.c */
-extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
-extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
-extern List *ShedlockHolders(const LOCKTAG *tag);
-extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
-extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
-
 /* store.c */
 extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
@@ -242,14 +226,6 @@ extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
 								const Interval *wait, ShedlockResult *result);
 extern void ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms);
-
-/* wake.c */
-extern bool ShedlockTryShare(const LOCKTAG *tag);
-extern void ShedlockWakeLater(const LOCKTAG *tag);
-extern void ShedlockWakeSubAbort(SubTransactionId subid);
-extern void ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockWakeAtRelease(bool top_level);
-extern void ShedlockWake(const LOCKTAG *tag);
 
 /* fence.c */
 extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,

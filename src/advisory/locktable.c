@@ -14,8 +14,8 @@
 
 #include "access/transam.h"
 #include "access/twophase.h"
+#include "advisory/advisory.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/resowner.h"
 
 /*

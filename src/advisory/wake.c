@@ -20,8 +20,8 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "advisory/advisory.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
