@@ -13,11 +13,11 @@ OBJS = \
 	src/base/args.o \
 	src/advisory/locktable.o \
 	src/advisory/wake.o \
-	src/store.o \
-	src/write.o \
-	src/fetch.o \
-	src/row.o \
-	src/history.o \
+	src/table/store.o \
+	src/table/write.o \
+	src/table/fetch.o \
+	src/table/row.o \
+	src/table/history.o \
 	src/runs.o \
 	src/deadline.o \
 	src/lease.o \

@@ -7,7 +7,7 @@ COMMENT ON SEQUENCE shedlock_token_seq IS
 
 -- name, lock_until, locked_at and locked_by are those of ShedLock's documented
 -- table: UTC wall clock in timestamp without time zone.  The order of the
--- columns is known to src/row.c.  An update writes to the log what lies between
+-- columns is known to src/table/row.c.  An update writes to the log what lies between
 -- the first column that it changes and the last: what each release changes
 -- stands together at the front, then what each acquire changes, then the rest.
 CREATE TABLE shedlock (

@@ -12,7 +12,7 @@
 #include <ctype.h>
 
 #include "miscadmin.h"
-#include "shedlock.h"
+#include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/timestamp.h"

@@ -21,8 +21,8 @@
 #include "executor/nodeModifyTable.h"
 #include "nodes/execnodes.h"
 #include "rewrite/rewriteHandler.h"
-#include "shedlock.h"
 #include "storage/lmgr.h"
+#include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
