@@ -18,12 +18,12 @@ OBJS = \
 	src/table/fetch.o \
 	src/table/row.o \
 	src/table/history.o \
-	src/runs.o \
-	src/deadline.o \
-	src/lease.o \
-	src/session.o \
-	src/durability.o \
-	src/ends.o \
+	src/session/runs.o \
+	src/session/deadline.o \
+	src/session/lease.o \
+	src/session/holdings.o \
+	src/session/durability.o \
+	src/session/ends.o \
 	src/judge.o \
 	src/acquire.o \
 	src/wait.o \
@@ -52,7 +52,7 @@ ifeq ($(SHEDLOCK_BREAKABLE),yes)
 PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
 endif
 
-# For the thread of src/deadline.c, on systems without timer_create().
+# For the thread of src/session/deadline.c, on systems without timer_create().
 SHLIB_LINK  += $(PTHREAD_LIBS)
 
 # The script of this version is joined from these parts, in this order, until the

@@ -6,7 +6,7 @@
  * The row is written as released, not deleted: ShedLock's Java clients
  * remember that a row exists.  Its at-least time is honoured by lock_until.
  * The advisory half of a lease was never held; that of a session lock goes
- * once the released row is visible (session.c).
+ * once the released row is visible (holdings.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
+#include "session/session.h"
 #include "table/table.h"
 #include "utils/rel.h"
 
@@ -54,43 +55,6 @@ typedef struct ShedlockResult
 	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is ours now */
 	ShedlockRow row;			/* as it is now, or as it stood in the way */
 } ShedlockResult;
-
-/* What a subtransaction that is open did to the deadline of a session lock. */
-typedef struct ShedlockExtension
-{
-	SubTransactionId subid;
-	int64		old_deadline;
-	struct ShedlockExtension *outer;	/* of the subtransaction around it */
-} ShedlockExtension;
-
-/*
- * A session lock or a run of this backend.  The fields of type
- * SubTransactionId are invalid once the change is committed.
- */
-typedef struct ShedlockHolding
-{
-	dlist_node	node;
-	LOCKTAG		tag;
-	int64		token;
-	bool		is_run;
-	bool		upgraded;		/* has its session-level lock */
-	int			resets;			/* what ShedlockWatchReset said before that;
-								 * not for runs */
-	SubTransactionId acquired_in;
-	SubTransactionId released_in;
-	int64		deadline;		/* steady clock; DT_NOEND: no limit */
-	ShedlockExtension *extension;	/* innermost that is not committed, or
-									 * NULL */
-	char		name[FLEXIBLE_ARRAY_MEMBER];
-} ShedlockHolding;
-
-/* A run whose command this process is executing. */
-typedef struct ShedlockActiveRun
-{
-	const char *name;
-	int64		token;
-	struct ShedlockActiveRun *outer;	/* in whose command this one is */
-} ShedlockActiveRun;
 
 /* A call of shedlock_run.  All of it outlives the transactions it makes. */
 typedef struct ShedlockRun
@@ -147,56 +111,6 @@ extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_m
 extern bool ShedlockRelease(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 
-/* lease.c */
-extern int	ShedlockWatchReset(void);
-extern bool ShedlockWasReset(int watched);
-extern void ShedlockRememberLease(int64 token);
-extern bool ShedlockLeaseOfSession(int64 token);
-extern void ShedlockLeasesAtEnd(bool is_prepare);
-
-/* runs.c */
-extern void ShedlockEnterRun(ShedlockActiveRun *run);
-extern void ShedlockLeaveRun(void);
-extern bool ShedlockInRun(void);
-extern bool ShedlockRunIsActive(const char *name, int64 token);
-
-/* session.c */
-extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
-extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
-										   bool is_run, TimestampTz until);
-extern void ShedlockReleaseHolding(ShedlockHolding *holding);
-extern void ShedlockReleaseStaleHoldings(const char *name);
-extern bool ShedlockHoldsSession(const char *name, int64 token);
-extern void ShedlockDropHolding(ShedlockHolding *holding);
-extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
-extern void ShedlockRetakeHolding(ShedlockHolding *holding);
-extern void ShedlockTouchSession(void);
-extern void ShedlockSessionPreCommit(void);
-extern void ShedlockSessionPrePrepare(void);
-extern void ShedlockSessionPrepared(void);
-extern void ShedlockSessionCommit(void);
-extern void ShedlockSessionAbort(void);
-extern void ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockSessionSubAbort(SubTransactionId subid);
-extern void ShedlockSessionExit(void);
-
-/* durability.c */
-extern void ShedlockCommitDurably(void);
-extern void ShedlockBeginRelease(void);
-extern void ShedlockEndRelease(void);
-extern void ShedlockDurabilityPrePrepare(void);
-extern void ShedlockDurabilityPreCommit(void);
-extern bool ShedlockCommitIsSafe(void);
-extern void ShedlockCommitLocally(void);
-extern void ShedlockDurabilityReset(void);
-
-/* deadline.c */
-extern int64 ShedlockDeadlineAt(TimestampTz until);
-extern void ShedlockSetDeadlines(int64 session, int64 run);
-extern bool ShedlockWatchRuns(bool watch);
-extern bool ShedlockRunDeadlinePassed(void);
-extern void ShedlockForgetRunDeadlinePassed(void);
-
 /* tick.c */
 extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
 extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
@@ -229,8 +143,5 @@ extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command
 /* outcome.c */
 extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
 									char *logged);
-
-/* ends.c */
-extern void ShedlockRegisterEnds(void);
 
 #endif							/* SHEDLOCK_H */

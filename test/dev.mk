@@ -42,7 +42,7 @@ lint-clang:
 
 # What macOS compiles
 lint-no-timers:
-	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
+	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/session/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
 
 # Each header compiles after postgres.h alone.
 lint-headers:

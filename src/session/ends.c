@@ -23,7 +23,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "shedlock.h"
+#include "session/session.h"
 #include "storage/ipc.h"
 #include "utils/resowner.h"
 

@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "shedlock.h"
+#include "session/session.h"
 
 static ShedlockActiveRun *active_runs = NULL;
 

@@ -9,7 +9,7 @@
  * pool that is where one client ends and the next begins.  A session-level
  * lock of SHEDLOCK_CLASS_SENTINEL is dropped by the same statements: when it is
  * gone, leases with older tokens are not ours, and session locks are over
- * (session.c).  Their own locks do not tell: a fence, or a new lock of the same
+ * (holdings.c).  Their own locks do not tell: a fence, or a new lock of the same
  * name, has the same tag and mode.
  *
  * PREPARE TRANSACTION gives its leases away, too: the tokens that it drew are
@@ -22,7 +22,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "shedlock.h"
+#include "session/session.h"
 
 /* More ranges than this: the oldest leases are forgotten with them. */
 #define PREPARED_RANGES_MAX		64

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * session.c
+ * holdings.c
  *	  The session locks and runs of this session, and what becomes of them
  *	  when things end.
  *
@@ -21,7 +21,7 @@
 
 #include "access/xact.h"
 #include "lib/ilist.h"
-#include "shedlock.h"
+#include "session/session.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

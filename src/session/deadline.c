@@ -39,7 +39,7 @@
 #endif
 
 #include "miscadmin.h"
-#include "shedlock.h"
+#include "session/session.h"
 #include "utils/timestamp.h"
 
 /* Signals this process at that time, and each second after it. */

@@ -30,7 +30,7 @@
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
-#include "shedlock.h"
+#include "session/session.h"
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 
