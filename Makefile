@@ -24,12 +24,12 @@ OBJS = \
 	src/session/holdings.o \
 	src/session/durability.o \
 	src/session/ends.o \
-	src/judge.o \
-	src/acquire.o \
-	src/wait.o \
-	src/fence.o \
-	src/extend.o \
-	src/release.o \
+	src/lock/judge.o \
+	src/lock/acquire.o \
+	src/lock/wait.o \
+	src/lock/fence.o \
+	src/lock/extend.o \
+	src/lock/release.o \
 	src/tick.o \
 	src/command.o \
 	src/execute.o \

@@ -15,8 +15,8 @@
 #include "postgres.h"
 
 #include "base/breakage.h"
+#include "lock/lock.h"
 #include "mb/pg_wchar.h"
-#include "shedlock.h"
 
 /*
  * ShedlockSetReleased - what the row says once the lock is given back

@@ -13,8 +13,8 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "lock/lock.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/acl.h"
 #include "utils/timestamp.h"
 

@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "shedlock.h"
+#include "lock/lock.h"
 
 /*
  * set_end - what the row says once the lock is extended

@@ -22,7 +22,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "base/breakage.h"
-#include "shedlock.h"
+#include "lock/lock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

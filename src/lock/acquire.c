@@ -26,8 +26,8 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "base/breakage.h"
+#include "lock/lock.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/timestamp.h"
 
 /*

@@ -25,8 +25,8 @@
  */
 #include "postgres.h"
 
+#include "lock/lock.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"

@@ -1,0 +1,83 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock.h
+ *	  The protocol: both halves of a lock together.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_LOCK_H
+#define SHEDLOCK_LOCK_H
+
+#include "session/session.h"
+#include "table/table.h"
+
+/* Why a lock is not free, or that it is. */
+typedef enum ShedlockVerdict
+{
+	SHEDLOCK_FREE,
+	SHEDLOCK_HELD,				/* the row is alive */
+	SHEDLOCK_KEPT,				/* nobody has it, but its at-least time runs */
+	SHEDLOCK_PAUSED,
+	SHEDLOCK_BUSY				/* only the advisory half says so */
+} ShedlockVerdict;
+
+/* What an acquire asks for; the durations are checked. */
+typedef struct ShedlockRequest
+{
+	ShedlockName name;
+	ShedlockKind kind;
+	Interval   *at_most;		/* NULL: no limit (session lock, run) */
+	Interval   *at_least;		/* NULL: none */
+	char	   *locked_by;		/* NULL: made of the connection */
+} ShedlockRequest;
+
+/* What an acquire got. */
+typedef struct ShedlockResult
+{
+	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is ours now */
+	ShedlockRow row;			/* as it is now, or as it stood in the way */
+} ShedlockResult;
+
+/* judge.c */
+extern bool ShedlockCountsAsLease(const ShedlockRow *row);
+extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
+								bool have_advisory);
+extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
+									 TimestampTz now, bool have_advisory);
+extern bool ShedlockIsOfMyRole(const ShedlockRow *row);
+extern bool ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
+						   int64 token, TimestampTz now);
+extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
+								int64 token, TimestampTz now);
+
+/* acquire.c */
+extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
+							ShedlockResult *result);
+extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
+
+/* wait.c */
+extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
+								const Interval *wait, ShedlockResult *result);
+extern void ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms);
+
+/* fence.c */
+extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,
+						   int64 token, ShedlockRow *row, TimestampTz *now);
+extern void ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
+								 const char *what);
+extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
+							 int64 token, TimestampTz now);
+extern int64 ShedlockAssert(const ShedlockName *name, int64 token);
+extern int64 ShedlockTokenOf(const ShedlockName *name);
+
+/* extend.c */
+extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
+						   Interval *at_least);
+
+/* release.c */
+extern bool ShedlockRelease(const ShedlockName *name, int64 token);
+extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
+
+#endif							/* SHEDLOCK_LOCK_H */
