@@ -30,12 +30,12 @@ OBJS = \
 	src/lock/fence.o \
 	src/lock/extend.o \
 	src/lock/release.o \
-	src/tick.o \
-	src/command.o \
-	src/execute.o \
-	src/outcome.o \
-	src/finish.o \
-	src/run.o \
+	src/job/tick.o \
+	src/job/command.o \
+	src/job/execute.o \
+	src/job/outcome.o \
+	src/job/finish.o \
+	src/job/run.o \
 	src/lockfuncs.o \
 	src/jobfuncs.o \
 	src/croncall.o \

@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "shedlock.h"
+#include "job/job.h"
 
 /*
  * run_lives - does a run still hold its lock on this server?

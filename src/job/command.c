@@ -9,8 +9,8 @@
  */
 #include "postgres.h"
 
+#include "job/job.h"
 #include "nodes/parsenodes.h"
-#include "shedlock.h"
 #include "tcop/utility.h"
 
 /*

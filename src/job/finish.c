@@ -13,8 +13,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "job/job.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"

@@ -18,8 +18,8 @@
 
 #include "access/xact.h"
 #include "common/int.h"
+#include "job/job.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 

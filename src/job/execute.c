@@ -20,10 +20,10 @@
 
 #include "access/xact.h"
 #include "executor/spi.h"
+#include "job/job.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
-#include "shedlock.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"

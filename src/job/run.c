@@ -22,8 +22,8 @@
 
 #include "access/xact.h"
 #include "executor/spi.h"
+#include "job/job.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/timestamp.h"
 
 /* More runs within runs than anybody means to have. */

@@ -1,0 +1,74 @@
+/*-------------------------------------------------------------------------
+ *
+ * job.h
+ *	  Work that runs once: ticks, and commands under a lock.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_JOB_H
+#define SHEDLOCK_JOB_H
+
+#include "lock/lock.h"
+
+/* The last claim of a name's ticks. */
+typedef struct ShedlockTick
+{
+	bool		found;			/* false: none of the rest is set */
+	TimestampTz tick;
+	TimestampTz claimed_at;
+	char	   *claimed_by;
+	int64		token;			/* of the run; 0 if shedlock_once() claimed it */
+	bool		again;			/* it can be claimed once more */
+} ShedlockTick;
+
+/* A call of shedlock_run.  All of it outlives the transactions it makes. */
+typedef struct ShedlockRun
+{
+	ShedlockRequest request;
+	char	   *command;
+	List	   *parsetrees;		/* of the command */
+	Interval   *every;			/* NULL: it has no tick */
+	TimestampTz tick;
+	bool		error_if_busy;
+	TimestampTz started_at;		/* once it is taken */
+	int64		token;
+	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
+																	 * command, or "" */
+} ShedlockRun;
+
+/* tick.c */
+extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
+extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
+								  ShedlockTick *last);
+extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
+							  const Interval *period, int64 token,
+							  ShedlockTick *last);
+extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
+									TimestampTz started_at, int64 token);
+extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
+
+/* command.c */
+extern void ShedlockCheckCommand(List *parsetree_list);
+extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
+
+/* execute.c */
+extern void ShedlockCommitAndStart(void);
+extern ErrorData *ShedlockTakeError(MemoryContext context);
+extern void ShedlockKeepWarnings(void);
+extern void ShedlockRunCommand(ShedlockRun *run);
+extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
+
+/* outcome.c */
+extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
+									char *logged);
+
+/* finish.c */
+extern void ShedlockEndRun(ShedlockRun *run, const char *outcome,
+						   const ErrorData *edata);
+
+/* run.c */
+extern void ShedlockGuardCommand(ShedlockRun *run);
+
+#endif							/* SHEDLOCK_JOB_H */
