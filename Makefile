@@ -2,7 +2,7 @@ EXTENSION    = shedlock
 MODULE_big   = $(EXTENSION)
 PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 
-# By floor, from the lowest up; each file knows those above it here, at most.
+# By floor, the lowest first: a file calls only files that are listed before it.
 OBJS = \
 	$(WIN32RES) \
 	src/base/clock.o \
@@ -36,13 +36,13 @@ OBJS = \
 	src/job/outcome.o \
 	src/job/finish.o \
 	src/job/run.o \
-	src/lockfuncs.o \
-	src/jobfuncs.o \
-	src/croncall.o \
-	src/cron.o \
-	src/admin.o \
-	src/status.o \
-	src/trigger.o \
+	src/api/lockfuncs.o \
+	src/api/jobfuncs.o \
+	src/api/croncall.o \
+	src/api/cron.o \
+	src/api/admin.o \
+	src/api/status.o \
+	src/api/trigger.o \
 	src/module.o
 
 PG_CPPFLAGS  = -I$(srcdir)/src
@@ -171,6 +171,6 @@ $(DATA_built): $(SQL_PARTS) Makefile
 	$(JOIN) $(filter %.sql,$^) >$@
 
 # Debian's servers are built without dependency tracking.
-$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*/*.h)
 
 include $(srcdir)/test/dev.mk

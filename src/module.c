@@ -11,8 +11,8 @@
  */
 #include "postgres.h"
 
+#include "job/job.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 
 PG_MODULE_MAGIC;
 

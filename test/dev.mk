@@ -14,8 +14,8 @@ STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wc
 	-Wcast-qual -Wundef -Wformat=2 -Wno-unused-parameter
 STRICT_CLANG = -Wno-unknown-warning-option -Wno-ignored-optimization-argument
 
-C_FILES = $(sort $(wildcard src/*.c src/*/*.c))
-H_FILES = $(sort $(wildcard src/*.h src/*/*.h))
+C_FILES = $(sort $(wildcard src/module.c src/*/*.c))
+H_FILES = $(sort $(wildcard src/*/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \

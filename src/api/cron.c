@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "base/base.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -18,7 +19,6 @@
 #include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"

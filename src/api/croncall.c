@@ -17,9 +17,9 @@
 
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "job/job.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
-#include "shedlock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"

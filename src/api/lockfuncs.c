@@ -9,8 +9,8 @@
  */
 #include "postgres.h"
 
+#include "lock/lock.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 
 /*
  * make_request - the arguments that all forms of acquire have in common

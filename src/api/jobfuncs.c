@@ -12,10 +12,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "executor/spi.h"
+#include "job/job.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
-#include "shedlock.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 

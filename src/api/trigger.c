@@ -31,8 +31,8 @@
 
 #include "access/xact.h"
 #include "commands/trigger.h"
+#include "lock/lock.h"
 #include "miscadmin.h"
-#include "shedlock.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
