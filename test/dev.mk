@@ -19,12 +19,13 @@ H_FILES = $(sort $(wildcard src/*/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
-	lint-meta lint-indent analyze analyze-gcc analyze-clang analyze-cppcheck dist indent pgtap skew
+	lint-meta lint-indent lint-floors analyze analyze-gcc analyze-clang analyze-cppcheck dist indent pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
-LINT = lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text lint-meta lint-indent
+LINT = lint-gcc lint-clang lint-no-timers lint-headers lint-floors lint-versions lint-lists lint-text lint-meta \
+	lint-indent
 
 lint: $(LINT)
 
@@ -50,6 +51,15 @@ lint-headers:
 		printf '#include "postgres.h"\n#include "%s"\n' $$h | \
 			$(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -I. -fsyntax-only -x c - || exit 1; \
 	done
+
+# No file includes a header of a higher floor, see src/README: a call upwards does not compile.
+lint-floors:
+	@above=none; \
+	for floor in api job lock session table advisory base; do \
+		! grep -nE "^#include \"($$above)/" src/$$floor/*.[ch] || exit 1; \
+		above="$$above|$$floor"; \
+	done; \
+	! grep -n '^#include "advisory/' src/table/*.[ch]
 
 # The control file has the version of the SQL objects, 1.0; releases of it,
 # 1.0.0 and so on, are named by META.json and the change log.
