@@ -122,34 +122,45 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 }
 
 /*
- * end_session - terminate the process that holds a session lock or run
+ * end_holder - terminate the process that holds a session lock or run
  *
- * Errors: 42501; 55006 if it is this one, or did not go in time.
+ * Sets *token to that of the lock.  Returns false if there is no such process,
+ * or if it is left alone.  Errors: 42501; 55006 if the process is this one, or
+ * does not end in time.
  */
-static void
-end_session(const ShedlockRow *row, const ShedlockName *name)
+static bool
+end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 {
-	if (row->pid == MyProcPid)
+	ShedlockRow row;
+
+	ShedlockReadRow(store, name->str, &row);
+	*token = row.token;
+	if (!row.found || ShedlockCountsAsLease(&row) ||
+		!ShedlockHolderLives(&row, name, false) || !names_its_holder(&row, name))
+		return false;
+
+	if (row.pid == MyProcPid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("lock \"%s\" is held by this session", name->str),
-				 row->kind == SHEDLOCK_RUN ?
+				 row.kind == SHEDLOCK_RUN ?
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
-										  Int32GetDatum(row->pid),
+										  Int32GetDatum(row.pid),
 										  Int64GetDatum(TERMINATE_WAIT_MS))))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
-				 errdetail("Its process ID is %d, and it was told to end.", row->pid),
+				 errdetail("Its process ID is %d, and it was told to end.", row.pid),
 				 errhint("Try again.")));
 	ereport(LOG,
 			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
-					row->pid, name->str, ShedlockActingRole())));
+					row.pid, name->str, ShedlockActingRole())));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
-			 errdetail("Its process ID was %d.", row->pid)));
+			 errdetail("Its process ID was %d.", row.pid)));
+	return true;
 }
 
 /*
@@ -194,9 +205,78 @@ report_not_held(const ShedlockName *name)
 				(errmsg("lock \"%s\" is not held", name->str)));
 }
 
+/*
+ * take_over - acquire the advisory half, exclusive, to the end of the transaction
+ *
+ * ended: this call has ended the session that held the lock under that token.
+ * A waiter may be acquiring the lock then, and gets time to commit.  Returns
+ * false if one has.  Errors: 55006.
+ */
+static bool
+take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
+{
+	ShedlockRow row;
+
+	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
+	{
+		if (!ended || tries == SUCCESSOR_TRIES)
+			report_in_use(name);
+		ShedlockNap(SUCCESSOR_NAP_MS);
+		ShedlockReadRow(store, name->str, &row);
+		if (row.token != token)
+			return false;
+	}
+	ShedlockWakeLater(&name->tag);
+	return true;
+}
+
+/*
+ * free_row - release the lock in its row, and report that
+ *
+ * Needs the advisory half in exclusive mode, and gives it back if there is
+ * nothing to write.  ended, token: as for take_over(); the lock of a successor
+ * is not touched.  Returns false if the lock was free, even if its row did not
+ * say so yet because its session has died.
+ */
+static bool
+free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
+{
+	ShedlockRow row;
+	ShedlockVerdict verdict;
+
+	do
+	{
+		TimestampTz now;
+		bool		is_lease;
+
+		ShedlockReadRow(store, name->str, &row);
+		now = GetCurrentTimestamp();
+		is_lease = row.found && ShedlockCountsAsLease(&row);
+		if (!row.found || (ended && row.token != token) ||
+			(is_lease && row.lock_until <= now))
+		{
+			ShedlockUnlock(&name->tag, ExclusiveLock);
+			return false;
+		}
+		verdict = ShedlockJudge(&row, name, now, true);
+		if (row.kind == SHEDLOCK_RUN)
+			ShedlockHistoryLost(name->nsp, row.token);
+		if (row.kind != SHEDLOCK_RELEASED && is_lease)
+			ereport(NOTICE,
+					(errmsg("released lock \"%s\" of \"%s\"", name->str, ShedlockShownBy(&row)),
+					 errdetail("Its former holder was not stopped: its next release or extend is false, its next assert an error.")));
+		ShedlockSetReleased(&row, now, false);
+	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
+
+	ereport(LOG,
+			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
+					name->str, ShedlockActingRole(), row.token)));
+	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
+}
+
 PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
- * shedlock_force_release(name) - end a lock whoever has it, at-least included
+ * shedlock_force_release(name) - end a lock of any holder, at-least included
  *
  * Returns false, and says so, if it was free.  Errors: 22004, 22023, 25006;
  * 42501 if the caller may not end the holder's session; 55006 if that does not
@@ -208,78 +288,21 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	ShedlockStore store;
-	ShedlockRow row;
-	TimestampTz now;
 	int64		token;
-	bool		ended = false;
-	int			tries = 0;
-	bool		was_lease;
-	ShedlockVerdict verdict;
+	bool		ended;
+	bool		freed;
 
 	PreventCommandIfReadOnly("shedlock_force_release()");
 	PreventCommandIfParallelMode("shedlock_force_release()");
 	ShedlockGetName(fcinfo, 0, &name);
 	ShedlockOpen(&store, name.nsp, "shedlock");
-
-	ShedlockReadRow(&store, name.str, &row);
-	if (row.found && !ShedlockCountsAsLease(&row) &&
-		ShedlockHolderLives(&row, &name, false) &&
-		names_its_holder(&row, &name))
-	{
-		end_session(&row, &name);
-		ended = true;
-	}
-	token = row.token;
-
-	/* Whoever waited for the session that is gone may be taking it by now. */
-	while (!ShedlockTryLock(&name.tag, ExclusiveLock))
-	{
-		if (!ended || ++tries > SUCCESSOR_TRIES)
-			report_in_use(&name);
-		ShedlockNap(SUCCESSOR_NAP_MS);
-		ShedlockReadRow(&store, name.str, &row);
-		if (row.token != token)
-		{
-			ShedlockClose(&store);
-			PG_RETURN_BOOL(true);
-		}
-	}
-	ShedlockWakeLater(&name.tag);
-
-	do
-	{
-		ShedlockReadRow(&store, name.str, &row);
-		now = GetCurrentTimestamp();
-		was_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found || (ended && row.token != token) ||
-			(was_lease && row.lock_until <= now))
-		{
-			/* It is free, or has been taken by somebody who may keep it. */
-			ShedlockUnlock(&name.tag, ExclusiveLock);
-			ShedlockClose(&store);
-			if (!ended)
-				report_not_held(&name);
-			PG_RETURN_BOOL(ended);
-		}
-		/* One whose session is gone is free, but its row does not say so yet. */
-		verdict = ShedlockJudge(&row, &name, now, true);
-		if (row.kind == SHEDLOCK_RUN)
-			ShedlockHistoryLost(name.nsp, row.token);
-		if (row.kind != SHEDLOCK_RELEASED && was_lease)
-			ereport(NOTICE,
-					(errmsg("released lock \"%s\" of \"%s\"", name.str, ShedlockShownBy(&row)),
-					 errdetail("Its former holder was not stopped: its next release or extend is false, its next assert an error.")));
-		ShedlockSetReleased(&row, now, false);
-	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
+	ended = end_holder(&store, &name, &token);
+	freed = take_over(&store, &name, ended, token) &&
+		free_row(&store, &name, ended, token);
 	ShedlockClose(&store);
-
-	ereport(LOG,
-			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
-					name.str, ShedlockActingRole(), row.token)));
-	ended = ended || verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
-	if (!ended)
+	if (!ended && !freed)
 		report_not_held(&name);
-	PG_RETURN_BOOL(ended);
+	PG_RETURN_BOOL(ended || freed);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);
