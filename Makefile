@@ -41,6 +41,7 @@ OBJS = \
 	src/api/croncall.o \
 	src/api/cron.o \
 	src/api/admin.o \
+	src/api/purge.o \
 	src/api/status.o \
 	src/api/trigger.o \
 	src/module.o

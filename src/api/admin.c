@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * admin.c
- *	  For administrators: ending, cancelling, pausing and forgetting locks.
+ *	  For administrators: ending, cancelling and pausing locks.
  *
  * EXECUTE is granted to nobody but the owner.  Who may end or cancel another
  * session is decided by pg_terminate_backend() and pg_cancel_backend(), which
@@ -14,7 +14,6 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
 #include "access/twophase.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
@@ -26,7 +25,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 /* How long a session that is terminated may take to go. */
@@ -38,9 +36,6 @@
 
 /* How long whoever writes to a lock that is in use naps between its tries. */
 #define SHARE_NAP_MS		10
-
-/* At most that many rows of both tables are forgotten in one call. */
-#define PURGE_MAX			1000
 
 /*
  * prepared_gid - identifier of the prepared transaction with that xid
@@ -501,159 +496,4 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	else
 		(void) warn_if_unknown(&name, NULL);
 	PG_RETURN_BOOL(paused);
-}
-
-/*
- * row_is_old - is this lock free, and was it for that long?
- *
- * have_advisory: as for ShedlockJudge().
- */
-static bool
-row_is_old(const ShedlockRow *row, const ShedlockName *name, TimestampTz limit,
-		   bool have_advisory)
-{
-	if (row->lock_until >= limit || row->paused_until >= limit)
-		return false;
-	if (!have_advisory)
-		return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, name, false);
-	return ShedlockJudge(row, name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
-}
-
-/*
- * old_names - names in one of our tables that were not used since then
- *
- * At most max of them, by a scan that holds no more than it returns.  Session
- * locks that have outlived their lock_until must not fill that: a purge that is
- * repeated would never get past them.
- */
-static List *
-old_names(ShedlockStore *store, bool locks, TimestampTz limit, int max)
-{
-	TableScanDesc scan = begin_table_scan(store->rel, SnapshotSelf);
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "shedlock purge",
-												  ALLOCSET_SMALL_SIZES);
-	List	   *names = NIL;
-
-	while (list_length(names) < max &&
-		   table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
-	{
-		bool		isnull;
-		bool		old;
-
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		if (locks)
-		{
-			ShedlockRow row;
-			ShedlockName name;
-
-			ShedlockSlotToRow(store->slot, &row);
-			ShedlockMakeName(RelationGetNamespace(store->rel), row.name, &name);
-			old = row_is_old(&row, &name, limit, false);
-		}
-		else
-			old = ShedlockTickIsOld(store->slot, limit);
-		MemoryContextSwitchTo(caller);
-		if (old)
-			names = lappend(names,
-							TextDatumGetCString(slot_getattr(store->slot, 1, &isnull)));
-		MemoryContextReset(context);
-	}
-	table_endscan(scan);
-	MemoryContextDelete(context);
-	return names;
-}
-
-/*
- * purge_table - forget old names of one of our tables
- *
- * Names that somebody is using are left alone.  The advisory lock of the
- * others is held to the end of the transaction: until then an acquirer sees
- * the row, and must not take it for its own.
- */
-static int
-purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
-			int max)
-{
-	bool		locks = lockclass == SHEDLOCK_CLASS_LOCK;
-	ShedlockStore store;
-	int			purged = 0;
-	List	   *names;
-	ListCell   *lc;
-
-	ShedlockOpen(&store, nsp, table);
-	ShedlockCheckPromises(&store);
-	names = old_names(&store, locks, limit, max);
-	foreach(lc, names)
-	{
-		ShedlockName name;
-		LOCKTAG		tag;
-		bool		old;
-		ShedlockRow row = {0};
-
-		CHECK_FOR_INTERRUPTS();
-		ShedlockMakeName(nsp, lfirst(lc), &name);
-		ShedlockTagOfClass(&tag, &name.tag, lockclass);
-		if (!ShedlockTryLock(&tag, ExclusiveLock))
-			continue;
-		old = ShedlockFetch(&store, CStringGetTextDatum(name.str));
-		if (old && locks)
-		{
-			ShedlockSlotToRow(store.slot, &row);
-			old = row_is_old(&row, &name, limit, true);
-		}
-		else if (old)
-			old = ShedlockTickIsOld(store.slot, limit);
-		if (old && ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
-		{
-			if (row.found && row.kind == SHEDLOCK_RUN)
-				ShedlockHistoryLost(nsp, row.token);
-			purged++;
-		}
-		else
-			ShedlockUnlock(&tag, ExclusiveLock);
-	}
-	ShedlockClose(&store);
-	return purged;
-}
-
-PG_FUNCTION_INFO_V1(shedlock_purge);
-/*
- * shedlock_purge(older_than, ticks) - forget free locks not used for that long
- *
- * ticks: those, too, whose claim is that old and whose period was over that long
- * ago.  Returns the number of rows.  Errors: 22004, 22023, 25006, those of
- * ShedlockCheckPromises().  Locks: the advisory lock of each name that is forgotten,
- * exclusive, to the end of the transaction.
- */
-Datum
-shedlock_purge(PG_FUNCTION_ARGS)
-{
-	Oid			nsp = ShedlockSchema(fcinfo);
-	TimestampTz limit;
-	int			purged;
-
-	PreventCommandIfReadOnly("shedlock_purge()");
-	PreventCommandIfParallelMode("shedlock_purge()");
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("older_than must not be null")));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("ticks must not be null")));
-	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true);
-	limit = GetCurrentTimestamp() -
-		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));
-
-	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit, PURGE_MAX);
-	if (PG_GETARG_BOOL(1))
-		purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
-							  PURGE_MAX - purged);
-	if (purged > 0)
-		ereport(LOG,
-				(errmsg("%d locks and ticks purged by role %s", purged, ShedlockActingRole())));
-	PG_RETURN_INT64(purged);
 }
