@@ -14,10 +14,7 @@
  */
 #include "postgres.h"
 
-#include "access/twophase.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -38,30 +35,6 @@
 #define SHARE_NAP_MS		10
 
 /*
- * prepared_gid - identifier of the prepared transaction with that xid
- */
-static char *
-prepared_gid(TransactionId xid)
-{
-	Oid			argtype = XIDOID;
-	Datum		arg = TransactionIdGetDatum(xid);
-	MemoryContext caller = CurrentMemoryContext;
-	char	   *gid = NULL;
-
-	SPI_connect();
-	if (SPI_execute_with_args("SELECT gid FROM pg_catalog.pg_prepared_xacts"
-							  " WHERE transaction OPERATOR(pg_catalog.=) $1",
-							  1, &argtype, &arg, NULL, true, 1) == SPI_OK_SELECT &&
-		SPI_processed == 1)
-	{
-		gid = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-		gid = MemoryContextStrdup(caller, gid);
-	}
-	SPI_finish();
-	return gid;
-}
-
-/*
  * report_in_use - complain that a transaction has its hands on the lock
  */
 static void
@@ -78,14 +51,11 @@ report_in_use(const ShedlockName *name)
 			break;
 	}
 	if (holder && holder->pid == 0)
-	{
-		char	   *gid = prepared_gid(holder->prepared_xid);
-
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("lock \"%s\" is in use by a prepared transaction", name->str),
-				 gid ? errhint("Its identifier is \"%s\": use COMMIT PREPARED or ROLLBACK PREPARED.", gid) : 0));
-	}
+				 errdetail("Its transaction ID is %u.", holder->prepared_xid),
+				 errhint("Look up its identifier in pg_prepared_xacts, and use COMMIT PREPARED or ROLLBACK PREPARED.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
 			 errmsg("lock \"%s\" is in use by an open transaction", name->str),

@@ -117,12 +117,25 @@ ok($node->poll_query_until($dbname, 'SELECT 1', '1'), 'kill: the server is back'
 reap($victim);
 check_all('kill', $held);
 
+# shedlock_force_release must refuse, and tell the prepared transaction.
+sub force_release_names_it
+{
+	my ($when) = @_;
+	my ($status, $out, $err) = $node->psql($dbname, "\\set VERBOSITY verbose\nSELECT shedlock_force_release('prepared')");
+	my ($xid) = $err =~ /55006: .*"prepared" is in use by a prepared transaction\nDETAIL:  Its transaction ID is (\d+)\./
+	  or diag($err);
+
+	is($node->safe_psql($dbname, "SELECT gid FROM pg_prepared_xacts WHERE transaction = '" . ($xid // 0) . "'"),
+		'a lease', "prepared: cannot be ended by force, but the error names the transaction, $when");
+}
+
 # A prepared transaction survives what its session does not.
 my $session = session($node);
 my $token = ask($session, "BEGIN; SELECT shedlock_acquire_token('prepared', '1 hour')");
 ask($session, "PREPARE TRANSACTION 'a lease'");
 is($session->{heard}, '', 'prepared: a lease can be prepared');
 is(ask($session, "SELECT shedlock_token('prepared') IS NULL"), 't', 'prepared: it is not its session\'s any more');
+force_release_names_it('before a restart');
 $node->stop('immediate');
 reap($session);
 $node->start;
@@ -130,10 +143,7 @@ is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f',
 	'prepared: held after a restart');
 is($node->safe_psql($dbname, "SELECT state, pid IS NULL FROM shedlock_locks WHERE name = 'prepared'"),
 	'uncommitted|t', 'prepared: shown without a process');
-my ($status, $out, $err) = $node->psql($dbname,
-	"\\set VERBOSITY verbose\nSELECT shedlock_force_release('prepared')");
-like($err, qr/55006: .*"prepared" is in use by a prepared transaction.*"a lease"/s,
-	'prepared: cannot be ended by force, but the error names the transaction');
+force_release_names_it('after a restart');
 $node->safe_psql($dbname, "COMMIT PREPARED 'a lease'");
 is($node->safe_psql($dbname, "SELECT state, token FROM shedlock_locks WHERE name = 'prepared'"),
 	"held|$token", 'prepared: a lease as any other once it is committed');
