@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * lease.c
- *	  Which leases are this session's, for callers without a token.
+ *	  Which leases this session owns without their tokens.
  *
- * A lease is owned by the session that took it.  The row has the process and
- * its start, which is all the proof there is to keep; only a reset (DISCARD
- * ALL, pg_advisory_unlock_all) must make the session forget, since behind a
- * pool that is where one client ends and the next begins.  A session-level
- * lock of SHEDLOCK_CLASS_SENTINEL is dropped by the same statements: when it is
- * gone, leases with older tokens are not ours, and session locks are over
- * (holdings.c).  Their own locks do not tell: a fence, or a new lock of the same
- * name, has the same tag and mode.
+ * The session that acquired a lease owns it, and the row names the process and
+ * its start.  A reset (DISCARD ALL, pg_advisory_unlock_all) must end that
+ * ownership, since behind a pool the next client begins with it.  The same
+ * statements drop a session-level lock of SHEDLOCK_CLASS_SENTINEL.  Once that is
+ * gone, the session owns no lease with an older token, and its session locks are
+ * over (holdings.c).  Their own locks do not tell: a fence, or a new lock of the
+ * same name, has the same tag and mode.
  *
- * PREPARE TRANSACTION gives its leases away, too: the tokens that it drew are
- * remembered as ranges.
+ * A lease that was acquired in a transaction that is prepared belongs to its
+ * token only.  Two tokens are remembered, the first and the last of all such
+ * leases, so that leases acquired between two prepared transactions count, too.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -24,30 +24,20 @@
 #include "miscadmin.h"
 #include "session/session.h"
 
-/* More ranges than this: the oldest leases are forgotten with them. */
-#define PREPARED_RANGES_MAX		64
-
-typedef struct TokenRange
-{
-	int64		first;
-	int64		last;
-} TokenRange;
-
-/* Leases with tokens from here on are ours; 0: none since the last reset. */
+/* The session owns leases from this token on; 0: none since the last reset. */
 static int64 first_token = 0;
 
-/* The token of the last of them. */
+/* The token of the last lease that it acquired. */
 static int64 last_token = 0;
 
-/* Tokens of leases that this transaction took; 0: none. */
+/* The first token that the current transaction has drawn; 0: none. */
 static int64 xact_first_token = 0;
-static int64 xact_last_token = 0;
 
-/* Tokens of leases that were given away by PREPARE TRANSACTION, ascending. */
-static TokenRange prepared[PREPARED_RANGES_MAX];
-static int	prepared_count = 0;
+/* Of these leases, and those between them, PREPARE ended the ownership; or 0. */
+static int64 first_prepared = 0;
+static int64 last_prepared = 0;
 
-/* How often this session was reset, as far as it matters. */
+/* How often this session was reset while it owned anything. */
 static int	resets = 0;
 
 /*
@@ -72,9 +62,9 @@ sentinel_is_held(void)
 }
 
 /*
- * ShedlockWatchReset - from here on the session owns something that a reset ends
+ * ShedlockWatchReset - from now on the session owns something that a reset ends
  *
- * Returns what ShedlockWasReset is to be asked with.
+ * Returns the argument for ShedlockWasReset().
  */
 int
 ShedlockWatchReset(void)
@@ -101,75 +91,47 @@ ShedlockWasReset(int watched)
 }
 
 /*
- * ShedlockRememberLease - this session took a lease with that token
+ * ShedlockRememberLease - this session has acquired a lease with this token
  */
 void
 ShedlockRememberLease(int64 token)
 {
 	(void) ShedlockWatchReset();
 
-	/* The extension may have been made anew, with a new sequence. */
+	/* The extension may have been created again, with a new sequence. */
 	if (first_token == 0 || token <= last_token)
 	{
-		first_token = token;
-		prepared_count = 0;
+		first_token = xact_first_token = token;
+		first_prepared = last_prepared = 0;
 	}
-	if (xact_first_token == 0)
+	else if (xact_first_token == 0)
 		xact_first_token = token;
-	xact_last_token = token;
 	last_token = token;
 }
 
 /*
- * ShedlockLeaseOfSession - may this session do without the token?
+ * ShedlockLeaseOfSession - does this session own the lease without its token?
  *
  * token: of a row that was written by this process.
  */
 bool
 ShedlockLeaseOfSession(int64 token)
 {
-	if (first_token == 0 || token < first_token || !sentinel_is_held())
-		return false;
-	for (int i = 0; i < prepared_count; i++)
-	{
-		if (token >= prepared[i].first && token <= prepared[i].last)
-			return false;
-	}
-	return true;
+	return first_token != 0 && token >= first_token && sentinel_is_held() &&
+		(token < first_prepared || token > last_prepared);
 }
 
 /*
- * forget_prepared - the leases of this transaction belong to their tokens only
- *
- * Between the tokens of two transactions that were prepared one after the
- * other no lease of this session can lie that it still owns, unless it took
- * one: then its token starts a range of its own.
- */
-static void
-forget_prepared(void)
-{
-	if (xact_first_token == 0)
-		return;
-	if (prepared_count == PREPARED_RANGES_MAX)
-	{
-		first_token = prepared[0].last + 1;
-		memmove(&prepared[0], &prepared[1],
-				(PREPARED_RANGES_MAX - 1) * sizeof(TokenRange));
-		prepared_count--;
-	}
-	prepared[prepared_count].first = xact_first_token;
-	prepared[prepared_count].last = xact_last_token;
-	prepared_count++;
-}
-
-/*
- * ShedlockLeasesAtEnd - this transaction ends, whatever way
+ * ShedlockLeasesAtEnd - the transaction commits, aborts or is prepared
  */
 void
 ShedlockLeasesAtEnd(bool is_prepare)
 {
-	if (is_prepare)
-		forget_prepared();
+	if (is_prepare && xact_first_token != 0)
+	{
+		if (first_prepared == 0)
+			first_prepared = xact_first_token;
+		last_prepared = last_token;
+	}
 	xact_first_token = 0;
-	xact_last_token = 0;
 }
