@@ -4,9 +4,9 @@
  *	  Both halves of every lock that is not free, for the views.
  *
  * The table is read with a dirty snapshot, which also shows what open
- * transactions have written: a lock that is being taken is worth a line.  The
- * lock table is read first, so that a lock that is taken between the two reads
- * is shown without its holder rather than not at all.
+ * transactions have written, because a lock that is being acquired is worth a
+ * line.  The lock table is read first: a lock that is acquired between the two
+ * reads is shown without its holder, not left out.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -58,7 +58,7 @@ typedef struct KeyStatus
 	int			exclusive_pid;	/* 0: none, or a prepared transaction */
 	bool		exclusive;
 	List	   *pids;			/* of all holders */
-	List	   *shown;			/* names with a committed row, if exclusive */
+	bool		shown;			/* by a committed row */
 } KeyStatus;
 
 /*
@@ -105,8 +105,20 @@ read_lock_table(void)
 }
 
 /*
- * committed_state - the word for a lock by its committed row, and who has its
- * advisory half; NULL if the lock is free
+ * find_key - what the lock table has for the lock of that name, or NULL
+ */
+static KeyStatus *
+find_key(HTAB *lock_table, const char *name)
+{
+	uint64		key = ShedlockKey(name, (int) strlen(name));
+
+	return hash_search(lock_table, &key, HASH_FIND, NULL);
+}
+
+/*
+ * committed_state - the state of a lock by its committed row; NULL if it is free
+ *
+ * Sets *pid to the process that holds the advisory half, or 0.
  */
 static const char *
 committed_state(const ShedlockRow *row, const KeyStatus *entry,
@@ -119,7 +131,7 @@ committed_state(const ShedlockRow *row, const KeyStatus *entry,
 		return "unknown";
 	if (ShedlockCountsAsLease(row))
 	{
-		/* A fence may have outlived its lease: that lock is not free either. */
+		/* A fence keeps the lock from being free after its lease has expired. */
 		if (entry && !entry->exclusive && entry->pids != NIL &&
 			row->kind != SHEDLOCK_RELEASED)
 		{
@@ -184,113 +196,109 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 }
 
 /*
- * is_mine - was this version written by this transaction?
+ * is_committed - is this the version of the row that counts?
+ *
+ * This transaction does not see the version before one that it wrote, so that
+ * its own counts, too, unless it holds the advisory half exclusively.
  */
 static bool
-is_mine(TupleTableSlot *slot)
+is_committed(TupleTableSlot *slot, const SnapshotData *dirty, const KeyStatus *entry)
 {
 	bool		isnull;
 	Datum		xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
 
-	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+	return !TransactionIdIsValid(dirty->xmin) &&
+		!(entry && entry->exclusive &&
+		  TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)));
+}
+
+/*
+ * scan_locks - show the locks that are not free by their committed rows
+ *
+ * Returns a list of ShedlockRow: what open transactions have written of locks
+ * that they hold exclusively.
+ */
+static List *
+scan_locks(Relation rel, HTAB *lock_table, ReturnSetInfo *rsinfo)
+{
+	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	TimestampTz now = GetCurrentTimestamp();
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "shedlock status row",
+												  ALLOCSET_SMALL_SIZES);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	SnapshotData dirty;
+	TableScanDesc scan;
+	List	   *uncommitted = NIL;
+
+	InitDirtySnapshot(dirty);
+	scan = begin_table_scan(rel, &dirty);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		ShedlockRow row;
+		KeyStatus  *entry;
+		const char *state = NULL;
+		bool		visible;
+		bool		committed;
+		int			pid;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(context);
+		MemoryContextSwitchTo(context);
+		ShedlockSlotToRow(slot, &row);
+		visible = shows_all || ShedlockMayUseName(row.name);
+		entry = find_key(lock_table, row.name);
+		committed = is_committed(slot, &dirty, entry);
+		if (visible && committed)
+			state = committed_state(&row, entry, now, &pid);
+		if (state)
+			put_row(rsinfo, &row, state, entry, pid);
+		MemoryContextSwitchTo(caller);
+
+		if (state && entry)
+			entry->shown = true;
+		if (visible && !committed && entry && entry->exclusive &&
+			row.kind != SHEDLOCK_RELEASED)
+		{
+			ShedlockRow *copy = palloc(sizeof(ShedlockRow));
+
+			ShedlockSlotToRow(slot, copy);
+			uncommitted = lappend(uncommitted, copy);
+		}
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return uncommitted;
 }
 
 PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
  * _shedlock_status() - the locks that are not free
  *
- * Without those whose names the caller may not use, unless it has the privileges
- * of pg_read_all_stats.
- *
- * Locks: AccessShareLock on the table, to the end of the transaction.
+ * Hides names that the caller may not use, unless it has the privileges of
+ * pg_read_all_stats.  Locks: AccessShareLock on the table, to the end of the
+ * transaction.
  */
 Datum
 _shedlock_status(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	HTAB	   *lock_table;
-	TimestampTz now;
 	Relation	rel;
-	TableScanDesc scan;
-	TupleTableSlot *slot;
-	SnapshotData dirty;
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context;
-	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-	List	   *uncommitted = NIL;	/* of ShedlockRow */
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
 	lock_table = read_lock_table();
-	now = GetCurrentTimestamp();
-	context = AllocSetContextCreate(caller, "shedlock status row",
-									ALLOCSET_SMALL_SIZES);
-
 	rel = ShedlockOpenForScan(ShedlockSchema(fcinfo), "shedlock");
-	slot = table_slot_create(rel, NULL);
-	InitDirtySnapshot(dirty);
-	scan = begin_table_scan(rel, &dirty);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-	{
-		bool		of_others = TransactionIdIsValid(dirty.xmin);
-		bool		mine = !of_others && is_mine(slot);
-		ShedlockRow *row;
-		KeyStatus  *entry;
-		const char *state;
-		uint64		key;
-		int			pid;
-
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		row = palloc(sizeof(ShedlockRow));
-		ShedlockSlotToRow(slot, row);
-		if (!shows_all && !ShedlockMayUseName(row->name))
-		{
-			MemoryContextSwitchTo(caller);
-			MemoryContextReset(context);
-			continue;
-		}
-		key = ShedlockKey(row->name, (int) strlen(row->name));
-		entry = hash_search(lock_table, &key, HASH_FIND, NULL);
-
-		/*
-		 * What this transaction extended or released it does not see in the
-		 * version before, so that its own counts.
-		 */
-		if (of_others || (mine && entry && entry->exclusive))
-		{
-			MemoryContextSwitchTo(caller);
-			if (entry && entry->exclusive && row->kind != SHEDLOCK_RELEASED)
-			{
-				row = palloc(sizeof(ShedlockRow));
-				ShedlockSlotToRow(slot, row);
-				uncommitted = lappend(uncommitted, row);
-			}
-			MemoryContextReset(context);
-			continue;
-		}
-		state = committed_state(row, entry, now, &pid);
-		if (state)
-			put_row(rsinfo, row, state, entry, pid);
-		MemoryContextSwitchTo(caller);
-		if (state && entry && entry->exclusive)
-			entry->shown = lappend(entry->shown, makeString(pstrdup(row->name)));
-		MemoryContextReset(context);
-	}
-	MemoryContextSwitchTo(caller);
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(rel, NoLock);
-
-	foreach(lc, uncommitted)
+	foreach(lc, scan_locks(rel, lock_table, rsinfo))
 	{
 		ShedlockRow *row = lfirst(lc);
-		uint64		key = ShedlockKey(row->name, (int) strlen(row->name));
-		KeyStatus  *entry = hash_search(lock_table, &key, HASH_FIND, NULL);
+		KeyStatus  *entry = find_key(lock_table, row->name);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!list_member(entry->shown, makeString(row->name)))
+		if (!entry->shown)
 			put_row(rsinfo, row, "uncommitted", entry, entry->exclusive_pid);
 	}
+	table_close(rel, NoLock);
 	return (Datum) 0;
 }
