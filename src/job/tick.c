@@ -3,12 +3,12 @@
  * tick.c
  *	  Claiming a scheduled instant: at most one caller for each.
  *
- * A claim is no lock: it has a table and a lock class of its own, and lasts
- * for ever.  While the claiming transaction is open its advisory lock, taken
- * exclusively and never waited for, keeps others off; afterwards the row does.
- * A claim that is rolled back is free again.  Ticks of a name only move
- * forward, so that one row for each name is enough.  shedlock_again() lets one
- * more caller have it: a mark in the row, which the next claim takes away.
+ * A claim is no lock: it has a table and a lock class of its own, and never
+ * expires.  The claiming transaction holds an advisory lock exclusively, for which
+ * other callers never wait; after its commit the row keeps them off.  Rolling
+ * back ends the claim.  Ticks of a name only move forward, so that one row for
+ * each name is enough.  shedlock_again() marks the row, so that one more caller
+ * can claim the tick; that claim removes the mark.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -35,14 +35,14 @@ enum
 	Anum_again
 };
 
-/* A timer may be that early, or a quarter of the period if that is less. */
+/* A timer may be this early, or a quarter of the period if that is less. */
 #define EARLY_MAX		(30 * USECS_PER_SEC)
 
 /* The epoch of timestamps is 2000-01-01, that of ticks 1970-01-01. */
 #define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
 /*
- * tick_at - the last tick at or before that time
+ * tick_at - the last tick at or before a time
  */
 static TimestampTz
 tick_at(TimestampTz when, int64 period)
@@ -53,9 +53,10 @@ tick_at(TimestampTz when, int64 period)
 }
 
 /*
- * ShedlockCurrentTick - the tick that a timer means that fires now
+ * ShedlockCurrentTick - the tick for a timer that fires now
  *
- * every: the period; months are refused, since they have no fixed length.
+ * A timer that is a little early belongs to the coming tick.  every: the period;
+ * months are refused, because their length is not fixed.
  */
 TimestampTz
 ShedlockCurrentTick(const Interval *every, const char *name)
@@ -77,7 +78,7 @@ ShedlockCurrentTick(const Interval *every, const char *name)
 /*
  * read_tick - the last claim of a name's ticks
  *
- * Leaves the name's row in the store.  Returns false if there is none.
+ * Leaves the name's row in the store.  Returns false if there is no row.
  */
 static bool
 read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
@@ -100,7 +101,7 @@ read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 /*
  * tick_is_claimed - is that tick, or a later one, claimed?
  *
- * again: whoever asks may be the one caller more that shedlock_again() allows.
+ * again: the caller may be the one that shedlock_again() has allowed.
  */
 static bool
 tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
@@ -111,7 +112,7 @@ tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick
 }
 
 /*
- * ShedlockTickIsClaimed - is that tick claimed, for whoever wants to claim it?
+ * ShedlockTickIsClaimed - would ShedlockClaimTick() find that tick claimed?
  */
 bool
 ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *last)
@@ -128,7 +129,7 @@ ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *
 /*
  * write_claim - write the claim, with its advisory lock held
  *
- * last: what is there.  A tick that is claimed once more may be an older one.
+ * last: the claim before.  A tick that shedlock_again() allows may be older.
  */
 static bool
 write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
@@ -160,14 +161,15 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 }
 
 /*
- * claim_tick - claim a tick if nobody has; never wait for an open claim
+ * claim_tick - claim a tick that is not claimed; never wait for an open claim
  *
- * period: of the schedule, or NULL if the caller names its ticks; then that of
- * an earlier claim stays.  token: of the run that it is for, or 0.  again: as for
- * tick_is_claimed(); false at the end of a run.  Returns true if it is claimed now,
- * to be committed by the caller; else *last is the claim that is there, with tick 0
- * if it is not committed.  Locks: the name's lock of SHEDLOCK_CLASS_TICK, exclusive,
- * to the end of the transaction; given back at once if the tick was claimed already.
+ * period: of the schedule; NULL if the caller names its ticks, which leaves that
+ * of an earlier claim.  token: of the run, or 0 for a caller that has none.
+ * again: as for tick_is_claimed(); false at the end of a run.  Returns true if
+ * the tick is claimed now, for the caller to commit; if it returns false, *last
+ * is the claim that is there, with tick 0 if it is not committed.  Locks: the
+ * name's lock of SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction;
+ * given back at once if it returns false.
  */
 static bool
 claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
@@ -200,6 +202,8 @@ claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
 	ShedlockClose(&store);
 	if (claimed)
 		ShedlockCommitDurably();
+	if (claimed && token == 0)
+		ShedlockTellOfBlock(name, true);
 	return claimed;
 }
 
@@ -214,11 +218,11 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 }
 
 /*
- * ShedlockClaimTicksOfRun - claim the ticks that came while a run was going on
+ * ShedlockClaimTicksOfRun - claim the ticks that came during a run
  *
- * A scheduler that has queued them fires for them now, one after the other.  A
- * run that took less than a period has missed none, even if the clock has come
- * to the next tick: somebody may fire for that as late as this one was.  What
+ * A scheduler that has queued these ticks fires for them now, one after the
+ * other.  A run shorter than a period has missed no tick, even if the next one has
+ * come: a timer may fire for that as late as the run's own did.  A tick that
  * shedlock_again() has allowed meanwhile is for the next caller.
  */
 void
@@ -234,10 +238,10 @@ ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
 }
 
 /*
- * ShedlockTickIsOld - was this row made before that time, and its period over?
+ * ShedlockTickIsOld - was the tick claimed, and did its period end, before limit?
  *
- * While the period lasts the row is what keeps a second caller off.  A tick that
- * was written by hand may be infinite: its period is never over.
+ * Until the period ends, the row keeps a second caller off.  A tick that was
+ * written by hand may be infinite: its period never ends.
  */
 bool
 ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
@@ -268,7 +272,6 @@ shedlock_once(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockTick last;
 	TimestampTz tick;
-	bool		claimed;
 
 	PreventCommandIfReadOnly("shedlock_once()");
 	PreventCommandIfParallelMode("shedlock_once()");
@@ -289,11 +292,7 @@ shedlock_once(PG_FUNCTION_ARGS)
 				 errdetail("A tick can be at most %d seconds ahead of the server's clock.",
 						   SHEDLOCK_TICK_AHEAD_MAX),
 				 errhint("Ticks only move forward: a claim in the future would stop the job until then.")));
-
-	claimed = ShedlockClaimTick(&name, tick, NULL, 0, &last);
-	if (claimed)
-		ShedlockTellOfBlock(&name, true);
-	PG_RETURN_BOOL(claimed);
+	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, NULL, 0, &last));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_once_every);
@@ -308,7 +307,6 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockTick last;
 	Interval   *every;
-	bool		claimed;
 
 	PreventCommandIfReadOnly("shedlock_once_every()");
 	PreventCommandIfParallelMode("shedlock_once_every()");
@@ -317,23 +315,19 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("period of lock \"%s\" must not be null", name.str)));
-
 	every = PG_GETARG_INTERVAL_P(1);
-	claimed = ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
-								every, 0, &last);
-	if (claimed)
-		ShedlockTellOfBlock(&name, true);
-	PG_RETURN_BOOL(claimed);
+	PG_RETURN_BOOL(ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
+									 every, 0, &last));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_again);
 /*
- * shedlock_again(name) - let the last tick be claimed once more
+ * shedlock_again(name) - allow the last tick to be claimed once more
  *
- * By the next caller, whether a newer one has come or not.  Returns false if
- * no claim is committed, with a WARNING.  Errors: 22004, 22023, 25006.  Locks: the
- * tick's row.  An open claim of a name that has one is waited for, as an UPDATE
- * does; the first claim of a name is not, and counts as none.
+ * The next caller can claim it, even if a newer tick has come.  Warns and returns
+ * false if no claim is committed.  Errors: 22004, 22023, 25006.  Locks: the
+ * tick's row.  Waits for an open claim as an UPDATE does, unless it is the name's
+ * first: that has no row yet, and counts as no claim.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
