@@ -1,27 +1,30 @@
 /*-------------------------------------------------------------------------
  *
  * trigger.c
- *	  Writers who do not know of us: ShedLock's clients, and hands in psql.
+ *	  Row trigger for foreign writers: ShedLock's clients and manual SQL.
  *
- * Our own writes do not fire triggers, so that whatever comes here is foreign.
- * A write that sets our columns is somebody who knows them (pg_restore, an
- * administrator) and passes.  Otherwise:
+ * The extension's own writes fire no triggers, so that every write that comes
+ * here is foreign:
  *
- *	acquisition		locked_at or locked_by changes and lock_until rises, or a
- *					row is inserted with time on it.  Takes the advisory half
- *					exclusively to the end of its transaction, as our acquire
- *					does, and gets a token; turned away if the lock is not
- *					free by both halves
- *	unlock, extend	lock_until changes alone.  Passes, and wakes waiters
+ *	full write		sets the extension's own columns, as pg_restore does: passes
+ *	acquisition		raises lock_until under another locked_at or locked_by, or
+ *					inserts a row with time on it: gets the advisory half
+ *					exclusively to the end of its transaction, and a token,
+ *					or is turned away if either half is not free
+ *	unlock, extend	another UPDATE with time on it, before or after: passes and
+ *					wakes waiters, but does not end a pause
+ *	nothing held	another UPDATE: passes, but does not change the owner of a
+ *					session lock that is held past its lock_until
  *	DELETE			refused unless the lock is free
  *
- * Turned away means that the row stays as it is and that the client sees 0
- * rows: it takes the lock for held.  ShedLock remembers that a row exists, so
- * that an INSERT must not be turned away before there is one.
+ * A write that is turned away leaves the row as it is and affects 0 rows, from
+ * which the client concludes that the lock is held.  ShedLock also remembers
+ * that a row exists, so an INSERT is not turned away before there is one.
  *
- * The row comes first here, the advisory half second: against the usual order,
- * and therefore only ever by a try.  Only for a row that is not committed yet
- * an INSERT waits, and no longer than our own acquire waits for a foreign one.
+ * The row is locked before the trigger runs, so that the trigger takes the
+ * advisory half against the lock order, and only ever by a try.  An INSERT of a
+ * name whose row is not committed waits, as long as an acquire waits for a
+ * foreign row; nothing else does.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -38,19 +41,28 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-/* Of our own: providers take class 23, 40 and 55 for "exists" or "busy". */
+/* ShedLock's providers take class 23, 40 and 55 for "exists" or "busy". */
 #define ERRCODE_TAKEN_BY_OPEN_TRANSACTION	MAKE_SQLSTATE('S', 'H', '0', '0', '1')
 
-/* A statement may be that long under way, so that a short lease is over. */
+/* A short lease may expire on the way to the server, which takes this long. */
 #define ON_THE_WAY_MAX		USECS_PER_SEC
 
-/* After the first one, with a millisecond between them. */
+/* How often try_exclusive() tries again, with a millisecond between tries. */
 #define EXCLUSIVE_TRIES		10
 
+/* The lines of the table above that an UPDATE can be. */
+typedef enum UpdateClass
+{
+	FULL_WRITE,
+	ACQUISITION,
+	UNLOCK_OR_EXTEND,
+	HOLDS_NOTHING
+} UpdateClass;
+
 /*
- * sets_our_columns - does the writer know of us?
+ * sets_our_columns - does the write set columns that ShedLock does not have?
  *
- * old: NULL for an INSERT, where our columns have their defaults.
+ * old: NULL for an INSERT, where these columns have their defaults.
  */
 static bool
 sets_our_columns(const ShedlockRow *old, const ShedlockRow *new)
@@ -72,10 +84,11 @@ sets_our_columns(const ShedlockRow *old, const ShedlockRow *new)
 }
 
 /*
- * check_clock - complain about a client whose clock, or time zone, is off
+ * check_clock - raise an error if the client's clock or time zone is off
  *
- * It would take living locks for free, and others would do so with its own.
- * Within the tolerance, too, a lease that is over when it arrives holds nothing.
+ * Such a client would acquire locks that are held, and others would acquire the
+ * client's.  A lease that has expired on arrival holds nothing, even if the clock is
+ * within the tolerance.
  */
 static void
 check_clock(const ShedlockRow *row, TimestampTz now)
@@ -90,13 +103,13 @@ check_clock(const ShedlockRow *row, TimestampTz now)
 			(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 			 errmsg("locked_at of lock \"%s\" is not the current time in UTC", row->name),
 			 errdetail("The client's clock or time zone is off by more than shedlock.foreign_clock_tolerance, or by more than its lock_at_most_for."),
-			 errhint("Let ShedLock take the server's time: usingDbTime(), in a transaction of its own; or forceUtcTimeZone() with a clock that is right.  For jOOQ and Exposed, which have neither: connectionInitSql = SET TIME ZONE 'UTC'.")));
+			 errhint("Configure ShedLock with usingDbTime(), in a transaction of its own, or with forceUtcTimeZone() and a correct clock.  jOOQ and Exposed have neither: use connectionInitSql = SET TIME ZONE 'UTC'.")));
 }
 
 /*
- * check_cap - complain about a client that locks for longer than is allowed
+ * check_cap - raise an error if the client locks for longer than is allowed
  *
- * Its clock may be ahead by the tolerance.
+ * The client's clock may be ahead by the tolerance.
  */
 static void
 check_cap(const ShedlockRow *row, TimestampTz now)
@@ -113,10 +126,10 @@ check_cap(const ShedlockRow *row, TimestampTz now)
 }
 
 /*
- * keep_as_is - turn an UPDATE away
+ * turn_away - leave the row as it is; returns NULL, which skips the write
  */
 static HeapTuple
-keep_as_is(const ShedlockName *name)
+turn_away(const ShedlockName *name)
 {
 	if (shedlock_log_locks)
 		ereport(LOG,
@@ -125,11 +138,11 @@ keep_as_is(const ShedlockName *name)
 }
 
 /*
- * turn_insert_away - keep a row out, and see to it that there is one
+ * turn_insert_away - turn an INSERT away, and make sure that there is a row
  *
- * Returns NULL.  A row that is not committed yet may go away again, and the
- * client would wait for it for ever: it gets 100 ms to commit, as when two
- * clients come to a new name at once, and SH001 is raised then.
+ * A row that is not committed may be rolled back, and the client, which remembers
+ * the row, would never insert it again.  So it gets 100 ms to commit, which is
+ * enough for two clients that insert a new name at once; then SH001 is raised.
  */
 static HeapTuple
 turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
@@ -144,26 +157,26 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 	{
 		ShedlockReadRow(store, name->str, &there);
 		if (there.found)
-			return keep_as_is(name);
+			return turn_away(name);
 		if (ShedlockRowIsInProgress(store, name->str))
 		{
 			if (!ShedlockAwaitForeignLock(&tries))
 				break;
 		}
 		else if (ShedlockInsertRow(store, row))
-			return keep_as_is(name);
+			return turn_away(name);
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),
-			 errmsg("lock \"%s\" is being taken by an open transaction", name->str),
-			 errdetail("It is the first one to use this name."),
+			 errmsg("lock \"%s\" is being acquired by an open transaction", name->str),
+			 errdetail("That transaction is the first to use this name."),
 			 errhint("Try again.")));
 }
 
 /*
- * take - the advisory half and a token for a foreign acquisition
+ * take - give a token to a foreign acquisition that has the advisory half
  *
- * old: the row as it is, found or not.  Returns the row to be written.
+ * old: the row before, found or not.  Returns the row to write.
  */
 static HeapTuple
 take(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
@@ -187,7 +200,6 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockRow there;
 
-	/* A row without time on it holds nothing. */
 	if (sets_our_columns(NULL, new) ||
 		(new->lock_until <= new->locked_at && new->lock_until <= now))
 		return tuple;
@@ -196,14 +208,14 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	check_cap(new, now);
 
 	/*
-	 * A lease that is held: the statement's ON CONFLICT would come to the
-	 * same, but lock the row, or wait for an owner who has changed it in an
-	 * open transaction.  No advisory lock is taken: that owner may want to
-	 * extend.
+	 * ON CONFLICT would not update a lease that is held either, but it would
+	 * lock the row, or wait for an owner that has changed it in an open
+	 * transaction.  The advisory half is not tried, because the owner may
+	 * want to extend.
 	 */
 	ShedlockReadRow(store, name->str, &there);
 	if (there.found && ShedlockCountsAsLease(&there) && there.lock_until > now)
-		return keep_as_is(name);
+		return turn_away(name);
 
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 		return turn_insert_away(store, name, new, now);
@@ -211,19 +223,19 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	if (ShedlockJudge(&there, name, now, true) != SHEDLOCK_FREE)
 	{
 		ShedlockUnlock(&name->tag, ExclusiveLock);
-		return keep_as_is(name);
+		return turn_away(name);
 	}
 
-	/* If there is a row, ON CONFLICT updates it, and that draws the token. */
+	/* If there is a row, on_update() draws the token. */
 	return there.found ? tuple : take(store, name, &there, tuple);
 }
 
 /*
- * try_exclusive - take the advisory half, with a row that is ours
+ * try_exclusive - acquire the advisory half for an UPDATE
  *
- * We may have waited for the row until another acquisition was rolled back.
- * That wakes us before it lets go of the advisory half, some microseconds
- * later: nobody would have the lock if it turned us away.
+ * The statement may have waited for the row until another acquisition was rolled
+ * back.  The server ends that wait some microseconds before it releases the
+ * advisory half, so that a single try could fail while nobody holds the lock.
  */
 static bool
 try_exclusive(const ShedlockName *name)
@@ -238,6 +250,27 @@ try_exclusive(const ShedlockName *name)
 }
 
 /*
+ * classify - which line of the table above is an UPDATE?
+ *
+ * A row without a token was never acquired, so that manual SQL that puts time on
+ * it acquires the lock, even under the same locked_at and locked_by.
+ */
+static UpdateClass
+classify(const ShedlockRow *old, const ShedlockRow *new, bool same_owner,
+		 TimestampTz now)
+{
+	bool		held = old->lock_until > now;
+	bool		holds = new->lock_until > now;
+
+	if (sets_our_columns(old, new))
+		return FULL_WRITE;
+	if (new->lock_until > old->lock_until &&
+		(!same_owner || (old->token == 0 && !held && holds)))
+		return ACQUISITION;
+	return held || holds ? UNLOCK_OR_EXTEND : HOLDS_NOTHING;
+}
+
+/*
  * on_update - an UPDATE, or the second half of INSERT ... ON CONFLICT
  */
 static HeapTuple
@@ -248,53 +281,53 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	bool		same_owner = old->locked_at == new->locked_at &&
 	strcmp(old->locked_by, new->locked_by) == 0;
 
-	/* By hand: nobody has taken it, or its token would be there. */
-	bool		revives = old->token == 0 && old->lock_until <= now && new->lock_until > now;
-
 	if (strcmp(old->name, new->name) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot rename lock \"%s\"", name->str),
-				 errdetail("Whoever uses a lock knows it by its name.")));
-	if (sets_our_columns(old, new))
-		return tuple;
-	if (new->lock_until > old->lock_until)
-		check_cap(new, now);
-	if ((same_owner && !revives) || new->lock_until <= old->lock_until)
-	{
-		/*
-		 * Nothing was held, and nothing is; but a session lock can have
-		 * outlived its lock_until, and keeps its name.
-		 */
-		if (old->lock_until <= now && new->lock_until <= now)
-			return same_owner || ShedlockCountsAsLease(old) ||
-				!ShedlockHolderLives(old, name, false) ? tuple : keep_as_is(name);
+				 errdetail("Locks are identified by their names.")));
 
-		/* Nor does an extend that comes too late end a pause. */
-		if (old->lock_until <= now && old->paused_until > now)
-			return keep_as_is(name);
-		(void) ShedlockTryShare(&name->tag);
-		ShedlockWakeLater(&name->tag);
-		return tuple;
-	}
-
-	ShedlockCheckText(name->str, "lock name");
-	if (!same_owner)
-		check_clock(new, now);
-	if (!try_exclusive(name))
-		return keep_as_is(name);
-	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
+	switch (classify(old, new, same_owner, now))
 	{
-		ShedlockUnlock(&name->tag, ExclusiveLock);
-		return keep_as_is(name);
+		case FULL_WRITE:
+			break;
+
+		case ACQUISITION:
+			check_cap(new, now);
+			ShedlockCheckText(name->str, "lock name");
+			if (!same_owner)
+				check_clock(new, now);
+			if (!try_exclusive(name))
+				return turn_away(name);
+			if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
+			{
+				ShedlockUnlock(&name->tag, ExclusiveLock);
+				return turn_away(name);
+			}
+			if (old->kind == SHEDLOCK_RUN)
+				ShedlockHistoryLost(name->nsp, old->token);
+			return take(store, name, old, tuple);
+
+		case UNLOCK_OR_EXTEND:
+			if (new->lock_until > old->lock_until)
+				check_cap(new, now);
+			if (old->lock_until <= now && old->paused_until > now)
+				return turn_away(name);
+			(void) ShedlockTryShare(&name->tag);
+			ShedlockWakeLater(&name->tag);
+			break;
+
+		case HOLDS_NOTHING:
+			if (!same_owner && !ShedlockCountsAsLease(old) &&
+				ShedlockHolderLives(old, name, false))
+				return turn_away(name);
+			break;
 	}
-	if (old->kind == SHEDLOCK_RUN)
-		ShedlockHistoryLost(name->nsp, old->token);
-	return take(store, name, old, tuple);
+	return tuple;
 }
 
 /*
- * on_delete - refuse it unless the lock is free; hold others off until the end
+ * on_delete - a DELETE, which keeps acquirers off until its transaction ends
  */
 static HeapTuple
 on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
@@ -303,16 +336,15 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 
 	if (ShedlockTryLock(&name->tag, ExclusiveLock))
 		verdict = ShedlockJudge(old, name, GetCurrentTimestamp(), true);
-	if (verdict == SHEDLOCK_PAUSED)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot delete lock \"%s\" because it is paused", name->str),
-				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to forget locks.")));
 	if (verdict != SHEDLOCK_FREE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot delete lock \"%s\" because it is in use", name->str),
-				 errhint("Use shedlock_force_release to end it, and shedlock_purge to forget locks.")));
+				 errmsg(verdict == SHEDLOCK_PAUSED ?
+						"cannot delete lock \"%s\" because it is paused" :
+						"cannot delete lock \"%s\" because it is in use", name->str),
+				 verdict == SHEDLOCK_PAUSED ?
+				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to delete locks.") :
+				 errhint("Use shedlock_force_release to end it, and shedlock_purge to delete locks.")));
 	if (old->kind == SHEDLOCK_RUN)
 		ShedlockHistoryLost(name->nsp, old->token);
 	return tuple;
@@ -339,7 +371,7 @@ _shedlock_row_trigger(PG_FUNCTION_ARGS)
 	ShedlockRow new;
 	HeapTuple	result;
 
-	/* Whatever follows relies on the columns of our own table. */
+	/* The rest relies on the columns of the extension's own table. */
 	nsp = ShedlockSchema(fcinfo);
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
 		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
@@ -359,7 +391,7 @@ _shedlock_row_trigger(PG_FUNCTION_ARGS)
 	else
 		new = row;
 
-	/* Constraints come after us and will complain. */
+	/* Constraints are checked later, and refuse such a row. */
 	if (new.name == NULL || new.name[0] == '\0' || new.locked_by == NULL)
 		PG_RETURN_POINTER(result);
 
