@@ -3,10 +3,10 @@
  * admin.c
  *	  For administrators: ending, cancelling and pausing locks.
  *
- * EXECUTE is granted to nobody but the owner.  Who may end or cancel another
- * session is decided by pg_terminate_backend() and pg_cancel_backend(), which
- * are called with the caller's own rights.  Each act is a line in the server's
- * log, with the role.
+ * EXECUTE is granted only to the owner.  pg_terminate_backend() and
+ * pg_cancel_backend() decide whether the caller may end or cancel another
+ * session: they are called with the caller's rights.  Each act writes a line to
+ * the server log, with the role.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -24,18 +24,18 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* How long a session that is terminated may take to go. */
+/* How long a terminated session may take to end. */
 #define TERMINATE_WAIT_MS	5000
 
-/* How long whoever takes the lock after that session may take to commit. */
+/* How long a waiter that acquires the lock after that may take to commit. */
 #define SUCCESSOR_TRIES		100
 #define SUCCESSOR_NAP_MS	10
 
-/* How long whoever writes to a lock that is in use naps between its tries. */
+/* The time between two tries for the advisory half in share mode. */
 #define SHARE_NAP_MS		10
 
 /*
- * report_in_use - complain that a transaction has its hands on the lock
+ * report_in_use - raise an error that names a transaction that uses the lock
  */
 static void
 report_in_use(const ShedlockName *name)
@@ -64,11 +64,12 @@ report_in_use(const ShedlockName *name)
 }
 
 /*
- * names_its_holder - is the process that a living row names the one that took it?
+ * names_its_holder - has the process that a living row names acquired the lock?
  *
- * A row that was written by hand can name any process.  What holds the
- * advisory half is proved by that; a guarded command may have dropped it, but is
- * of the role that took the lock, or of a member that had set it.  Warns if not.
+ * A row that was written by hand can name any process.  One that holds the
+ * advisory half has acquired the lock.  A guarded command may have dropped the
+ * advisory half, but its process has the role that acquired the lock, or a
+ * member of it.  Warns if neither is true.
  */
 static bool
 names_its_holder(const ShedlockRow *row, const ShedlockName *name)
@@ -82,7 +83,7 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("process %d, which lock \"%s\" names, was left alone", row->pid, name->str),
-			 errdetail("It does not hold the lock, nor is it of the role that took it.")));
+			 errdetail("It does not hold the lock, and its role is no member of the role that acquired it.")));
 	return false;
 }
 
@@ -117,7 +118,7 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
-				 errdetail("Its process ID is %d, and it was told to end.", row.pid),
+				 errdetail("Its process ID is %d; it has been told to end.", row.pid),
 				 errhint("Try again.")));
 	ereport(LOG,
 			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
@@ -129,10 +130,10 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 }
 
 /*
- * warn_if_unknown - warn if neither the locks nor the ticks have that name
+ * warn_if_unknown - warn if no lock and no tick has that name
  *
- * Returns whether it did.  Keeps no lock on the tables: the caller may wait for
- * the advisory half, whose holder may wait for a table.
+ * Returns true if it warned.  Keeps no lock on the tables: the caller may wait
+ * for the advisory half, whose holder may wait for a table.
  */
 static bool
 warn_if_unknown(const ShedlockName *name, const char *hint)
@@ -160,7 +161,7 @@ warn_if_unknown(const ShedlockName *name, const char *hint)
 }
 
 /*
- * report_not_held - say why there is nothing to be ended
+ * report_not_held - tell the caller that there is nothing to end
  */
 static void
 report_not_held(const ShedlockName *name)
@@ -229,7 +230,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		if (row.kind != SHEDLOCK_RELEASED && is_lease)
 			ereport(NOTICE,
 					(errmsg("released lock \"%s\" of \"%s\"", name->str, ShedlockShownBy(&row)),
-					 errdetail("Its former holder was not stopped: its next release or extend is false, its next assert an error.")));
+					 errdetail("Its former holder was not stopped; its next release or extend returns false, and its next assert fails.")));
 		ShedlockSetReleased(&row, now, false);
 	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
 
@@ -241,12 +242,12 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 
 PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
- * shedlock_force_release(name) - end a lock of any holder, at-least included
+ * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and says so, if it was free.  Errors: 22004, 22023, 25006;
- * 42501 if the caller may not end the holder's session; 55006 if that does not
- * end, or if a transaction that is open has taken or fences it.  Locks: the
- * advisory half, exclusive, to the end of the transaction.
+ * Returns false, and reports it, if the lock was free.  Errors: 22004, 22023,
+ * 25006; 42501 if the caller may not end the holder's session; 55006 if that
+ * session does not end, or if an open transaction has acquired or fences the
+ * lock.  Locks: the advisory half, exclusive, to the end of the transaction.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
@@ -274,8 +275,8 @@ PG_FUNCTION_INFO_V1(shedlock_cancel);
 /*
  * shedlock_cancel(name) - cancel the command of a run
  *
- * Returns false, and says what there is, if none is running.  Errors: 22004,
- * 22023, 25006; 42501 if the caller may not cancel that session.
+ * Returns false, and reports what the lock is, if no command is running.  Errors:
+ * 22004, 22023, 25006; 42501 if the caller may not cancel that session.
  */
 Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
@@ -324,8 +325,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 }
 
 /*
- * share_and_read - take the advisory half in share mode, however long it takes,
- * and read the row
+ * share_and_read - wait for the advisory half in share mode, and read the row
  *
  * start: of the wait, as for ShedlockAwaitLock().
  */
@@ -338,25 +338,14 @@ share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
 	ShedlockReadRow(store, name->str, row);
 }
 
-/*
- * set_pause - what the row says of a pause that the caller begins
- */
-static void
-set_pause(ShedlockRow *row, TimestampTz until, char *reason)
-{
-	row->paused_until = until;
-	row->paused_by = GetUserNameFromId(GetUserId(), false);
-	row->pause_reason = reason;
-}
-
 PG_FUNCTION_INFO_V1(shedlock_pause);
 /*
- * shedlock_pause(name, until, reason) - nobody gets the lock until then
+ * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
- * Warns of a name that was never used, which may be that of a job to come.
- * Errors: 22004, 22023, 25006, 55P03 when lock_timeout ends the wait.  Locks:
- * the advisory half in share mode to the end of the transaction; waits for an
- * acquire that is not committed.
+ * Warns of a name that was never used, but pauses it: it may be the name of a
+ * future job.  Errors: 22004, 22023, 25006, 55P03 when lock_timeout ends the
+ * wait.  Locks: the advisory half in share mode to the end of the transaction;
+ * waits for an acquire that is not committed.
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
@@ -383,7 +372,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
-	(void) warn_if_unknown(&name, "Check the spelling.  It is paused all the same; shedlock_resume ends that.");
+	(void) warn_if_unknown(&name, "Check the spelling.  The lock is paused anyway; shedlock_resume ends that.");
 
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	ShedlockCheckPromises(&store);
@@ -394,27 +383,24 @@ shedlock_pause(PG_FUNCTION_ARGS)
 
 		MemoryContextSwitchTo(context);
 		share_and_read(&store, &name, &row, &start);
-		if (row.found)
-		{
-			set_pause(&row, until, reason);
-			written = ShedlockUpdateRow(&store, &row, true) == TM_Ok;
-		}
-		else
+		if (!row.found)
 		{
 			row.name = name.str;
 			row.lock_until = row.locked_at = GetCurrentTimestamp();
 			row.locked_by = "";
 			row.kind = SHEDLOCK_RELEASED;
 			row.keep_until = DT_NOBEGIN;
-			set_pause(&row, until, reason);
-			written = !ShedlockRowIsInProgress(&store, name.str) &&
-				ShedlockInsertRow(&store, &row);
 		}
+		row.paused_until = until;
+		row.paused_by = GetUserNameFromId(GetUserId(), false);
+		row.pause_reason = reason;
+		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
+			!ShedlockRowIsInProgress(&store, name.str) && ShedlockInsertRow(&store, &row);
 		MemoryContextSwitchTo(caller);
 		if (written)
 			break;
 
-		/* Whoever has inserted it in an open transaction may want to take it. */
+		/* The transaction that has inserted the row may want to acquire. */
 		ShedlockUnlock(&name.tag, ShareLock);
 		ShedlockAwaitLock(&name, &start, SHARE_NAP_MS);
 		MemoryContextReset(context);
@@ -430,8 +416,8 @@ PG_FUNCTION_INFO_V1(shedlock_resume);
 /*
  * shedlock_resume(name) - end a pause
  *
- * Returns false if the lock was not paused, and warns if the name is not known.
- * Errors and locks as above.
+ * Returns false if the lock was not paused, and warns if the name is unknown.
+ * Errors and locks as for shedlock_pause().
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)

@@ -94,7 +94,7 @@ $node->safe_psql('postgres', "UPDATE shedlock SET (kind, pid, backend_start, loc
 is($node->safe_psql('postgres', "SELECT state FROM shedlock_locks WHERE name = 'forged'"), 'held', 'a row names a process that never took the lock');
 my ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_cancel('forged')");
 is($out, 'f', 'cancel: nothing is cancelled');
-like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, nor is it of the role that took it\./, 'and that is said');
+like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, and its role is no member of the role that acquired it\./, 'and that is said');
 ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_force_release('forged'), shedlock_acquire('forged')");
 is($out, 't|t', 'force_release: the lock is free');
 like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone/, 'and that process is left alone');
