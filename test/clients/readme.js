@@ -1,4 +1,4 @@
-// Says whether runOnce() of README.md keeps its promises; see test/t/090_readme.pl.
+// Says whether runOnce() of doc/services.md keeps its promises; see test/t/090_readme.pl.
 const path = require("path");
 const { Pool } = require("pg");
 const { runOnce } = require(path.join(process.env.README_CODE, "readme.js"));
@@ -49,7 +49,7 @@ async function fail() {
   } catch (e) {
     claim("an error of the work reaches the caller", e.message === "of the work");
   }
-  claim("and then the lock is given back",
+  claim("and then the lock is released",
     await ask("SELECT kind IS NULL FROM shedlock WHERE name = 'node-fails'"));
 }
 

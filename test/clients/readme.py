@@ -1,4 +1,4 @@
-"""Says whether run_once() of README.md keeps its promises; see test/t/090_readme.pl."""
+"""Says whether run_once() of doc/services.md keeps its promises; see test/t/090_readme.pl."""
 import os
 import sys
 import threading
@@ -78,5 +78,5 @@ try:
     run_once(APP, "py-fails", fails)
 except ValueError as e:
     claim("an error of the work reaches the caller", str(e) == "of the work")
-claim("and then the lock is given back",
+claim("and then the lock is released",
       ask("SELECT kind IS NULL FROM shedlock WHERE name = 'py-fails'"))

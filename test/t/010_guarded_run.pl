@@ -103,7 +103,7 @@ ask($watcher, 'INSERT INTO work SELECT generate_series(1, 1000); DELETE FROM wor
 ask($runner, "CALL shedlock_run('vacuum', 'VACUUM (VERBOSE, ANALYZE) work')");
 like($runner->{heard}, qr/1000 removed, 0 remain, 0 are dead but not yet removable/, 'a guarded VACUUM removes the dead');
 
-# What README.md says of maintenance that does not get on: cancelled, it leaves an
+# What doc/pg_cron.md says of maintenance that does not get on: cancelled, it leaves an
 # invalid index each time; of a role that may not, it succeeds.
 my $writer = session($node);
 $node->safe_psql($dbname, 'CREATE INDEX work_i ON work (i); CREATE ROLE stranger LOGIN');

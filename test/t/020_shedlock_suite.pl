@@ -523,8 +523,8 @@ case shouldUseDifferentDatabaseForEachTenant => sub {
 };
 
 # jOOQ: the session's wall clock, and an UPDATE of all columns; as a role that has
-# what README.md grants, and no more
-my ($grant) = slurp_file("$FindBin::RealBin/../../README.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
+# what doc/java.md grants, and no more
+my ($grant) = slurp_file("$FindBin::RealBin/../../doc/java.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
 $node->safe_psql('postgres', "CREATE ROLE app; $grant");
 my %jooq = (
 	insert => q{INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
@@ -543,7 +543,7 @@ foreach my $sent (qw(insert:a update:b extend:b extend:a unlock:a update:b inser
 		"SET ROLE app; SET TimeZone = 'UTC'; WITH s AS (" . sprintf($jooq{$statement}, $host) . ' RETURNING 1) SELECT count(*) FROM s');
 }
 is("@rows", 'insert:a 1 update:b 0 extend:b 0 extend:a 1 unlock:a 1 update:b 1 insert:a 0 update:a 0 unlock:b 1',
-	'jOOQ takes, extends and gives back with the grants of the README');
+	'jOOQ takes, extends and gives back with the grants of doc/java.md');
 is( error_of($node, "SET ROLE app; SET TimeZone = 'Asia/Tokyo'; " . sprintf($jooq{update}, 'a')) =~ s{:.*}{}r, '22008',
 	'and is told of a session that is not in UTC');
 

@@ -1,5 +1,5 @@
-# README.md's lists of grants for a role on call and for one that watches are
-# complete: an empty role that gets them sees and ends what another role runs.
+# The lists of grants in doc/operations.md for a role on call and for one that
+# watches are complete: an empty role that gets them sees and ends what another role runs.
 # And nothing in them is superfluous: without any of the grants it cannot.
 
 use strict;
@@ -16,15 +16,15 @@ my $has_cron = has_pg_cron();
 my $node;
 
 # The statements of the block that makes this role; without pg_cron those that
-# name it are left out, as README.md says.
+# name it are left out, as the text says.
 sub grants_of
 {
 	my ($role) = @_;
-	my ($list) = slurp_file('README.md') =~ /^```sql pg_cron\n(CREATE ROLE $role LOGIN;\n.*?)^```$/ms
-	  or BAIL_OUT("README.md has no list for $role");
+	my ($list) = slurp_file('doc/operations.md') =~ /^```sql pg_cron\n(CREATE ROLE $role LOGIN;\n.*?)^```$/ms
+	  or BAIL_OUT("doc/operations.md has no list for $role");
 	my @statements = $list =~ /\G(.*?;)[^;\n]*\n/gs;
 
-	is(join('', map { s/\s//gr } @statements), $list =~ s/--.*//gr =~ s/\s//gr, "README.md's list for $role was read");
+	is(join('', map { s/\s//gr } @statements), $list =~ s/--.*//gr =~ s/\s//gr, "the list for $role was read");
 	return $has_cron ? @statements : grep { !/\bcron\b/ } @statements;
 }
 
@@ -163,7 +163,7 @@ foreach my $role (sort keys %never)
 	$node->safe_psql('postgres', $create);
 	is(deeds_of($role), 'sees who holds what', "$role: an empty role sees locks, and no more");
 	$node->safe_psql('postgres', join ' ', @grants);
-	is(deeds_of($role), all_but($never{$role}), "$role: README.md's list is complete");
+	is(deeds_of($role), all_but($never{$role}), "$role: the list is complete");
 	foreach my $without (0 .. $#grants)
 	{
 		$node->safe_psql('postgres', join ' ', "DROP OWNED BY $role; DROP ROLE $role;", $create,

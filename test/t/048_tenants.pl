@@ -1,6 +1,7 @@
 # Many tenants in one database: with shedlock.role_prefix on a name is for the
 # roles with the privileges of its prefix, in every function and for every
-# statement that a client of ShedLock's sends.  The SQL is README.md's:
+# statement that a client of ShedLock's sends.  The SQL is that of
+# doc/operations.md:
 #
 #	```sql tenants    each block in a session of its own
 
@@ -15,21 +16,21 @@ use Test::More;
 
 my $node = start_node('main');
 my %as = map { $_ => [ extra_params => [ '-U', $_ ] ] } qw(billing guest reporter_a reporter_b);
-my @blocks = slurp_file('README.md') =~ /^```sql tenants\n(.*?)^```$/msg;
+my @blocks = slurp_file('doc/operations.md') =~ /^```sql tenants\n(.*?)^```$/msg;
 
 # Names that are not the role guest's
 my @foreign = ('billing:job', 'job', 'nobody:job', 'Guest:job', '"guest":job', ' guest:job', ':job', 'gues', 'guest',
 	'guest' . 'x' x 58 . ':job', 'billing:guest:job', 'pg_read_all_stats:job');
 
-# Runs a block of README.md, and compares its answers with its comments.
+# Runs a block of doc/operations.md, and compares its answers with its comments.
 sub run_block
 {
 	my ($number, $what) = @_;
 	my ($output, $errors);
 
-	is($node->psql('app', $blocks[$number], stdout => \$output, stderr => \$errors), 0, "README.md: $what") or diag $errors;
+	is($node->psql('app', $blocks[$number], stdout => \$output, stderr => \$errors), 0, "doc/operations.md: $what") or diag $errors;
 	my @promised = map { $_ eq 'true' ? 't' : 'f' } $blocks[$number] =~ /;\s*-- (true|false)\b/g;
-	is_deeply([ grep { /^[tf]$/ } split /\n/, $output ], \@promised, "README.md: $what: answers") if @promised;
+	is_deeply([ grep { /^[tf]$/ } split /\n/, $output ], \@promised, "doc/operations.md: $what: answers") if @promised;
 	return;
 }
 
@@ -94,7 +95,7 @@ sub writes
 }
 
 #
-# What README.md says
+# What doc/operations.md says
 #
 $node->safe_psql('postgres', 'CREATE DATABASE app');
 $node->safe_psql('app', 'CREATE EXTENSION shedlock; CREATE ROLE guest LOGIN');
@@ -102,7 +103,7 @@ run_block(0, 'the settings, roles and grants of tenants');
 run_block(1, 'a tenant and its names');
 
 is($node->safe_psql('app', "SELECT shedlock_token('guest:'); SELECT name, setting FROM pg_settings WHERE name LIKE 'shedlock.%' AND setting <> boot_val ORDER BY name", @{ $as{guest} }),
-	"\nshedlock.max_lock_at_most_for|86400\nshedlock.max_wait|300\nshedlock.role_prefix|on", 'README.md: the settings are in force');
+	"\nshedlock.max_lock_at_most_for|86400\nshedlock.max_wait|300\nshedlock.role_prefix|on", 'the settings are in force');
 
 #
 # Caps: a tenant cannot get around them

@@ -1,13 +1,17 @@
-# README.md cannot lie: its SQL runs here in the order of the text and must give
-# the answers that its comments promise, and its functions in Python and
-# JavaScript must run a job once.
+# The documentation cannot lie: its SQL runs here in the order of the text and
+# must give the answers that its comments promise, its functions in Python and
+# JavaScript and its script for hosts must run a job once, and its links lead
+# somewhere.
 #
-#	```sql            one session for all of these
-#	```sql pg_cron    the same, in the database of a real pg_cron
+#	```sql            one session for all of a file, in a database of its own
+#	```sql pg_cron    one session for all files, in the database of a real pg_cron
 #	```sql other      the same, where a table shedlock is in the way
+#	```sql adopt      the same, with tables of ShedLock's
 #	```sql tenants    not here, but in 048_tenants.pl
+#	```sh             not run: the scripts that it names are there
+#	```sh host        a script for several hosts
 #
-# Comments behind a statement that are compared:
+# Comments after a statement that are compared:
 #
 #	-- true ...                  true
 #	-- false ...                 false
@@ -22,18 +26,28 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-# What the reader of a block has before it
+my @files = ('README.md', map { "doc/$_.md" } qw(services pg_cron java operations failures reference orms));
+my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md');
+
+# Databases, and what the reader of their blocks has before them
+my $extension = 'CREATE EXTENSION shedlock;';
+my $orders = 'CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);';
 my %prepare = (
-	'sql' => '',
-	'sql pg_cron' => q{
+	'README.md' => '',
+	'services.md' => "$extension $orders",
+	'pg_cron.md' => "$extension $orders",
+	'java.md' => $extension,
+	'operations.md' => $extension,
+	'orms.md' => '',
+	'pg_cron' => qq{
 CREATE EXTENSION pg_cron;
-CREATE EXTENSION shedlock;
-CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);
+$extension
+$orders
 CREATE MATERIALIZED VIEW sales AS SELECT * FROM orders;
 CREATE UNIQUE INDEX ON sales (id);
 },
-	'sql other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)',
-	'sql adopt' => q{
+	'other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)',
+	'adopt' => q{
 CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL,
 	locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL);
 INSERT INTO shedlock SELECT 'held', n + interval '1 hour', n, 'host' FROM timezone('UTC', now()) n;
@@ -43,7 +57,6 @@ CREATE TABLE batch.locks ("lock name" text PRIMARY KEY, lock_until timestamp NOT
 CREATE SCHEMA billing;
 CREATE TABLE billing.shedlock (LIKE shedlock INCLUDING ALL);
 CREATE VIEW billing.lock_report AS SELECT name, locked_by FROM billing.shedlock;
-CREATE ROLE app_owner;
 });
 
 # What test/clients/readme.* says of a function that runs a job once
@@ -54,74 +67,139 @@ my @claims = (
 	'keeping alive extends the lock',
 	'keeping alive fails once the lock is lost',
 	'an error of the work reaches the caller',
-	'and then the lock is given back');
+	'and then the lock is released');
 
 my $node = PostgreSQL::Test::Cluster->new('readme');
-my %blocks;
+my @blocks;
 my $compared = 0;
 
-# Text and line of each block of README.md, by the words behind the backquotes
+# Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my $markdown = slurp_file('README.md');
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'sh', 'sh host', 'sql tenants', map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
-	while ($markdown =~ /^```([^\n]+)\n(.*?)^```$/msg)
+	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
+	foreach my $file (@files)
 	{
-		push @{ $blocks{$1} }, { text => $2, line => 2 + (substr($markdown, 0, $-[0]) =~ tr/\n//) };
+		my $markdown = slurp_file($file);
+
+		while ($markdown =~ /^```([^\n]*)\n(.*?)^```$/msg)
+		{
+			my ($words, $text, $line) = ($1, $2, 2 + (substr($markdown, 0, $-[0]) =~ tr/\n//));
+			my $database = $words eq 'sql' ? $file =~ s{.*/}{}r : $words =~ s/^sql //r;
+
+			ok($known{$words} && ($words ne 'sql' || defined $prepare{$database}), "$file line $line: something looks at a block \"$words\"");
+			push @blocks, { words => $words, text => $text, file => $file, line => $line, database => $database };
+		}
 	}
-	is_deeply(
-		[ sort keys %blocks ],
-		[ sort 'java', 'js', 'python', 'sh', 'sql tenants', keys %prepare ],
-		'README.md has no block that nothing looks at');
 	return;
 }
 
-# Runs blocks in one psql.  Statements and meta-commands end with their line.
+# The texts of the blocks with these words
+sub texts
+{
+	my ($words) = @_;
+
+	return map { $_->{text} } grep { $_->{words} eq $words } @blocks;
+}
+
+# Runs the blocks of a database in one psql.  Statements and meta-commands end
+# with their line.
 sub run_blocks
 {
-	my ($database, @blocks) = @_;
+	my ($database) = @_;
 	my ($script, $output, $errors) = ('');
-	my (%source, %answer);
+	my (@sources, %answer);
 
-	foreach my $block (@blocks)
+	foreach my $block (grep { $_->{words} =~ /^sql\b/ && $_->{database} eq $database } @blocks)
 	{
 		my $number = $block->{line};
 
 		foreach my $line (split /\n/, $block->{text})
 		{
+			my $place = "$block->{file}:$number";
+
 			$script .= "$line\n";
 			if ($line =~ /;\s*(?:--.*)?$|\\gset$/)
 			{
-				$script .= "\\echo \@$number\n";
-				$source{$number} = $line;
+				$script .= "\\echo \@$place\n";
+				push @sources, [ $place, $line ];
+			}
+			elsif ($line =~ /-- (?:true|false)\b/)
+			{
+				fail("$place: a promise that nothing compares: $line");
 			}
 			$number++;
 		}
 	}
-	is($node->psql($database, $script, stdout => \$output, stderr => \$errors),
-		0, "$database: README.md runs without an error")
+	is($node->psql($database, $script, stdout => \$output, stderr => \$errors), 0, "$database: runs without an error")
 	  or diag $errors;
 
 	$output .= "\n";
-	$answer{$2} = $1 while $output =~ /\G(.*?)\n?^@(\d+)\n/msg;
-	is_deeply([ sort keys %answer ], [ sort keys %source ], "$database: and to its end");
-	foreach my $number (sort { $a <=> $b } keys %source)
-	{
-		check_answer($database, $number, $source{$number}, $answer{$number} // '');
-	}
+	$answer{$2} = $1 while $output =~ /\G(.*?)\n?^@(\S+)\n/msg;
+	is_deeply([ sort keys %answer ], [ sort map { $_->[0] } @sources ], "$database: and to its end");
+	check_answer($database, @$_, $answer{ $_->[0] } // '') foreach @sources;
 	return;
 }
 
-# Compares an answer with the comment behind its statement.
+# Compares an answer with the comment after its statement.
 sub check_answer
 {
-	my ($database, $number, $line, $answer) = @_;
+	my ($database, $place, $line, $answer) = @_;
 	my ($statement, $promise, $rest) = $line =~ /^(.*;)\s*-- (true|false)\b(.*)/ or return;
 
 	$compared++;
-	is($answer, $promise eq 'true' ? 't' : 'f', "line $number: $line");
-	is($node->safe_psql($database, $statement), 'f', "line $number: false for the next caller")
+	is($answer, $promise eq 'true' ? 't' : 'f', "$place: $line");
+	is($node->safe_psql($database, $statement), 'f', "$place: false for the next caller")
 	  if $rest =~ /^ for one caller\b/;
+	return;
+}
+
+# The script for hosts, on three of them
+sub run_hosts
+{
+	my ($script, @others) = texts('sh host');
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+
+	is(scalar @others, 0, 'there is one script for hosts');
+	append_to_file("$dir/job", $script);
+	append_to_file("$dir/backup", "#!/bin/sh\necho made >>$dir/made\n");
+	chmod 0755, "$dir/job", "$dir/backup";
+	local @ENV{qw(PGHOST PGPORT PGDATABASE PATH)} = ($node->host, $node->port, 'README.md', "$dir:$ENV{PATH}");
+	is(system("$dir/job"), 0, "host $_: the script succeeds") foreach 1 .. 3;
+	is(slurp_file("$dir/made"), "made\n", 'one of three hosts makes the backup');
+	local $ENV{PGDATABASE} = 'nowhere';
+	isnt(system("$dir/job 2>/dev/null"), 0, 'it fails without a server');
+	is(slurp_file("$dir/made"), "made\n", 'and makes no backup then');
+	return;
+}
+
+# Links to files and headings of this tree that are not there
+sub check_links
+{
+	my %anchors;
+
+	foreach my $file (@linked)
+	{
+		my $text = slurp_file($file) =~ s/^```.*?^```$//gmsr;
+
+		$anchors{$file} = { map { lc =~ s/[^\w\- ]//gr =~ tr/ /-/r => 1 } $text =~ /^#+ (.*)$/mg };
+	}
+	foreach my $file (@linked)
+	{
+		my ($dir, @missing) = $file =~ m{^(.*/)?};
+
+		foreach my $link (slurp_file($file) =~ /\]\(([^)\s]+)\)/g)
+		{
+			next if $link =~ /^https?:/;
+			my ($path, $anchor) = split /#/, $link, 2;
+			my $target = $path eq '' ? $file : ($dir // '') . $path;
+
+			1 while $target =~ s{[^/]+/\.\./}{};
+			push @missing, $link if !-e $target || defined $anchor && !$anchors{$target}{$anchor};
+		}
+		is_deeply(\@missing, [], "$file: its links lead somewhere");
+	}
 	return;
 }
 
@@ -137,10 +215,11 @@ sub run_client
 	{
 		skip "there is no $client with its library for PostgreSQL", scalar @claims if !can_run($client);
 
-		is(scalar @{ $blocks{$language} }, 1, "README.md has one block for $client");
-		append_to_file("$dir/$file", $blocks{$language}[0]{text});
+		my ($code, @others) = texts($language);
+		is(scalar @others, 0, "there is one block for $client");
+		append_to_file("$dir/$file", $code);
 		local $ENV{README_CODE} = $dir;
-		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'readme');
+		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'services.md');
 		IPC::Run::run([@command], '<', \undef, '>', \$output, '2>', \$errors,
 			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 		$said{$1} = $2 while $output =~ /^(.+): (yes|no)$/mg;
@@ -165,10 +244,11 @@ sub can_run
 	return $can;
 }
 
-# Ticks of this README change with the hour, and half a minute before midnight.
+# Ticks of these blocks change with the hour, and half a minute before midnight.
 sleep 1 while time % 3600 > 3555;
 
 my $has_cron = has_pg_cron();
+my %done;
 
 init_node($node);
 $node->append_conf('postgresql.conf',
@@ -178,18 +258,23 @@ $node->append_conf('postgresql.conf',
   if $has_cron;
 $node->start;
 read_blocks();
+check_links();
+foreach my $script (map { m{(?:^|\s)(scripts/\S+)}g } texts('sh'))
+{
+	ok(-x $script, "$script is there");
+}
 $ENV{NODE_PATH} //= '/usr/share/nodejs';
 
-foreach my $words (sort keys %prepare)
+$node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE ROLE app_owner');
+foreach my $database (map { $_->{database} } @blocks)
 {
-	my $database = $words =~ /^sql (.*)/ ? $1 : 'readme';
-
-	next if $database eq 'pg_cron' && !$has_cron;
-	$node->safe_psql('postgres', "CREATE DATABASE $database");
-	$node->safe_psql($database, $prepare{$words}) if $prepare{$words} ne '';
-	run_blocks($database, @{ $blocks{$words} });
+	next if !defined $prepare{$database} || $done{$database}++ || $database eq 'pg_cron' && !$has_cron;
+	$node->safe_psql('postgres', qq(CREATE DATABASE "$database"));
+	$node->safe_psql($database, $prepare{$database}) if $prepare{$database} ne '';
+	run_blocks($database);
 }
-cmp_ok($compared, '>=', 12, 'comments were compared with answers');
+cmp_ok($compared, '>=', 20, 'comments were compared with answers');
+run_hosts();
 
 SKIP:
 {
