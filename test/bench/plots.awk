@@ -1,50 +1,65 @@
-# test/bench/plots.awk - from the results to the data of the plots: medians
+# test/bench/plots.awk - the summary as bars, in folder/bench-*.svg
 #
-# Writes busy.dat, pair.dat and stampede.dat into folder.
+# Each bar has its value, so that there is no axis.
 
-function median(list,  x, n, i, j, t) {
-	n = split(list, x, " ")
-	for (i = 2; i <= n; i++) {
-		t = x[i] + 0
-		for (j = i - 1; j > 0 && x[j] + 0 > t; j--)
-			x[j + 1] = x[j]
-		x[j + 1] = t
+function commas(x) {
+	x = sprintf(x < 100 ? "%.1f" : "%.0f", x)
+	while (x ~ /[0-9][0-9][0-9][0-9]/)
+		sub(/[0-9][0-9][0-9]($|,)/, ",&", x)
+	return x
+}
+
+function text(x, y, class, string) {
+	return sprintf("  <text x=\"%d\" y=\"%d\"%s>%s</text>\n", x, y, class == "" ? "" : " class=\"" class "\"", string)
+}
+
+# title; case; measure; clients, and peers, with semicolons between them
+function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer, client, value, most, svg) {
+	n = split("shedlock;" peers, label, ";")
+	m = split(clients, client, ";")
+	for (i = 1; i <= n; i++)
+		for (j = 1; j <= m; j++) {
+			peer = case SUBSEP client[j] SUBSEP measure SUBSEP label[i == 1 ? 2 : i]
+			value[i, j] = i == 1 ? ours[peer] : theirs[peer]
+			if (value[i, j] > most)
+				most = value[i, j]
+		}
+	y = 40
+	for (i = 1; i <= n; i++) {
+		svg = svg text(186, y + 11 * m + 2, "e" (i == 1 ? " b" : ""), label[i])
+		for (j = 1; j <= m; j++) {
+			svg = svg sprintf("  <rect class=\"%s\" x=\"196\" y=\"%d\" width=\"%.0f\" height=\"18\"/>\n",
+				i == 1 ? "ours" : "peer", y, 290 * value[i, j] / most)
+			svg = svg text(202 + 290 * value[i, j] / most, y + 14, "s",
+				commas(value[i, j]) (m == 1 ? "" : " (" client[j] (client[j] == 1 ? " client)" : " clients)")))
+			y += 20
+		}
+		y += 12
 	}
-	return n % 2 ? x[(n + 1) / 2] + 0 : (x[n / 2] + x[n / 2 + 1]) / 2
+	printf "%s", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"" y + 20 "\" viewBox=\"0 0 640 " y + 20 "\" role=\"img\" aria-label=\"" title "\">\n" \
+		"  <style>\n" \
+		"    text { fill: #1f2328; font: 13px sans-serif }\n" \
+		"    .b { font-weight: bold } .e { text-anchor: end } .s { font-size: 12px } .m { font-size: 11px; opacity: 0.75 }\n" \
+		"    .ours { fill: #336791 } .peer { fill: #9aa7b4 }\n" \
+		"    @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ours { fill: #5b93c4 } .peer { fill: #6e7a86 } }\n" \
+		"  </style>\n" text(12, 22, "b", title) svg text(12, y + 8, "m", conditions) "</svg>\n" >(folder "/bench-" case ".svg")
 }
 
-# A line: label, then one median for each number of clients.
-function line(file, label, case, measure, peer, clients,  n, i, c, text) {
-	text = "\"" label "\""
-	n = split(clients, c, " ")
-	for (i = 1; i <= n; i++)
-		text = text "\t" median(values[case, c[i], measure, peer])
-	print text >(folder "/" file)
+/^#/ {
+	conditions = substr($0, 3)
+	gsub(/ \([^)]*\)|; load [^;]*/, "", conditions)
+	sub(/[0-9]+ rounds/, "median of &", conditions)
 }
 
-# A round has ours in each of its lines: it counts once, with the first peer.
 {
-	values[$1, $2, $4, $5] = values[$1, $2, $4, $5] " " $7
-	values[$1, $2, $4, $5, "ours"] = values[$1, $2, $4, $5, "ours"] " " $6
-}
-
-function ours(file, case, measure, peer, clients,  n, i, c, text) {
-	text = "\"shedlock\""
-	n = split(clients, c, " ")
-	for (i = 1; i <= n; i++)
-		text = text "\t" median(values[case, c[i], measure, peer, "ours"])
-	print text >(folder "/" file)
+	ours[$1, $2, $3, $4] = $6
+	theirs[$1, $2, $3, $4] = $9
 }
 
 END {
-	ours("busy.dat", "busy", "calls/s", "SELECT 1", "1 8")
-	line("busy.dat", "SELECT 1", "busy", "calls/s", "SELECT 1", "1 8")
-	line("busy.dat", "ShedLock, later tries", "busy", "calls/s", "ShedLock, later tries", "1 8")
-	line("busy.dat", "ShedLock, upsert", "busy", "calls/s", "ShedLock, upsert", "1 8")
-	ours("pair.dat", "pair", "pairs/s", "ShedLock", "1 8")
-	line("pair.dat", "two UPDATEs", "pair", "pairs/s", "two UPDATEs", "1 8")
-	line("pair.dat", "ShedLock", "pair", "pairs/s", "ShedLock", "1 8")
-	ours("stampede.dat", "stampede", "ms to the last answer", "ShedLock, upsert", "100")
-	line("stampede.dat", "pg_try_advisory_lock", "stampede", "ms to the last answer", "pg_try_advisory_lock", "100")
-	line("stampede.dat", "ShedLock, upsert", "stampede", "ms to the last answer", "ShedLock, upsert", "100")
+	plot("Attempts to acquire a lock that another client holds, per second", "busy", "calls/s", "1;8",
+		"SELECT 1;ShedLock, later tries;ShedLock, upsert")
+	plot("Acquires with their releases, of free locks, per second; fsync on", "pair", "pairs/s", "1;8", "two UPDATEs;ShedLock")
+	plot("100 clients want one lock at once: ms to the last answer", "stampede", "ms to the last answer", "100",
+		"pg_try_advisory_lock;ShedLock, upsert")
 }
