@@ -1,21 +1,20 @@
-/* ShedLock's Java clients: the trigger on their writes, and taking over their table */
+/* ShedLock's Java clients: the trigger on their writes, and the adoption of their table */
 
 CREATE FUNCTION _shedlock_row_trigger()
-RETURNS trigger
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_row_trigger';
+RETURNS trigger LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_row_trigger() IS
-'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
+'Makes writes by ShedLock''s clients, or by hand, obey the locking protocol';
 
 CREATE TRIGGER shedlock_row
 	BEFORE INSERT OR UPDATE OR DELETE ON shedlock
 	FOR EACH ROW EXECUTE FUNCTION _shedlock_row_trigger();
 
 COMMENT ON TRIGGER shedlock_row ON shedlock IS
-'Has writes by ShedLock''s clients, or by hand, keep the rules of both halves';
+'Makes writes by ShedLock''s clients, or by hand, obey the locking protocol';
 
--- What depends on the old table would go on with it, and see no lock any more.
+-- Objects that depend on the old table would refer to it after it is renamed, and
+-- see no lock any more.
 CREATE FUNCTION _shedlock_adopt_dependents(old_table regclass)
 RETURNS text
 LANGUAGE sql STABLE PARALLEL UNSAFE
@@ -33,7 +32,7 @@ FROM (
 				SELECT t.oid FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE c.oid = old_table
 				UNION ALL
 				SELECT t.typarray FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE c.oid = old_table)) AND
-		  -- the table's own
+		  -- the table's own constraints and indexes
 		  NOT (d.classid = 'pg_constraint'::regclass AND d.objid IN (
 				SELECT c.oid FROM pg_constraint c WHERE c.conrelid = old_table AND c.contype <> 'f')) AND
 		  NOT (d.classid = 'pg_class'::regclass AND d.objid IN (
@@ -62,33 +61,146 @@ FROM (
 $$;
 
 COMMENT ON FUNCTION _shedlock_adopt_dependents(regclass) IS
-'What would be lost if another relation took the place of this table; NULL when there is nothing';
+'Returns the objects that would be lost if another relation replaced the table; NULL if there are none';
 
--- Called with the tables locked, so that nothing of them changes any more.
--- dependents: of _shedlock_adopt_dependents; held: names of locks in our table.
-CREATE FUNCTION _shedlock_adopt_check(
-	old_table regclass,
-	columns name[],
-	check_clock boolean,
-	dependents text,
-	held text[],
-	ours regclass)
+-- Returns the name of the table.
+CREATE FUNCTION _shedlock_adopt_table(old_table regclass, columns name[], lock_table regclass)
+RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	relation text;
+	r record;
+BEGIN
+	-- The owner of a schema renames it under no lock but ROW EXCLUSIVE on
+	-- pg_namespace.  For a superuser, names mean the same from here to the end of
+	-- the transaction.
+	IF (SELECT a.rolsuper FROM pg_roles a WHERE a.rolname = current_user) THEN
+		LOCK TABLE pg_catalog.pg_namespace IN SHARE MODE;
+	END IF;
+	relation := old_table::text;
+
+	IF old_table IS NULL OR array_position(columns, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'table and columns must not be null';
+	ELSIF (SELECT count(DISTINCT c) FROM unnest(columns) c) < 4 THEN
+		RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'the four columns must be different';
+	ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		-- Its snapshot would be older than the table lock that makes the clients wait.
+		RAISE EXCEPTION USING
+			ERRCODE = 'feature_not_supported',
+			MESSAGE = format('shedlock_adopt cannot run at isolation level %s', current_setting('transaction_isolation')),
+			DETAIL = 'It would not see the locks that were acquired last.',
+			HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
+	END IF;
+
+	SELECT c.relkind, c.relowner, c.relpersistence INTO r FROM pg_class c WHERE c.oid = old_table;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = format('table %s does not exist', relation);
+	ELSIF old_table = lock_table THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'wrong_object_type',
+			MESSAGE = format('table %s belongs to the extension', relation),
+			DETAIL = 'ShedLock''s clients can use it as it is.',
+			HINT = 'Pass the table that your services have used so far.';
+	ELSIF r.relkind <> 'r' OR r.relpersistence = 't' THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'wrong_object_type',
+			MESSAGE = format('%s is not an ordinary table', relation),
+			DETAIL = CASE
+				WHEN EXISTS (SELECT FROM pg_rewrite w JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid
+							 WHERE w.ev_class = old_table AND d.refclassid = 'pg_class'::regclass AND d.refobjid = lock_table)
+				THEN format('It is a view on %s, which already has the locks.', lock_table)
+				ELSE format('It is a %s.', CASE r.relkind
+					WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'p' THEN 'partitioned table'
+					WHEN 'f' THEN 'foreign table' WHEN 'S' THEN 'sequence' WHEN 'r' THEN 'temporary table'
+					ELSE 'relation of another kind' END) END,
+			HINT = 'Pass the table that stores the rows; if there is none, copy the rows to an ordinary table first.';
+	ELSIF NOT pg_has_role(r.relowner, 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('must be owner of table %s', relation),
+			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(r.relowner)),
+			HINT = 'The owner or a superuser can call shedlock_adopt.';
+	END IF;
+	RETURN relation;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_adopt_table(regclass, name[], regclass) IS
+'Raises an error unless this is an ordinary table of the caller''s; returns its name';
+
+-- relation: the name of old_table before this waits for a lock
+CREATE FUNCTION _shedlock_adopt_lock(old_table regclass, relation text, lock_table regclass, tokens regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
--- else CHECK constraints, too, are computed when a query is planned
-SET constraint_exclusion = off
 AS $$
-#variable_conflict use_variable
+DECLARE
+	owner CONSTANT oid := (SELECT c.relowner FROM pg_class c WHERE c.oid = old_table);
+	-- The view reaches the locks with the privileges of its owner, and writes
+	-- ShedLock's four columns alone.
+	grants CONSTANT text := format('GRANT SELECT, INSERT (%1$s), UPDATE (%1$s) ON %2$s TO %3$I',
+		'name, lock_until, locked_at, locked_by', lock_table, pg_get_userbyid(owner));
+	granted CONSTANT boolean := has_table_privilege(owner, lock_table, 'SELECT') AND (
+		SELECT bool_and(has_column_privilege(owner, lock_table, c, p))
+		FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p);
+BEGIN
+	IF NOT granted AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = lock_table), 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %I cannot write to table %s', pg_get_userbyid(owner), lock_table),
+			DETAIL = 'It will own the view that replaces the old table.',
+			HINT = format('An administrator can %s.', grants);
+	ELSIF NOT (SELECT bool_and(has_table_privilege(lock_table, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p) THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %I cannot write to all columns of table %s', current_user, lock_table),
+			DETAIL = 'Each adopted lock gets a token.',
+			HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I until the table is adopted.', lock_table, current_user);
+	ELSIF NOT has_sequence_privilege(tokens, 'USAGE') THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'insufficient_privilege',
+			MESSAGE = format('role %I cannot draw tokens', current_user),
+			DETAIL = 'Each adopted lock gets a token.',
+			HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.', tokens, current_user);
+	END IF;
+
+	BEGIN
+		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+	EXCEPTION WHEN insufficient_privilege THEN
+		-- Another session adopted the table while this one waited: the name is now
+		-- that of a view, whose owner cannot lock the table behind it.
+		IF old_table::text = relation THEN
+			RAISE;
+		END IF;
+	END;
+	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', lock_table);
+	IF old_table::text <> relation THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'object_in_use',
+			MESSAGE = format('table %s was renamed or dropped concurrently', relation),
+			HINT = 'Check whether another session has adopted it.';
+	END IF;
+	IF NOT granted THEN
+		EXECUTE grants;
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_adopt_lock(regclass, text, regclass, regclass) IS
+'Locks both tables; raises an error if a privilege for the adoption is missing';
+
+-- What follows is called with both tables locked, so that neither changes.
+CREATE FUNCTION _shedlock_adopt_check_columns(old_table regclass, columns name[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
 	documented CONSTANT name[] := '{name,lock_until,locked_at,locked_by}';
-	tolerance CONSTANT interval := coalesce(current_setting('shedlock.foreign_clock_tolerance', true), '10min');
-	cap CONSTANT interval := coalesce(current_setting('shedlock.max_lock_at_most_for', true), '0');
-	utc CONSTANT timestamp := timezone('UTC', clock_timestamp());
 	a record;
-	found_text text;
-	found_at timestamp;
-	hours numeric;
+	unfilled text;
 BEGIN
 	FOR i IN 1..4 LOOP
 		SELECT t.attnum, t.atttypid, c.collisdeterministic AS deterministic INTO a
@@ -98,13 +210,13 @@ BEGIN
 			RAISE EXCEPTION USING
 				ERRCODE = 'undefined_column',
 				MESSAGE = format('column "%s" of table %s does not exist', columns[i], old_table),
-				DETAIL = 'A table of ShedLock has name, lock_until, locked_at and locked_by.',
-				HINT = format('If it is named otherwise: %s_column => ''...''.', documented[i]);
+				DETAIL = 'A ShedLock table has the columns name, lock_until, locked_at and locked_by.',
+				HINT = format('If the column has another name, pass %s_column => ''...''.', documented[i]);
 		ELSIF a.atttypid = 'timestamptz'::regtype AND i IN (2, 3) THEN
 			RAISE EXCEPTION USING
 				ERRCODE = 'datatype_mismatch',
 				MESSAGE = format('column "%s" of table %s is of type timestamp with time zone', columns[i], old_table),
-				DETAIL = 'ShedLock''s usingDbTime() writes it rightly only in sessions whose time zone is UTC.',
+				DETAIL = 'ShedLock''s usingDbTime() writes correct times into it only in sessions whose time zone is UTC.',
 				HINT = format('Convert it to UTC first, in the same transaction: ALTER TABLE %1$s ALTER COLUMN %2$I TYPE timestamp USING timezone(''UTC'', %2$I);',
 							  old_table, columns[i]);
 		ELSIF a.atttypid <> ALL (CASE WHEN i IN (2, 3) THEN '{timestamp}' ELSE '{varchar,text}' END::regtype[]) THEN
@@ -118,7 +230,7 @@ BEGIN
 			RAISE EXCEPTION USING
 				ERRCODE = 'collation_mismatch',
 				MESSAGE = format('column "%s" of table %s has a nondeterministic collation', columns[i], old_table),
-				DETAIL = 'Locks whose names were equal by it would become different locks.',
+				DETAIL = 'Names that this collation calls equal would become different locks.',
 				HINT = 'Change its collation with ALTER TABLE first.';
 		ELSIF i = 1 AND NOT EXISTS (
 			SELECT FROM pg_index x
@@ -128,178 +240,240 @@ BEGIN
 			RAISE EXCEPTION USING
 				ERRCODE = 'invalid_column_reference',
 				MESSAGE = format('column "%s" of table %s is not unique', columns[i], old_table),
-				DETAIL = 'ShedLock needs a primary key, or a unique index, of this column alone, that is not deferrable.',
+				DETAIL = 'ShedLock needs a primary key or unique index on this column alone that is not deferrable.',
 				HINT = format('ALTER TABLE %s ADD PRIMARY KEY (%I);', old_table, columns[i]);
 		END IF;
 	END LOOP;
 
-	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO found_text
+	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO unfilled
 	FROM pg_attribute t
 	WHERE t.attrelid = old_table AND t.attnum > 0 AND NOT t.attisdropped AND t.attname <> ALL (columns) AND
 		  t.attnotnull AND NOT t.atthasdef AND t.attidentity = '';
-	IF found_text IS NOT NULL THEN
+	IF unfilled IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'feature_not_supported',
 			MESSAGE = format('table %s has columns that ShedLock cannot fill', old_table),
-			DETAIL = format('Neither null nor a default is possible in %s: somebody else writes to this table.', found_text),
-			HINT = 'If these columns are not needed, drop them, or their NOT NULL, first.';
+			DETAIL = format('These are NOT NULL and have no default: %s.  Another program must be writing to the table.', unfilled),
+			HINT = 'If these columns are not needed, drop them or their NOT NULL constraints first.';
 	END IF;
+END
+$$;
 
+COMMENT ON FUNCTION _shedlock_adopt_check_columns(regclass, name[]) IS
+'Raises an error unless the table has the columns of a ShedLock table';
+
+CREATE FUNCTION _shedlock_adopt_check_objects(old_table regclass, columns name[], dependents text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	expressions text;
+	more text;
+BEGIN
 	IF dependents IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'dependent_objects_still_exist',
 			MESSAGE = format('cannot adopt table %s because other objects depend on it', old_table),
-			DETAIL = format('They would stay with the old table, where no lock is taken any more: %s.', dependents),
-			HINT = 'Drop them first, in the same transaction, and make those that can refer to a view again after it.';
+			DETAIL = format('They would stay with the old table, where no lock is acquired any more: %s.', dependents),
+			HINT = 'Drop them first, in the same transaction; after the adoption, create those again that can refer to a view.';
 	END IF;
 
-	-- The planner computes what is constant in these, with the rights of the role
-	-- that plans a query; the functions are those of the table's owner.
-	SELECT string_agg(o.description COLLATE "C", ', ' ORDER BY o.description COLLATE "C") INTO found_text
+	-- The planner evaluates constant parts of these, with the privileges of the role
+	-- that plans a query.  Their functions are those of the table's owner.
+	SELECT string_agg(o.description COLLATE "C", ', ' ORDER BY o.description COLLATE "C") INTO expressions
 	FROM (
 		SELECT pg_describe_object('pg_class'::regclass, x.indexrelid, 0)
 		FROM pg_index x WHERE x.indrelid = old_table AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
 		UNION ALL
 		SELECT pg_describe_object('pg_statistic_ext'::regclass, x.oid, 0)
 		FROM pg_statistic_ext x WHERE x.stxrelid = old_table AND x.stxexprs IS NOT NULL) o(description);
-	IF found_text IS NOT NULL THEN
+	IF expressions IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'feature_not_supported',
 			MESSAGE = format('cannot adopt table %s because it has expressions in indexes or statistics', old_table),
-			DETAIL = format('They would be computed with the rights of the role that adopts it: %s.', found_text),
+			DETAIL = format('They would be evaluated with the privileges of the role that adopts the table: %s.', expressions),
 			HINT = 'Drop them first, in the same transaction: ShedLock does not use them.';
 	END IF;
 
-	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO found_text
+	SELECT string_agg(format('"%s"', t.attname), ', ' ORDER BY t.attnum) INTO more
 	FROM pg_attribute t
 	WHERE t.attrelid = old_table AND t.attnum > 0 AND NOT t.attisdropped AND t.attname <> ALL (columns);
-	IF found_text IS NOT NULL THEN
+	IF more IS NOT NULL THEN
 		RAISE WARNING USING
-			MESSAGE = format('columns of table %s are not in the view: %s', old_table, found_text),
+			MESSAGE = format('columns of table %s are not in the view: %s', old_table, more),
 			DETAIL = 'ShedLock does not use them; they stay in the renamed table.';
-	END IF;
-
-	EXECUTE format('SELECT o.%1$I::text FROM ONLY %5$s o WHERE o.%1$I IS NULL OR o.%2$I IS NULL OR o.%3$I IS NULL OR o.%4$I IS NULL LIMIT 1',
-				   columns[1], columns[2], columns[3], columns[4], old_table) INTO found_text;
-	GET DIAGNOSTICS hours = ROW_COUNT;
-	IF hours > 0 THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'not_null_violation',
-			MESSAGE = format('table %s has a row with a null in a column of ShedLock''s', old_table),
-			DETAIL = format('It is that of lock %s.', quote_nullable(found_text)),
-			HINT = 'ShedLock never writes nulls: correct or delete that row first.';
-	END IF;
-
-	EXECUTE format('SELECT o.%1$I FROM ONLY %3$s o WHERE char_length(o.%1$I) NOT BETWEEN 1 AND 255 OR char_length(o.%2$I) > 255 LIMIT 1',
-				   columns[1], columns[4], old_table) INTO found_text;
-	IF found_text IS NOT NULL THEN
-		RAISE EXCEPTION USING
-			ERRCODE = CASE found_text WHEN '' THEN 'invalid_parameter_value' ELSE 'string_data_right_truncation' END,
-			MESSAGE = format('table %s has a row that is too long, or has no name', old_table),
-			DETAIL = format('It is that of lock "%s"; %s and %s have at most 255 characters.',
-							left(found_text, 60) || CASE WHEN char_length(found_text) > 60 THEN '...' ELSE '' END,
-							columns[1], columns[4]),
-			HINT = 'Delete that row if it is not used, or have the service use a shorter text.';
-	END IF;
-
-	-- Superusers use all names; a table that nobody else writes to has only good ones.
-	-- The owner of a table decides who writes to it, and gets the tokens.
-	IF coalesce(current_setting('shedlock.role_prefix', true)::boolean, false) THEN
-		EXECUTE format($query$
-			WITH owner AS (
-				SELECT r.oid, r.rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = $1),
-			writer(role) AS (
-				SELECT a.grantee
-				FROM (
-					SELECT x.grantee
-					FROM pg_class c, aclexplode(c.relacl) x
-					WHERE c.oid = $1 AND x.privilege_type = 'UPDATE'
-					UNION
-					SELECT x.grantee
-					FROM pg_attribute t, aclexplode(t.attacl) x
-					WHERE t.attrelid = $1 AND NOT t.attisdropped AND x.privilege_type = 'UPDATE') a
-					LEFT JOIN pg_roles r ON r.oid = a.grantee
-				WHERE (SELECT w.rolsuper FROM owner w) AND r.rolsuper IS NOT TRUE
-				UNION ALL
-				SELECT w.oid FROM owner w WHERE NOT w.rolsuper)
-			SELECT o.%1$I FROM ONLY %2$s o
-			WHERE EXISTS (SELECT FROM writer) AND NOT EXISTS (
-				SELECT FROM writer w JOIN pg_roles p ON p.rolname::text = split_part(o.%1$I::text, ':', 1)
-				WHERE strpos(o.%1$I::text, ':') > 0 AND (w.role = 0 OR pg_has_role(w.role, p.oid, 'USAGE')))
-			LIMIT 1$query$, columns[1], old_table) INTO found_text USING old_table;
-		IF found_text IS NOT NULL THEN
-			RAISE EXCEPTION USING
-				ERRCODE = 'invalid_parameter_value',
-				MESSAGE = format('no service could use lock "%s" of table %s any more', found_text, old_table),
-				DETAIL = 'With shedlock.role_prefix on, a name begins with a role and a colon; the owner of the table has not the privileges of such a role. If the owner is a superuser, no role that may update the table has them.',
-				HINT = 'Have the services use other names first, as in "app:job"; a row that no service uses can be deleted. If the services are trusted with each other''s names, ALTER TABLE ... OWNER TO a superuser first.';
-		END IF;
-	END IF;
-
-	-- Clients whose wall clock is not UTC are seen by what they wrote.
-	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 ORDER BY 2 DESC LIMIT 1',
-				   columns[1], columns[3], old_table) INTO found_text, found_at USING utc + tolerance;
-	IF found_text IS NOT NULL THEN
-		hours := CASE WHEN isfinite(found_at) THEN round((extract(epoch FROM found_at - utc) / 3600)::numeric, 1) END;
-		RAISE EXCEPTION USING
-			ERRCODE = 'datetime_field_overflow',
-			MESSAGE = format('%s of lock "%s" in table %s is ahead of the current time in UTC', columns[3], found_text, old_table),
-			DETAIL = format('It is %s, about %s ahead: a client wrote its local time, or has a wrong clock.',
-							found_at, coalesce(trim_scale(hours) || ' hours', 'an infinite time')),
-			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone() first. A row that no service uses any more can be deleted.';
-	END IF;
-
-	IF cap > '0' THEN
-		EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 ORDER BY 2 DESC LIMIT 1',
-					   columns[1], columns[2], old_table) INTO found_text, found_at USING utc + cap + tolerance;
-		IF found_text IS NOT NULL THEN
-			RAISE EXCEPTION USING
-				ERRCODE = 'invalid_parameter_value',
-				MESSAGE = format('%s of lock "%s" in table %s is too far ahead', columns[2], found_text, old_table),
-				DETAIL = format('It is %s; the setting shedlock.max_lock_at_most_for allows %s.', found_at, current_setting('shedlock.max_lock_at_most_for')),
-				HINT = 'Wait until its service has released the lock; a row that no service uses can be deleted.';
-		END IF;
-	END IF;
-
-	EXECUTE format('SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE isfinite(o.%2$I) ORDER BY 2 DESC LIMIT 1',
-				   columns[1], columns[3], old_table) INTO found_text, found_at;
-	hours := round((extract(epoch FROM utc - found_at) / 3600)::numeric);
-	IF check_clock AND hours BETWEEN 1 AND 14 AND
-	   abs(extract(epoch FROM utc - found_at) - hours * 3600) <= 120
-	THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'datetime_field_overflow',
-			MESSAGE = format('the most recent %s in table %s looks like local time', columns[3], old_table),
-			DETAIL = format('Lock "%s" has %s, which is about %s hours behind the current time in UTC.', found_text, found_at, hours),
-			HINT = 'Let all services use usingDbTime() or forceUtcTimeZone(). If they do, that lock was taken so many hours ago by chance: check_clock => false.';
-	END IF;
-
-	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %3$s o WHERE o.%2$I > $1 AND o.%1$I = ANY ($2)',
-				   columns[1], columns[2], old_table) INTO found_text USING utc, held;
-	IF found_text IS NOT NULL THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'object_in_use',
-			MESSAGE = format('locks are held in both tables: %s', found_text),
-			DETAIL = format('They cannot have two holders each in %s.', ours),
-			HINT = 'Try again when one holder is done, or use another name in one of the services.';
-	END IF;
-	EXECUTE format('SELECT string_agg(format(''"%%s"'', o.%1$I), '', '' ORDER BY o.%1$I COLLATE "C") FROM ONLY %2$s o JOIN %3$s s ON s.name = o.%1$I COLLATE "C"',
-				   columns[1], old_table, ours) INTO found_text;
-	IF found_text IS NOT NULL THEN
-		RAISE WARNING USING
-			MESSAGE = format('locks of the same name are one lock from now on: %s', found_text),
-			DETAIL = format('They are in %s and in %s.', old_table, ours),
-			HINT = 'If different services use the same name for different work, roll back, and rename one of them.';
 	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_adopt_check(regclass, name[], boolean, text, text[], regclass) IS
-'Raises an error if this table of ShedLock''s cannot be taken over';
+COMMENT ON FUNCTION _shedlock_adopt_check_objects(regclass, name[], text) IS
+'Raises an error if objects depend on the table, or if reading it would run functions of its owner';
 
--- Grants that others gave on have to be given by the same roles, or their
--- REVOKE would miss them.  A role that may not become one of them leaves such
--- grants to the owner.
+CREATE FUNCTION _shedlock_adopt_check_rows(old_table regclass, columns name[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+-- otherwise the planner evaluates CHECK constraints, too
+SET constraint_exclusion = off
+AS $$
+DECLARE
+	lock_name text;
+BEGIN
+	EXECUTE format('SELECT quote_nullable(o.%1$I) FROM ONLY %5$s o WHERE o.%1$I IS NULL OR o.%2$I IS NULL OR o.%3$I IS NULL OR o.%4$I IS NULL LIMIT 1',
+				   columns[1], columns[2], columns[3], columns[4], old_table) INTO lock_name;
+	IF lock_name IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'not_null_violation',
+			MESSAGE = format('table %s has a row with a null in one of ShedLock''s columns', old_table),
+			DETAIL = format('It is the row of lock %s.', lock_name),
+			HINT = 'ShedLock never writes nulls: correct or delete that row first.';
+	END IF;
+
+	EXECUTE format('SELECT o.%1$I FROM ONLY %3$s o WHERE char_length(o.%1$I) NOT BETWEEN 1 AND 255 OR char_length(o.%2$I) > 255 LIMIT 1',
+				   columns[1], columns[4], old_table) INTO lock_name;
+	IF lock_name IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = CASE lock_name WHEN '' THEN 'invalid_parameter_value' ELSE 'string_data_right_truncation' END,
+			MESSAGE = format('table %s has a row with an empty name, or a text that is too long', old_table),
+			DETAIL = format('It is the row of lock "%s"; %s and %s can have at most 255 characters.',
+							left(lock_name, 60) || CASE WHEN char_length(lock_name) > 60 THEN '...' ELSE '' END,
+							columns[1], columns[4]),
+			HINT = 'Delete that row if no service uses it, or make the service write a shorter text.';
+	END IF;
+
+	-- A superuser can use all names, so a table that only superusers write to has no
+	-- wrong ones.  The owner of a table decides who writes to it, and gets the tokens.
+	IF NOT coalesce(current_setting('shedlock.role_prefix', true)::boolean, false) THEN
+		RETURN;
+	END IF;
+	EXECUTE format($query$
+		WITH owner AS (
+			SELECT r.oid, r.rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = $1),
+		writer(role) AS (
+			SELECT a.grantee
+			FROM (
+				SELECT x.grantee
+				FROM pg_class c, aclexplode(c.relacl) x
+				WHERE c.oid = $1 AND x.privilege_type = 'UPDATE'
+				UNION
+				SELECT x.grantee
+				FROM pg_attribute t, aclexplode(t.attacl) x
+				WHERE t.attrelid = $1 AND NOT t.attisdropped AND x.privilege_type = 'UPDATE') a
+				LEFT JOIN pg_roles r ON r.oid = a.grantee
+			WHERE (SELECT w.rolsuper FROM owner w) AND r.rolsuper IS NOT TRUE
+			UNION ALL
+			SELECT w.oid FROM owner w WHERE NOT w.rolsuper)
+		SELECT o.%1$I FROM ONLY %2$s o
+		WHERE EXISTS (SELECT FROM writer) AND NOT EXISTS (
+			SELECT FROM writer w JOIN pg_roles p ON p.rolname::text = split_part(o.%1$I::text, ':', 1)
+			WHERE strpos(o.%1$I::text, ':') > 0 AND (w.role = 0 OR pg_has_role(w.role, p.oid, 'USAGE')))
+		LIMIT 1$query$, columns[1], old_table) INTO lock_name USING old_table;
+	IF lock_name IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'invalid_parameter_value',
+			MESSAGE = format('no service could use lock "%s" of table %s any more', lock_name, old_table),
+			DETAIL = 'With shedlock.role_prefix on, a name begins with a role and a colon.  The owner of the table does not have the privileges of such a role; if the owner is a superuser, no role that can update the table has them.',
+			HINT = 'Make the services use other names first, as in "app:job"; a row that no service uses can be deleted.  If the services are trusted with each other''s names, ALTER TABLE ... OWNER TO a superuser first.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_adopt_check_rows(regclass, name[]) IS
+'Raises an error if the table has a row that cannot become a lock';
+
+-- Clients whose wall clock is not UTC are recognized by what they wrote.
+CREATE FUNCTION _shedlock_adopt_check_times(old_table regclass, columns name[], check_clock boolean)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET constraint_exclusion = off
+AS $$
+DECLARE
+	-- $1 limits the times, $2 tells if infinite ones count
+	latest CONSTANT text := 'SELECT o.%1$I, o.%2$I FROM ONLY %3$s o WHERE o.%2$I > $1 AND ($2 OR isfinite(o.%2$I)) ORDER BY 2 DESC LIMIT 1';
+	tolerance CONSTANT interval := coalesce(current_setting('shedlock.foreign_clock_tolerance', true), '10min');
+	cap CONSTANT interval := coalesce(current_setting('shedlock.max_lock_at_most_for', true), '0');
+	utc CONSTANT timestamp := timezone('UTC', clock_timestamp());
+	lock_name text;
+	at timestamp;
+	hours numeric;
+BEGIN
+	EXECUTE format(latest, columns[1], columns[3], old_table) INTO lock_name, at USING utc + tolerance, true;
+	IF lock_name IS NOT NULL THEN
+		hours := CASE WHEN isfinite(at) THEN round((extract(epoch FROM at - utc) / 3600)::numeric, 1) END;
+		RAISE EXCEPTION USING
+			ERRCODE = 'datetime_field_overflow',
+			MESSAGE = format('%s of lock "%s" in table %s is ahead of the current time in UTC', columns[3], lock_name, old_table),
+			DETAIL = format('It is %s, about %s ahead: a client wrote its local time, or has a wrong clock.',
+							at, coalesce(trim_scale(hours) || ' hours', 'an infinite time')),
+			HINT = 'Make all services use usingDbTime() or forceUtcTimeZone() first.  A row that no service uses can be deleted.';
+	END IF;
+
+	IF cap > '0' THEN
+		EXECUTE format(latest, columns[1], columns[2], old_table) INTO lock_name, at USING utc + cap + tolerance, true;
+		IF lock_name IS NOT NULL THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'invalid_parameter_value',
+				MESSAGE = format('%s of lock "%s" in table %s is too far ahead', columns[2], lock_name, old_table),
+				DETAIL = format('It is %s; the setting shedlock.max_lock_at_most_for allows %s.', at, current_setting('shedlock.max_lock_at_most_for')),
+				HINT = 'Wait until the service has released the lock.  A row that no service uses can be deleted.';
+		END IF;
+	END IF;
+
+	EXECUTE format(latest, columns[1], columns[3], old_table) INTO lock_name, at USING '-infinity'::timestamp, false;
+	hours := round((extract(epoch FROM utc - at) / 3600)::numeric);
+	IF check_clock AND hours BETWEEN 1 AND 14 AND abs(extract(epoch FROM utc - at) - hours * 3600) <= 120 THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'datetime_field_overflow',
+			MESSAGE = format('the most recent %s in table %s looks like local time', columns[3], old_table),
+			DETAIL = format('Lock "%s" has %s, which is about %s hours behind the current time in UTC.', lock_name, at, hours),
+			HINT = 'Make all services use usingDbTime() or forceUtcTimeZone().  If they do, the lock was acquired that many hours ago by chance: pass check_clock => false.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_adopt_check_times(regclass, name[], boolean) IS
+'Raises an error if a time in the table does not look like UTC, or exceeds shedlock.max_lock_at_most_for';
+
+-- held: names of locks in lock_table
+CREATE FUNCTION _shedlock_adopt_check_names(old_table regclass, columns name[], held text[], lock_table regclass)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET constraint_exclusion = off
+AS $$
+DECLARE
+	live text;
+	common text;
+BEGIN
+	EXECUTE format($query$
+		SELECT string_agg(format('"%%s"', o.%1$I), ', ' ORDER BY o.%1$I COLLATE "C")
+			   FILTER (WHERE o.%2$I > timezone('UTC', clock_timestamp()) AND o.%1$I = ANY ($1)),
+			   string_agg(format('"%%s"', o.%1$I), ', ' ORDER BY o.%1$I COLLATE "C") FILTER (WHERE s.name IS NOT NULL)
+		FROM ONLY %3$s o LEFT JOIN %4$s s ON s.name = o.%1$I COLLATE "C"$query$,
+		columns[1], columns[2], old_table, lock_table) INTO live, common USING held;
+	IF live IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'object_in_use',
+			MESSAGE = format('locks are held in both tables: %s', live),
+			DETAIL = format('A lock cannot have two holders in %s.', lock_table),
+			HINT = 'Try again after one holder has released the lock, or use another name in one of the services.';
+	ELSIF common IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('locks with the same name become one lock: %s', common),
+			DETAIL = format('They are in both %s and %s.', old_table, lock_table),
+			HINT = 'If services use the same name for different work, roll back and rename one of the locks.';
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_adopt_check_names(regclass, name[], text[], regclass) IS
+'Raises an error if a lock is held in both tables';
+
+-- A grant must have the same grantor as on the table, or the grantor's REVOKE
+-- would miss it.  A caller that cannot become the grantor leaves such grants to the
+-- owner.
 CREATE FUNCTION _shedlock_adopt_grants(old_table regclass, new_view regclass, columns name[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -319,7 +493,7 @@ DECLARE
 BEGIN
 	SELECT c.relowner, c.relnamespace INTO view_owner, view_schema FROM pg_class c WHERE c.oid = new_view;
 
-	-- what default privileges gave, or the owner has given away
+	-- granted by default privileges, or revoked from the owner
 	FOR g IN
 		SELECT DISTINCT x.grantee
 		FROM pg_class c, aclexplode(c.relacl) x
@@ -352,7 +526,7 @@ BEGIN
 				pg_has_role(session_user, g.grantor, 'MEMBER') AND
 				has_schema_privilege(g.grantor, view_schema, 'USAGE');
 
-			-- its own grant option may come with one of the next
+			-- its grant option may be among those that are still missing
 			CONTINUE WHEN as_grantor AND NOT CASE
 				WHEN g.column_name IS NULL THEN has_table_privilege(g.grantor, new_view, g.privilege_type || ' WITH GRANT OPTION')
 				ELSE has_column_privilege(g.grantor, new_view, g.column_name, g.privilege_type || ' WITH GRANT OPTION') END;
@@ -368,7 +542,7 @@ BEGIN
 			END IF;
 		END LOOP;
 
-		-- with less each time, or no more to be had
+		-- as long as each round finds fewer
 		EXIT WHEN missing = 0 OR missing >= last_missing;
 		last_missing := missing;
 	END LOOP;
@@ -376,172 +550,48 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_adopt_grants(regclass, regclass, name[]) IS
-'Gives a view the privileges of the table whose place it takes';
-
--- Locks both tables for shedlock_adopt, after it has seen that they can be, and
--- that the caller may do what follows.
-CREATE FUNCTION _shedlock_adopt_lock(old_table regclass, columns name[], ours regclass, tokens regclass)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	-- Our columns are for the extension alone.
-	needed CONSTANT text := 'SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)';
-	relation text;
-	r record;
-	owner_name text;
-BEGIN
-	-- A schema is renamed under no lock but ROW EXCLUSIVE on pg_namespace, by the
-	-- role that owns it.  What is named for a superuser from here to the end of
-	-- the transaction stays what it is.
-	IF (SELECT a.rolsuper FROM pg_roles a WHERE a.rolname = current_user) THEN
-		LOCK TABLE pg_catalog.pg_namespace IN SHARE MODE;
-	END IF;
-	relation := old_table::text;
-
-	IF old_table IS NULL OR array_position(columns, NULL) IS NOT NULL THEN
-		RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'table and columns must not be null';
-	ELSIF (SELECT count(DISTINCT c) FROM unnest(columns) c) < 4 THEN
-		RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'the four columns must be different ones';
-	ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-		-- It would read what was there before the clients were made to wait.
-		RAISE EXCEPTION USING
-			ERRCODE = 'feature_not_supported',
-			MESSAGE = format('shedlock_adopt cannot run at isolation level %s', current_setting('transaction_isolation')),
-			DETAIL = 'It would not see the locks that were taken last.',
-			HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
-	END IF;
-
-	SELECT c.relname, c.relkind, c.relowner, c.relnamespace, c.relpersistence, n.nspname INTO r
-	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-	WHERE c.oid = old_table;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = format('table %s does not exist', relation);
-	ELSIF old_table = ours THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'wrong_object_type',
-			MESSAGE = format('table %s is that of the extension', relation),
-			DETAIL = 'ShedLock''s clients can work on it as it is.',
-			HINT = 'Give the table that your services have used so far.';
-	ELSIF r.relkind <> 'r' OR r.relpersistence = 't' THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'wrong_object_type',
-			MESSAGE = format('%s is not an ordinary table', relation),
-			DETAIL = CASE
-				WHEN EXISTS (SELECT FROM pg_rewrite w JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid
-							 WHERE w.ev_class = old_table AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ours)
-				THEN format('It is a view on %s, where the locks are already.', ours)
-				ELSE format('It is a %s.', CASE r.relkind
-					WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'p' THEN 'partitioned table'
-					WHEN 'f' THEN 'foreign table' WHEN 'S' THEN 'sequence' WHEN 'r' THEN 'temporary table'
-					ELSE 'relation of another kind' END) END,
-			HINT = 'Give the table that has the rows; copy them to an ordinary table first if there is none.';
-	ELSIF NOT pg_has_role(r.relowner, 'USAGE') THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('must be owner of table %s', relation),
-			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(r.relowner)),
-			HINT = 'Have its owner, or a superuser, call shedlock_adopt.';
-	END IF;
-
-	-- The view reaches the locks with the rights of its owner.
-	owner_name := quote_ident(pg_get_userbyid(r.relowner));
-	IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = ours), 'USAGE') AND
-	   NOT (has_table_privilege(r.relowner, ours, 'SELECT') AND
-			(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
-			 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p))
-	THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %s may not write to table %s', owner_name, ours),
-			DETAIL = 'It will own the view that takes the place of the old table.',
-			HINT = format('An administrator can GRANT %s ON %s TO %s.', needed, ours, owner_name);
-	END IF;
-	IF NOT (SELECT bool_and(has_table_privilege(ours, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p) THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %I may not write to all columns of table %s', current_user, ours),
-			DETAIL = 'Each lock that is taken over gets a token.',
-			HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I for as long as it takes.', ours, current_user);
-	END IF;
-	IF NOT has_sequence_privilege(tokens, 'USAGE') THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %I may not draw tokens', current_user),
-			DETAIL = 'Each lock that is taken over gets a token.',
-			HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.',
-						  tokens, current_user);
-	END IF;
-
-	BEGIN
-		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
-	EXCEPTION WHEN insufficient_privilege THEN
-		-- Somebody else moved it while we waited: the name is that of a view now,
-		-- whose owner may not lock what is behind it.
-		IF old_table::text = relation THEN
-			RAISE;
-		END IF;
-	END;
-	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', ours);
-	IF old_table::text <> relation THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'object_in_use',
-			MESSAGE = format('table %s was renamed or dropped meanwhile', relation),
-			HINT = 'Look whether somebody else has moved it.';
-	END IF;
-END
-$$;
-
-COMMENT ON FUNCTION _shedlock_adopt_lock(regclass, name[], regclass, regclass) IS
-'Raises an error if this table cannot be taken over by the caller, and locks it and ours';
+'Grants the privileges on the table on the view that replaces it';
 
 CREATE FUNCTION _shedlock_adopt_move(
 	old_table regclass,
 	columns name[],
 	held text[],
-	ours regclass,
+	lock_table regclass,
 	tokens regclass,
 	OUT rows bigint,
 	OUT new_view regclass)
 RETURNS record
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
--- else CHECK constraints, too, are computed when a query is planned
 SET constraint_exclusion = off
 AS $$
-#variable_conflict use_variable
 DECLARE
 	relation CONSTANT text := old_table::text;
-	needed CONSTANT text := 'SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)';
+	suffix CONSTANT text := '_before_shedlock';
 	r record;
-	owner_name text;
 	new_name name;
 	view_columns text;
-	utc timestamp;
 BEGIN
 	SELECT c.relname, c.relowner, c.relnamespace, n.nspname INTO r
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.oid = old_table;
-	owner_name := quote_ident(pg_get_userbyid(r.relowner));
 	new_name := r.relname;
-	WHILE octet_length(new_name || '_before_shedlock') > 63 LOOP
+	WHILE octet_length(new_name || suffix) > 63 LOOP
 		new_name := left(new_name::text, -1);
 	END LOOP;
-	new_name := new_name || '_before_shedlock';
+	new_name := new_name || suffix;
 	IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = r.relnamespace AND c.relname = new_name) OR
 	   EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = r.relnamespace AND t.typname = new_name)
 	THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'duplicate_table',
 			MESSAGE = format('relation "%s" already exists', new_name),
-			DETAIL = format('Table %s would be given that name.', relation),
+			DETAIL = format('Table %s would get that name.', relation),
 			HINT = format('Rename or drop %I.%I first.', r.nspname, new_name);
 	END IF;
 
-	utc := timezone('UTC', clock_timestamp());
-	-- A write that sets the token is left alone by the trigger.  Who took the locks
-	-- is not known: their tokens are for the owner of the table that they were in.
+	-- The trigger passes writes that set the token.  The roles that acquired these
+	-- locks are not known, so their tokens belong to the owner of the old table.
 	EXECUTE format($q$
 		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token, locked_role)
 		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval($4), $3
@@ -551,39 +601,33 @@ BEGIN
 			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
 			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
-		columns[1], columns[2], columns[3], columns[4], relation, ours)
-		USING held, utc, r.relowner, tokens;
+		columns[1], columns[2], columns[3], columns[4], relation, lock_table)
+		USING held, timezone('UTC', clock_timestamp()), r.relowner, tokens;
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
-	IF NOT (has_table_privilege(r.relowner, ours, 'SELECT') AND
-			(SELECT bool_and(has_column_privilege(r.relowner, ours, c, p))
-			 FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p))
-	THEN
-		EXECUTE format('GRANT %s ON %s TO %s', needed, ours, owner_name);
-	END IF;
 	EXECUTE format('ALTER TABLE %s RENAME TO %I', relation, new_name);
 	SELECT string_agg(format('s.%I AS %I', ('{name,lock_until,locked_at,locked_by}'::name[])[array_position(columns, a.attname)],
 							 a.attname), ', ' ORDER BY a.attnum)
 	INTO view_columns
 	FROM pg_attribute a
 	WHERE a.attrelid = old_table AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY (columns);
-	EXECUTE format('CREATE VIEW %s AS SELECT %s FROM %s s', relation, view_columns, ours);
-	EXECUTE format('COMMENT ON VIEW %s IS %L', relation,
-				   format('The locks in %s, for ShedLock''s clients; %I was here before', ours, new_name));
-	IF r.relowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = relation::regclass) THEN
-		EXECUTE format('ALTER VIEW %s OWNER TO %s', relation, owner_name);
-	END IF;
+	EXECUTE format('CREATE VIEW %s AS SELECT %s FROM %s s', relation, view_columns, lock_table);
 	new_view := relation;
-	RAISE LOG USING MESSAGE = format('table %s taken over by role "%s"', relation, current_user);
+	EXECUTE format('COMMENT ON VIEW %s IS %L', relation,
+				   format('The locks in %s, for ShedLock''s clients; replaces table %I', lock_table, new_name));
+	IF r.relowner <> (SELECT c.relowner FROM pg_class c WHERE c.oid = new_view) THEN
+		EXECUTE format('ALTER VIEW %s OWNER TO %I', relation, pg_get_userbyid(r.relowner));
+	END IF;
+	RAISE LOG USING MESSAGE = format('table %s adopted by role "%s"', relation, current_user);
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_adopt_move(regclass, name[], text[], regclass, regclass) IS
-'Copies the locks of a table into ours, renames it, and makes the view in its place';
+'Copies the locks of a table into that of the extension, renames the table, and creates the view in its place';
 
--- While both tables are locked, clients wait at the first one's name.  When it
--- comes free, the server looks that name up again, for statements that are
--- prepared as well, and finds the view.
+-- While both tables are locked, clients wait at the name of the old one.  When the
+-- lock is released, the server looks that name up again, for prepared statements
+-- too, and finds the view.
 CREATE FUNCTION shedlock_adopt(
 	old_table regclass,
 	name_column name DEFAULT 'name',
@@ -594,8 +638,13 @@ CREATE FUNCTION shedlock_adopt(
 RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
-	SELECT _shedlock_adopt_lock($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass, 'shedlock_token_seq'::regclass);
-	SELECT _shedlock_adopt_check($1, ARRAY[$2, $3, $4, $5], $6, _shedlock_adopt_dependents($1),
+	SELECT _shedlock_adopt_lock($1, t.relation, 'shedlock'::regclass, 'shedlock_token_seq'::regclass)
+	FROM _shedlock_adopt_table($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass) t(relation);
+	SELECT _shedlock_adopt_check_columns($1, ARRAY[$2, $3, $4, $5]);
+	SELECT _shedlock_adopt_check_objects($1, ARRAY[$2, $3, $4, $5], _shedlock_adopt_dependents($1));
+	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5]);
+	SELECT _shedlock_adopt_check_times($1, ARRAY[$2, $3, $4, $5], $6);
+	SELECT _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
 		ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
 		'shedlock'::regclass);
 	SELECT m.rows
@@ -606,4 +655,4 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) IS
-'Takes over the locks of a table of ShedLock''s, and puts a view in its place; gives their number';
+'Adopts the locks of a ShedLock table, and replaces the table with a view; returns their number';

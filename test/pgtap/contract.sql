@@ -84,7 +84,8 @@ INSERT INTO api VALUES
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
 ('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_row_trigger'),
-('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
+('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
+('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
 ('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
 ('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),

@@ -171,7 +171,7 @@ is((split /\n/, ask($unlocker, 'SELECT 0'))[0], '1', 'during: an unlock that wai
 is( $node->safe_psql('postgres', "SELECT lock_until <= timezone('utc', now()) FROM scheduling.shedlock WHERE name = 'db waiting'"),
 	't', 'in the table of the extension');
 $second->query('SELECT 0');
-like($second->{stderr}, qr/ERROR: .*table public\.shedlock was renamed or dropped meanwhile|ERROR: .*table shedlock was renamed or dropped meanwhile/,
+like($second->{stderr}, qr/ERROR: .*table public\.shedlock was renamed or dropped concurrently|ERROR: .*table shedlock was renamed or dropped concurrently/,
 	'a second move at the same time is told');
 is($node->safe_psql('postgres', "SELECT relname, relkind FROM pg_class WHERE relname LIKE 'shedlock%' AND relnamespace = 'public'::regnamespace AND relkind <> 'i' ORDER BY 1"),
 	"shedlock|v\nshedlock_before_shedlock|r", 'and does nothing');
@@ -366,7 +366,7 @@ ok($bench->finish, 'statements that were prepared in the protocol go on');
 is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'without an error');
 is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'in the table of the extension');
 
-like(slurp_file($node->logfile), qr/LOG:  table \S+ taken over by role "postgres"$/m, 'each move is in the log, with the role');
+like(slurp_file($node->logfile), qr/LOG:  table \S+ adopted by role "postgres"$/m, 'each move is in the log, with the role');
 
 $node->stop;
 done_testing();
