@@ -1,52 +1,40 @@
 /* Administration */
 
 CREATE FUNCTION shedlock_force_release(name text)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_force_release';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_force_release(text) IS
-'Ends a lock whoever holds it; false when it was free';
+'Ends a lock, whichever session holds it; returns false if the lock was free';
 
 CREATE FUNCTION shedlock_cancel(name text)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_cancel';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_cancel(text) IS
-'Cancels the command of a run; false when none is running';
+'Cancels the command of a run; returns false if none is running';
 
 CREATE FUNCTION shedlock_pause(
 	name text,
 	until timestamptz DEFAULT 'infinity',
 	reason text DEFAULT NULL)
-RETURNS void
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_pause';
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_pause(text, timestamptz, text) IS
-'Lets nobody take the lock until then; a holder finishes its work';
+'Prevents acquisitions of the lock until then; the holder finishes its work';
 
 CREATE FUNCTION shedlock_resume(name text)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_resume';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_resume(text) IS
-'Ends a pause; false when the lock was not paused';
+'Ends a pause; returns false if the lock was not paused';
 
 CREATE FUNCTION shedlock_again(name text)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_again';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_again(text) IS
-'Lets the next caller claim a tick although it is used; false when none was ever claimed';
+'Allows the last tick to be claimed once more; returns false if no tick was ever claimed';
 
 CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
-RETURNS bigint
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_purge';
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_purge(interval, boolean) IS
-'Forgets free locks that were not used for that long, and ticks only when told to; at most 1,000 rows a call; gives their number';
+'Deletes free locks, and ticks only if told to, that were unused for that long, at most 1,000 rows a call; returns their number';

@@ -6,12 +6,10 @@ CREATE FUNCTION shedlock_acquire(
 	lock_at_least_for interval DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	locked_by text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_acquire';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_acquire(text, interval, interval, interval, text) IS
-'Takes a lease; false when the lock is not free';
+'Acquires a lease; returns false if the lock is not free';
 
 CREATE FUNCTION shedlock_acquire_token(
 	name text,
@@ -19,12 +17,10 @@ CREATE FUNCTION shedlock_acquire_token(
 	lock_at_least_for interval DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	locked_by text DEFAULT NULL)
-RETURNS bigint
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_acquire_token';
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_acquire_token(text, interval, interval, interval, text) IS
-'Takes a lease and gives its fencing token; NULL when the lock is not free';
+'Acquires a lease and returns its fencing token; returns NULL if the lock is not free';
 
 CREATE FUNCTION shedlock_acquire_session(
 	name text,
@@ -32,45 +28,35 @@ CREATE FUNCTION shedlock_acquire_session(
 	lock_at_least_for interval DEFAULT NULL,
 	wait interval DEFAULT NULL,
 	locked_by text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_acquire_session';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_acquire_session(text, interval, interval, interval, text) IS
-'Takes a lock that is gone in the moment this session is gone; false when the lock is not free';
+'Acquires a lock that ends with this session; returns false if the lock is not free';
 
 CREATE FUNCTION shedlock_release(name text, token bigint DEFAULT NULL)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_release';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_release(text, bigint) IS
-'Gives a lock back; false when it was no longer held';
+'Releases a lock; returns false if the caller no longer held it';
 
 CREATE FUNCTION shedlock_extend(
 	name text,
 	token bigint DEFAULT NULL,
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_extend';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_extend(text, bigint, interval, interval) IS
-'Sets the end of a held lock anew, counted from now; false when it was no longer held';
+'Sets a new end for a held lock, counted from now; returns false if the caller no longer held it';
 
 CREATE FUNCTION shedlock_assert(name text, token bigint DEFAULT NULL)
-RETURNS bigint
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_assert';
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_assert(text, bigint) IS
-'Token of the lock; raises an error unless it is held, and holds everybody else off until this transaction ends';
+'Returns the token of a lock that the caller holds, and keeps it from being acquired before this transaction ends; raises an error if the caller does not hold it';
 
 CREATE FUNCTION shedlock_token(name text)
-RETURNS bigint
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_token';
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_token(text) IS
-'Fencing token of the lock that this session holds; NULL when it holds none';
+'Returns the fencing token of the lock if this session holds it, otherwise NULL';

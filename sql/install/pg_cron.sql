@@ -1,16 +1,17 @@
 /* pg_cron */
 
--- Nothing of the extension is found by the name of its schema when it is called,
--- since the role that owns the schema can rename it and make another one of that
--- name.  So the functions that people call, and the view, are bodies that the
--- server has parsed when they were made.  A body in plpgsql calls nothing but
--- pg_catalog and cron, which a parsed one cannot name where pg_cron is not
--- installed yet; what it needs of the extension is handed in.  In a parsed body a
--- function that needs what another one gives is called after that one.
+-- A call must not find the extension's objects by the name of their schema,
+-- because the owner of the schema can rename it and create another one of that
+-- name.  So the functions that people call, and the view, have bodies that the
+-- server parsed when they were created.  A parsed body cannot name objects of
+-- pg_cron, which may not be installed yet.  A plpgsql body can, and calls nothing
+-- but pg_catalog and cron; its arguments bring what it needs of the extension.  In
+-- a parsed body, a function whose arguments come from another one is called after
+-- that one.
 
--- What pg_cron runs is the job's command and nothing else, so the CALL keeps
--- all there is to know about a guarded job: the name of its lock, the
--- durations, and the original command.
+-- pg_cron stores nothing but the job's command, so the CALL keeps all that is
+-- known about a guarded job: the name of its lock, the durations, and the original
+-- command.
 CREATE FUNCTION _shedlock_guarded_call(
 	job_command text,
 	OUT name text,
@@ -21,12 +22,10 @@ CREATE FUNCTION _shedlock_guarded_call(
 	OUT on_busy text,
 	OUT schema_name text,
 	OUT scheduled_at timestamptz)
-RETURNS record
-LANGUAGE C STABLE STRICT PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_guarded_call';
+RETURNS record LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_guarded_call(text) IS
-'Arguments of a command that is a CALL of shedlock_run with constants; nulls for every other command';
+'Returns the arguments of a command that is a CALL of shedlock_run with constants; nulls for every other command';
 
 CREATE FUNCTION _shedlock_cron_call(
 	name text,
@@ -36,44 +35,34 @@ CREATE FUNCTION _shedlock_cron_call(
 	once_every interval DEFAULT NULL,
 	on_busy text DEFAULT NULL,
 	scheduled_at timestamptz DEFAULT NULL)
-RETURNS text
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_cron_call';
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, timestamptz) IS
-'The CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
+'Returns the CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
 
 CREATE FUNCTION _shedlock_cron_require()
-RETURNS void
-LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_cron_require';
+RETURNS void LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_require() IS
 'Raises an error unless pg_cron is installed in this database';
 
 CREATE FUNCTION _shedlock_cron_is_readable()
-RETURNS boolean
-LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_cron_is_readable';
+RETURNS boolean LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_is_readable() IS
-'Whether pg_cron is installed in this database, and the caller may read cron.job';
+'Returns true if pg_cron is installed in this database and the caller can read cron.job';
 
 CREATE FUNCTION _shedlock_cron_name_is_shared(job_name text, username text)
-RETURNS boolean
-LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_cron_name_is_shared';
+RETURNS boolean LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
-'Whether another role has a pg_cron job of that name; false for callers who may not use pg_cron';
+'Returns true if another role has a pg_cron job of that name; false for callers that cannot use pg_cron';
 
 CREATE FUNCTION _shedlock_may_use(lock_name text)
-RETURNS boolean
-LANGUAGE C STABLE STRICT PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_may_use';
+RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_may_use(text) IS
-'Whether the caller may use the lock by shedlock.role_prefix, or sees all locks as a member of pg_read_all_stats';
+'Returns true if shedlock.role_prefix lets the caller use the lock, or if the caller sees all locks as a member of pg_read_all_stats';
 
 CREATE FUNCTION _shedlock_cron_job(
 	job text,
@@ -111,14 +100,14 @@ BEGIN
 		RAISE EXCEPTION USING
 			ERRCODE = 'ambiguous_alias',
 			MESSAGE = format('job name "%s" is ambiguous', job),
-			DETAIL = format('It is that of %s.', owners),
-			HINT = CASE WHEN by_id THEN 'Give the number of the job.'
+			DETAIL = format('It is the name of %s.', owners),
+			HINT = CASE WHEN by_id THEN 'Pass the number of the job.'
 						ELSE 'Use cron.unschedule with the number of the job.' END;
 	ELSIF ids IS NULL AND NOT missing_ok THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'undefined_object',
 			MESSAGE = format('job "%s" does not exist', job),
-			HINT = 'Give the number or the name of a job in cron.job, which shows only superusers the jobs of other roles.';
+			HINT = 'Pass the number or name of a job in cron.job, which shows the jobs of other roles only to superusers.';
 	END IF;
 
 	SELECT j.jobid, j.jobname::text, j.schedule, j.command, j.database, j.username
@@ -128,9 +117,9 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_job(text, boolean, boolean) IS
-'Finds a pg_cron job by its name or, first of all, by its number';
+'Returns the pg_cron job with this number, or else this name';
 
--- old_name: of the lock that guards the job already, or NULL.  A run may hold it.
+-- old_name: name of the lock that guards the job so far, or NULL.  A run may hold it.
 CREATE FUNCTION _shedlock_cron_lock_name(
 	old_name text,
 	keep_any boolean,
@@ -144,10 +133,10 @@ SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off
 AS $$
 DECLARE
-	-- quoted, since either name may have a dot
+	-- quoted, because either name can have a dot
 	shared_name CONSTANT text := quote_ident(username) || '.' || quote_ident(job_name);
 BEGIN
-	-- Then only superusers may use a name that does not begin with a role.
+	-- Only superusers can use a name without a role before the colon.
 	IF current_setting('shedlock.role_prefix', true) = 'on' THEN
 		RETURN CASE WHEN keep_any AND old_name LIKE '%:%' THEN old_name
 					ELSE username || ':' || coalesce(job_name, 'cron.' || jobid) END;
@@ -167,7 +156,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_lock_name(text, boolean, bigint, text, text, boolean) IS
-'Name of the lock that guards a pg_cron job';
+'Returns the name of the lock that guards a pg_cron job';
 
 CREATE FUNCTION _shedlock_cron_advise(
 	job text,
@@ -176,7 +165,7 @@ CREATE FUNCTION _shedlock_cron_advise(
 	database text,
 	once_every interval,
 	lost timestamptz,
-	ours regclass)
+	lock_table regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -185,27 +174,27 @@ AS $$
 BEGIN
 	IF lock_at_most_for IS NULL THEN
 		RAISE NOTICE USING
-			MESSAGE = format('no limit for lock "%s": a run holds it as long as it takes', lock_name),
-			HINT = 'Give lock_at_most_for to have a run cancelled that takes longer.';
+			MESSAGE = format('lock "%s" has no time limit: a run holds it for as long as it takes', lock_name),
+			HINT = 'Pass lock_at_most_for to cancel runs that take longer.';
 	END IF;
 	IF database <> current_database() THEN
 		RAISE WARNING USING
 			MESSAGE = format('job "%s" runs in database "%s"', job, database),
-			DETAIL = 'Its lock and its history are in that database.',
-			HINT = format('There, too: CREATE EXTENSION shedlock SCHEMA %I.',
-						  (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ours));
+			DETAIL = 'The lock and the history of the job are in that database.',
+			HINT = format('Create the extension there, too: CREATE EXTENSION shedlock SCHEMA %I.',
+						  (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = lock_table));
 	END IF;
 	IF lost IS NOT NULL THEN
 		RAISE WARNING USING
 			MESSAGE = format('job "%s" will be skipped at %s', job, lost),
-			DETAIL = format('When summer time begins, the run before it is in the same period of %s, which is counted in UTC.', once_every),
-			HINT = format('Give half of that: once_every => ''%s''.', once_every / 2);
+			DETAIL = format('Periods of %s are counted in UTC.  When summer time begins, that run and the previous one are in the same period.', once_every),
+			HINT = format('Pass half of that period: once_every => ''%s''.', once_every / 2);
 	END IF;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_advise(text, text, interval, text, interval, timestamptz, regclass) IS
-'Says what a guarded job has no guard against';
+'Warns of what the guard does not cover: no limit, another database, a tick lost to summer time';
 
 CREATE FUNCTION _shedlock_cron_rewrite(
 	jobid bigint,
@@ -230,7 +219,7 @@ BEGIN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
 			MESSAGE = format('permission denied to change job "%s"', coalesce($2, $1::text)),
-			DETAIL = 'A job without a name, or in another database, can only be changed by roles that may execute cron.alter_job.',
+			DETAIL = 'Only roles that can execute cron.alter_job can change a job that has no name, or that belongs to another role or database.',
 			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
 	END IF;
 	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', coalesce($2, $1::text), current_user);
@@ -239,21 +228,21 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text) IS
-'Gives a pg_cron job another command; false when that is NULL';
+'Replaces the command of a pg_cron job; returns false if the new command is NULL';
 
--- The CALL of a job is text, which names the schema of the extension.  The role
--- that owns the schema can rename it, and put a shedlock_run of its own into
--- another one of that name: the job would call that with the rights of its role.
+-- The CALL of a job is text, which names the schema of the extension.  The owner
+-- of that schema can rename it, and put a shedlock_run of its own into a new schema
+-- of that name.  The job would call that, with the privileges of the job's role.
 -- A member of a role counts as that role here, because it can become that role.
--- A role that reads or writes files of the server, or runs programs on it, counts
+-- A role that can read or write files of the server, or run programs on it, counts
 -- as a superuser.
--- A job in another database calls what is there under that name.  From here only
--- the owner of that database can be seen, who may make schemas in it and is
--- pg_database_owner there; not who owns the schema, or else may make one.
--- call_schema: the schema that the CALL names; NULL: that of the extension.
--- danger: why the job must not be made; problem: the same, or what is wrong else.
+-- A job in another database calls what has that name there.  This database knows
+-- only the owner of that database, who is pg_database_owner there and can create
+-- schemas; it does not know which other roles can, or own the schema.
+-- call_schema: schema that the CALL names; NULL for that of the extension.
+-- danger: why the job must not be created; problem: the same, or what else is wrong.
 CREATE FUNCTION _shedlock_cron_danger(
-	ours regclass,
+	lock_table regclass,
 	call_schema text,
 	username text,
 	database text,
@@ -277,7 +266,7 @@ BEGIN
 			WHEN d.datname = current_database() AND n.nspowner <> 'pg_database_owner'::regrole THEN n.nspowner
 			ELSE d.datdba END
 		 LEFT JOIN pg_roles j ON j.rolname = username
-	WHERE c.oid = ours;
+	WHERE c.oid = lock_table;
 
 	SELECT a.oid, a.rolname INTO p
 	FROM pg_roles a
@@ -306,7 +295,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_danger(regclass, text, text, text) IS
-'Which role can have a guarded job call something else, or what it does call; NULL for nothing of that';
+'Returns which role can make a guarded job call another procedure, or what else is wrong with its call; NULL if nothing is';
 
 CREATE FUNCTION _shedlock_cron_refuse(job text, danger text)
 RETURNS void
@@ -317,17 +306,16 @@ BEGIN
 	IF danger IS NOT NULL THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('job "%s" cannot be guarded, since it runs with the rights of a superuser', job),
+			MESSAGE = format('job "%s" cannot be guarded because it runs with the privileges of a superuser', job),
 			DETAIL = upper(left(danger, 1)) || substr(danger, 2) || '.',
-			HINT = 'Give the schema of the extension, and a database that is not this one, to a superuser: ALTER SCHEMA ... OWNER TO ..., ALTER DATABASE ... OWNER TO ... .  Or have another role own the job.';
+			HINT = 'Make a superuser the owner of the extension''s schema, or of the other database that the job runs in: ALTER SCHEMA ... OWNER TO ..., ALTER DATABASE ... OWNER TO ... .  Or let another role own the job.';
 	END IF;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_refuse(text, text) IS
-'Raises an error if there is a danger';
+'Raises an error if the danger is not NULL';
 
--- What shedlock_cron_schedule is to make, and the job that it replaces.
 CREATE FUNCTION _shedlock_cron_wanted(
 	job_name text,
 	INOUT schedule text,
@@ -355,11 +343,11 @@ BEGIN
 		RAISE EXCEPTION USING
 			ERRCODE = 'invalid_parameter_value',
 			MESSAGE = 'job name is too long',
-			DETAIL = 'Before version 1.5, pg_cron cuts the names of jobs at 63 bytes.';
+			DETAIL = 'pg_cron before version 1.5 truncates the names of jobs to 63 bytes.';
 	END IF;
 
-	-- pg_cron reads these two, but from version 1.6.0 on puts them into no month,
-	-- so that they never fire.
+	-- pg_cron accepts these two, but since version 1.6.0 assigns them to no month, so
+	-- that they never fire.
 	IF schedule ~ '^[ \t\n]*@(yearly|annually)([ \t\n]|$)' THEN
 		schedule := '0 0 1 1 *';
 	END IF;
@@ -375,7 +363,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_wanted(text, text, text, text, boolean) IS
-'Checks the arguments of shedlock_cron_schedule, and finds the job that it replaces';
+'Checks the arguments of shedlock_cron_schedule, fills in defaults, and returns the job that it replaces';
 
 CREATE FUNCTION _shedlock_cron_put(
 	job_name text,
@@ -396,7 +384,7 @@ BEGIN
 	IF username = current_user AND (old_id IS NOT NULL OR (database = current_database() AND active)) THEN
 		id := cron.schedule(job_name, schedule, command);
 
-		-- which leaves alone what it has no arguments for
+		-- it does not change what it has no arguments for
 		IF EXISTS (SELECT FROM cron.job j
 				   WHERE j.jobid = id AND (j.database <> database OR j.active <> active))
 		THEN
@@ -416,7 +404,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_put(text, text, text, text, text, boolean, bigint) IS
-'Makes or replaces a pg_cron job; gives its number';
+'Creates or replaces a pg_cron job; returns its number';
 
 CREATE FUNCTION _shedlock_cron_remove(jobid bigint, job_name text)
 RETURNS boolean
@@ -433,7 +421,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_remove(bigint, text) IS
-'Removes a pg_cron job; false for NULL';
+'Removes a pg_cron job; returns false for NULL';
 
 CREATE FUNCTION shedlock_cron_schedule(
 	job_name text,
@@ -464,7 +452,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) IS
-'Makes or replaces a guarded pg_cron job; gives its number';
+'Creates or replaces a guarded pg_cron job; returns its number';
 
 CREATE FUNCTION shedlock_cron_unschedule(job_name text)
 RETURNS boolean
@@ -477,7 +465,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
-'Removes a pg_cron job; false when there is none of that name';
+'Removes a pg_cron job; returns false if there is none of that name';
 
 CREATE FUNCTION _shedlock_cron_changes(
 	job text,
@@ -497,14 +485,14 @@ DECLARE
 BEGIN
 	IF was_guarded AND changes IS NOT NULL THEN
 		RAISE NOTICE USING
-			MESSAGE = format('job "%s" has %s', job, changes),
-			HINT = 'What is not given stays.  To remove a duration, call shedlock_cron_unguard first.';
+			MESSAGE = format('job "%s" now has %s', job, changes),
+			HINT = 'Durations that are not passed stay as they are.  To remove one, call shedlock_cron_unguard first.';
 	END IF;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_changes(text, boolean, interval[], interval[]) IS
-'Says which durations of a guarded job were changed';
+'Raises a NOTICE that names the changed durations of a guarded job';
 
 CREATE FUNCTION shedlock_cron_guard(
 	job text,
@@ -521,22 +509,23 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL (
 			SELECT COALESCE($2, g.lock_at_most_for) AS at_most,
 				   COALESCE($3, g.lock_at_least_for) AS at_least,
-				   COALESCE($4, g.once_every) AS every) w
+				   COALESCE($4, g.once_every) AS every,
+				   COALESCE(j.job_name, j.jobid::text) AS job) w
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, w.every,
 			g.on_busy, g.scheduled_at) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database) x
-		 CROSS JOIN LATERAL _shedlock_cron_refuse(COALESCE(j.job_name, j.jobid::text), x.danger) d
+		 CROSS JOIN LATERAL _shedlock_cron_refuse(w.job, x.danger) d
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
-		 CROSS JOIN LATERAL _shedlock_cron_changes(COALESCE(j.job_name, j.jobid::text), g.name IS NOT NULL,
+		 CROSS JOIN LATERAL _shedlock_cron_changes(w.job, g.name IS NOT NULL,
 			ARRAY[g.lock_at_most_for, g.lock_at_least_for, g.once_every], ARRAY[w.at_most, w.at_least, w.every]) t
-		 CROSS JOIN LATERAL _shedlock_cron_advise(COALESCE(j.job_name, j.jobid::text), n.lock_name, w.at_most, j.database, w.every,
+		 CROSS JOIN LATERAL _shedlock_cron_advise(w.job, n.lock_name, w.at_most, j.database, w.every,
 			_shedlock_cron_lost_tick(j.schedule, w.every, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
-'Puts a pg_cron job under a lock, or changes the durations of a guarded one that are not NULL; gives the name of the lock';
+'Guards a pg_cron job with a lock, or changes those durations of a guarded job that are not NULL; returns the name of the lock';
 
 CREATE FUNCTION shedlock_cron_unguard(job text)
 RETURNS boolean
@@ -550,7 +539,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
-'Gives a guarded pg_cron job its own command back; false when it was not guarded';
+'Restores the original command of a guarded pg_cron job; returns false if the job was not guarded';
 
 CREATE FUNCTION _shedlock_cron_rows(
 	readable boolean,
@@ -576,16 +565,14 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
-'The pg_cron jobs that the caller may see';
+'Returns the pg_cron jobs that the caller can see';
 
--- A job is overdue when no run has started since it was last due, 90 seconds
--- ago or more, and when nothing explains that: a run that still goes on, a
--- pause, the at-least time, a tick that a run of it has used, or that it was
--- scheduled later.  A claim by shedlock_once keeps it from running, too, and is
--- shown, but explains nothing.
--- Runs that the reader may not see in shedlock_history count for that all the
--- same.  The barrier keeps functions in the reader's WHERE from seeing the rows
--- of other names.
+-- A job is overdue if no run has started since it was last due, 90 seconds ago or
+-- more, and nothing explains that: a run that still goes on, a pause, the at-least
+-- time, a tick that one of its runs has claimed, or that it was scheduled later.  A
+-- claim by shedlock_once also prevents runs, and is shown, but explains nothing.
+-- Runs that the reader cannot see in shedlock_history count as well.  The barrier
+-- keeps functions in the reader's WHERE from seeing the rows of other names.
 CREATE VIEW shedlock_jobs WITH (security_barrier) AS
 SELECT j.jobid,
 	   j.job_name,
@@ -609,13 +596,13 @@ SELECT j.jobid,
 	   o.overdue,
 	   CASE WHEN x.problem IS NOT NULL THEN x.problem
 			WHEN NOT d.here THEN
-				pg_catalog.format('runs in database "%s": whether it does can be seen only there', j.database)
+				pg_catalog.format('runs in database "%s": only there can be seen whether it is overdue', j.database)
 			WHEN NOT d.shown THEN
-				pg_catalog.format('lock "%s" is for other roles, by shedlock.role_prefix: what it does is not shown', g.name)
+				pg_catalog.format('shedlock.role_prefix reserves lock "%s" for other roles: its state is not shown', g.name)
 			WHEN o.overdue IS NOT NULL THEN NULL
 			WHEN d.due IS NULL THEN
-				pg_catalog.format('unknown: when schedule "%s" was due last cannot be told', j.schedule)
-			ELSE 'unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that' END AS problem
+				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', j.schedule)
+			ELSE 'unknown: it never ran, and it is not known when it was scheduled; shedlock_cron_guard records that' END AS problem
 FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name, j.username, j.database) x
@@ -626,8 +613,8 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 			   _shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
 													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
 	 LEFT JOIN LATERAL (
-		-- With = the planner may walk all tokens backward for the latest one,
-		-- to the very end for a job that never ran.
+		-- With = the planner could read all tokens backward, every one of them for a
+		-- job that never ran.
 		SELECT r.token, r.started_at
 		FROM shedlock_run_log r
 		WHERE r.name OPERATOR(pg_catalog.>=) g.name AND
@@ -641,8 +628,8 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		LIMIT 1) h ON true
 	 LEFT JOIN LATERAL (
 		SELECT c.tick,
-			   -- Without the address of a client, which pg_stat_activity hides, too; under
-			   -- shedlock.role_prefix only that of a run which shedlock_history shows.
+			   -- without a client address, which pg_stat_activity would hide, too; with
+			   -- shedlock.role_prefix, only for a run that shedlock_history shows
 			   CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') THEN c.claimed_by::text
 					WHEN NOT COALESCE(pg_catalog.current_setting('shedlock.role_prefix', true)::boolean, false) OR
 						 EXISTS (SELECT FROM shedlock_history r
@@ -671,31 +658,31 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 WHERE g.name IS NOT NULL;
 
 COMMENT ON VIEW shedlock_jobs IS
-'The guarded pg_cron jobs of the reader, of all roles for superusers; how they run, and whether they do';
+'The reader''s guarded pg_cron jobs, for superusers those of all roles, with their last run and whether they are overdue';
 COMMENT ON COLUMN shedlock_jobs.jobid IS 'Number of the job in cron.job';
-COMMENT ON COLUMN shedlock_jobs.job_name IS 'Name of the job; NULL when it has none';
+COMMENT ON COLUMN shedlock_jobs.job_name IS 'Name of the job; NULL if it has none';
 COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job';
 COMMENT ON COLUMN shedlock_jobs.database IS
-'Database that the job runs in; the columns from last_started on are NULL unless it is this one';
+'Database that the job runs in; the columns from last_started on are NULL if it is another one';
 COMMENT ON COLUMN shedlock_jobs.username IS 'Role that the job runs as';
 COMMENT ON COLUMN shedlock_jobs.active IS 'Whether pg_cron starts the job';
 COMMENT ON COLUMN shedlock_jobs.lock_name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_jobs.command IS 'The guarded command, without the CALL around it';
-COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL: no limit';
-COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held that long at least';
+COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL for no limit';
+COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held for at least this long';
 COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
 COMMENT ON COLUMN shedlock_jobs.last_started IS
-'When the latest run under this lock began, whoever started it; NULL when the reader may not see it in shedlock_history';
-COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When it ended';
-COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'How it ended, as in shedlock_history';
-COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of its error';
+'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history';
+COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When that run ended';
+COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'Outcome of that run, as in shedlock_history';
+COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_jobs.tick_claimed IS
-'The latest tick that was claimed; NULL, as are claimed_by, next_tick, lock_state and overdue, for a name that shedlock.role_prefix keeps from the reader';
+'The latest tick that was claimed; this and claimed_by, next_tick, lock_state and overdue are NULL for a name that shedlock.role_prefix reserves for other roles';
 COMMENT ON COLUMN shedlock_jobs.claimed_by IS
-'Who claimed it: a run of the job, or a caller of shedlock_once or shedlock_once_every';
+'What claimed the tick: a run of the job, or a caller of shedlock_once or shedlock_once_every';
 COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';
 COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
 COMMENT ON COLUMN shedlock_jobs.overdue IS
-'The job was due 90 seconds ago or more, has not started since, and nothing explains why; counted from when it was scheduled if no run is later; NULL when that cannot be told: see problem';
+'Whether the job was due 90 seconds ago or more, has not started since, and nothing explains why; if no run is later, since it was scheduled; NULL if unknown: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS
-'Which role could have the job call something else, that the job calls another schema or there is another shedlock_run, or why overdue cannot be told; NULL: no problem';
+'Which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, or why overdue is unknown; NULL if there is no problem';

@@ -1,7 +1,7 @@
 /* Privileges */
 
--- ALTER DEFAULT PRIVILEGES may have given what is made here to others, or have
--- kept it from PUBLIC.  What follows starts from the server's own defaults.
+-- ALTER DEFAULT PRIVILEGES may have granted privileges on these objects to other
+-- roles, or kept them from PUBLIC.  This restores the server's own defaults.
 DO $do$
 DECLARE
 	path CONSTANT text := pg_catalog.current_setting('search_path');
@@ -37,7 +37,7 @@ BEGIN
 END
 $do$;
 
--- To fire it takes no privilege.
+-- Firing the trigger takes no privilege.
 REVOKE EXECUTE ON FUNCTION _shedlock_row_trigger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;

@@ -7,8 +7,7 @@ CREATE PROCEDURE shedlock_run(
 	lock_at_least_for interval DEFAULT NULL,
 	once_every interval DEFAULT NULL,
 	on_busy text DEFAULT 'skip')
-LANGUAGE C
-AS 'MODULE_PATHNAME', 'shedlock_run';
+LANGUAGE C AS 'MODULE_PATHNAME';
 
 COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, interval, text) IS
-'Runs a command while it holds the lock, and skips it when the lock is not free';
+'Runs a command while holding the lock; skips the command if the lock is not free';

@@ -1,12 +1,10 @@
 /* When a pg_cron schedule is due */
 
 CREATE FUNCTION _shedlock_cron_timezone()
-RETURNS text
-LANGUAGE C STABLE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_cron_timezone';
+RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_timezone() IS
-'Time zone of pg_cron''s schedules: cron.timezone, GMT before pg_cron 1.5';
+'Returns the time zone of pg_cron''s schedules: cron.timezone, or GMT before pg_cron 1.5';
 
 CREATE FUNCTION _shedlock_cron_field(
 	field text,
@@ -46,7 +44,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_field(text, integer, integer, text[]) IS
-'Values of one field of a cron schedule, the highest first; NULL when it cannot be read';
+'Returns the values of one field of a cron schedule, the highest first; NULL if the field is not valid';
 
 CREATE FUNCTION _shedlock_cron_fields(schedule text)
 RETURNS text[]
@@ -69,7 +67,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_fields(text) IS
-'The five fields of a cron schedule';
+'Returns the five fields of a cron schedule';
 
 CREATE FUNCTION _shedlock_cron_due(
 	schedule text,
@@ -97,7 +95,7 @@ DECLARE
 	local timestamp;
 	due timestamptz;
 BEGIN
-	-- These run that long after each other, at no particular second.
+	-- These runs are that far apart, at no particular second.
 	IF seconds IS NOT NULL THEN
 		RETURN at - make_interval(secs => seconds);
 	ELSIF minutes IS NULL OR hours IS NULL OR days IS NULL OR months IS NULL OR weekdays IS NULL THEN
@@ -112,7 +110,7 @@ BEGIN
 		on_weekday := extract(dow FROM day)::integer = ANY (weekdays) OR
 			extract(isodow FROM day)::integer = ANY (weekdays);
 
-		-- Vixie's rule: two restrictions widen each other.
+		-- Vixie's rule: if both are restricted, either is enough
 		CONTINUE WHEN NOT CASE WHEN fields[3] LIKE '*%' OR fields[5] LIKE '*%'
 							   THEN on_day AND on_weekday ELSE on_day OR on_weekday END;
 
@@ -122,12 +120,12 @@ BEGIN
 				local := day + make_interval(hours => hour, mins => minute);
 				due := timezone(zone, local);
 
-				-- In autumn an hour of the wall clock is twice.
+				-- In autumn the wall clock shows an hour twice.
 				IF due > at AND timezone(zone, due - '1 hour'::interval) = local THEN
 					due := due - '1 hour'::interval;
 				END IF;
 
-				-- In spring an hour of the wall clock never is.
+				-- In spring the wall clock skips an hour.
 				IF due <= at AND timezone(zone, due) = local THEN
 					RETURN due;
 				END IF;
@@ -139,7 +137,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_due(text, timestamptz, text, text[], integer[], integer[], integer[], integer[], integer[]) IS
-'When a schedule with these fields was due last before or at that time';
+'Returns when a schedule with these fields was last due, at that time or before';
 
 CREATE FUNCTION _shedlock_cron_last_due(
 	schedule text,
@@ -158,11 +156,11 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION _shedlock_cron_last_due(text, timestamptz) IS
-'When a pg_cron schedule was due last; NULL for @reboot and when that is more than a year ago';
+'Returns when a pg_cron schedule was last due; NULL for @reboot, or if that is more than a year ago';
 
 -- Ticks are counted in UTC, schedules in cron.timezone.  When summer time begins
--- there, two runs are an hour nearer to each other than they look, so that a
--- period as long as the time between them can have both.
+-- there, two runs are an hour closer than the wall clock shows, and can both be in
+-- a period as long as the time between them.
 CREATE FUNCTION _shedlock_cron_summers(zone text, at timestamptz)
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 2
@@ -179,7 +177,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_summers(text, timestamptz) IS
-'When summer time begins within a year';
+'Returns when summer time begins within a year';
 
 CREATE FUNCTION _shedlock_cron_same_tick(
 	zone text,
@@ -200,7 +198,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_same_tick(text, interval, timestamptz, timestamptz) IS
-'Whether two instants that look a period apart are in the same period';
+'Returns true if two instants that are a period apart on the wall clock are in the same period';
 
 CREATE FUNCTION _shedlock_cron_lost_tick(
 	schedule text,
@@ -221,4 +219,4 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION _shedlock_cron_lost_tick(text, interval, timestamptz) IS
-'When a pg_cron schedule is due next in a period whose tick the run before has used, because summer time begins; NULL for never within a year';
+'Returns when a pg_cron schedule is next due in a period whose tick the previous run has claimed, because summer time begins; NULL if never within a year';

@@ -1,17 +1,13 @@
 /* Ticks */
 
 CREATE FUNCTION shedlock_once(name text, tick timestamptz)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_once';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_once(text, timestamptz) IS
-'Claims a scheduled instant; true for one caller only';
+'Claims a tick; returns true for exactly one caller';
 
 CREATE FUNCTION shedlock_once_every(name text, every interval)
-RETURNS boolean
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', 'shedlock_once_every';
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_once_every(text, interval) IS
-'Claims the current period of a schedule, counted in UTC from the epoch; true for one caller only';
+'Claims the current period of a schedule, counted in UTC from the epoch; returns true for exactly one caller';

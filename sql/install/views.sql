@@ -1,7 +1,7 @@
 /* Views */
 
--- Both halves of every lock that is not free.  Everybody may call it, since a
--- view's functions run with the rights of whoever reads the view.
+-- Both halves of every lock that is not free.  PUBLIC may call it, because the
+-- functions of a view run with the privileges of the role that reads the view.
 CREATE FUNCTION _shedlock_status(
 	OUT name text,
 	OUT state text,
@@ -16,12 +16,10 @@ CREATE FUNCTION _shedlock_status(
 	OUT paused_until timestamptz,
 	OUT paused_by text,
 	OUT pause_reason text)
-RETURNS SETOF record
-LANGUAGE C VOLATILE PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_status';
+RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_status() IS
-'The locks that are not free; read it through the view shedlock_locks';
+'Returns the locks that are not free; the view shedlock_locks shows them';
 
 CREATE VIEW shedlock_locks AS
 SELECT s.name,
@@ -48,38 +46,36 @@ SELECT s.name,
 FROM _shedlock_status() s
 	 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) s.pid;
 
-COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and who holds them';
+COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holders';
 COMMENT ON COLUMN shedlock_locks.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_locks.state IS
-'held; uncommitted: taken by an open transaction; kept: released or dead, its at-least time runs; lost: its holder is on another timeline; paused';
-COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session or run, as it was taken last; released: its holder gave it back, or it was never taken';
-COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was taken; NULL while nobody holds it: paused or kept';
-COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL when that is infinite or has passed';
-COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock is over, unless it is extended or released';
-COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was taken last';
+'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired on another timeline; paused';
+COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session or run, as last acquired; released: the holder released the lock, or it was never acquired';
+COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
+COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is infinite or in the past';
+COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released';
+COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was last acquired';
 COMMENT ON COLUMN shedlock_locks.locked_by IS
-'Who took the lock; without the address of a client that pg_stat_activity hides from the reader';
+'Name of the holder; without a client address that pg_stat_activity would hide from the reader';
 COMMENT ON COLUMN shedlock_locks.token IS 'Fencing token';
-COMMENT ON COLUMN shedlock_locks.waiters IS 'Number of sessions that wait for the lock';
-COMMENT ON COLUMN shedlock_locks.pid IS 'Server process that holds the advisory half; NULL when none does';
+COMMENT ON COLUMN shedlock_locks.waiters IS 'Number of waiting sessions';
+COMMENT ON COLUMN shedlock_locks.pid IS 'Server process that holds the advisory half; NULL if none does';
 COMMENT ON COLUMN shedlock_locks.application_name IS 'application_name of that process';
-COMMENT ON COLUMN shedlock_locks.query IS 'Statement of that process, as pg_stat_activity shows it';
-COMMENT ON COLUMN shedlock_locks.paused_until IS 'Nobody gets the lock before this time';
-COMMENT ON COLUMN shedlock_locks.paused_by IS 'Who paused the lock';
+COMMENT ON COLUMN shedlock_locks.query IS 'Statement of that process, as in pg_stat_activity';
+COMMENT ON COLUMN shedlock_locks.paused_until IS 'The lock cannot be acquired before this time';
+COMMENT ON COLUMN shedlock_locks.paused_by IS 'Role that paused the lock';
 COMMENT ON COLUMN shedlock_locks.pause_reason IS 'Why the lock was paused';
-COMMENT ON COLUMN shedlock_locks.locked_role IS 'Role that took the lock; locked_by may say anything';
+COMMENT ON COLUMN shedlock_locks.locked_role IS 'Role that acquired the lock; locked_by is free text';
 
 CREATE FUNCTION _shedlock_run_outcome(token bigint, name text, logged text)
-RETURNS text
-LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
-AS 'MODULE_PATHNAME', '_shedlock_run_outcome';
+RETURNS text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_run_outcome(bigint, text, text) IS
-'Outcome of a run at this moment; read it through the view shedlock_history';
+'Returns the outcome of a run at this moment; the view shedlock_history shows it';
 
--- A run is lost in the moment that nothing holds its lock any more; the log
--- says so only after the next acquire.  The barrier keeps functions in the
--- reader's WHERE from seeing rows that the view hides.
+-- A run is lost as soon as nothing holds its lock any more; the log says so only
+-- after the next acquire.  The barrier keeps functions in the reader's WHERE from
+-- seeing rows that the view hides.
 CREATE VIEW shedlock_history WITH (security_barrier) AS
 SELECT r.name,
 	   r.token,
@@ -100,20 +96,20 @@ WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
 
 COMMENT ON VIEW shedlock_history IS
-'Runs of guarded commands by roles whose privileges the reader has; all of them for pg_read_all_stats';
+'Runs of guarded commands by roles whose privileges the reader has; all runs for pg_read_all_stats';
 COMMENT ON COLUMN shedlock_history.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
-'running, succeeded, failed, timed out, cancelled, lost: its server process died; unknown: on a standby';
-COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was taken';
+'running; succeeded; failed; timed out; cancelled; lost: its server process died; unknown: running according to the log, on a standby';
+COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_history.ended_at IS 'When the outcome was recorded';
-COMMENT ON COLUMN shedlock_history.duration IS 'Time between the two';
-COMMENT ON COLUMN shedlock_history.tick IS 'Scheduled instant that the run is for';
+COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at';
+COMMENT ON COLUMN shedlock_history.tick IS 'Tick that the run is for';
 COMMENT ON COLUMN shedlock_history.command IS 'The guarded command';
 COMMENT ON COLUMN shedlock_history.sqlstate IS 'SQLSTATE of the error';
 COMMENT ON COLUMN shedlock_history.message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_history.run_role IS 'Role that ran the command';
-COMMENT ON COLUMN shedlock_history.locked_by IS 'Who ran it';
-COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran it';
+COMMENT ON COLUMN shedlock_history.locked_by IS 'Name of the holder';
+COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran the command';
 COMMENT ON COLUMN shedlock_history.warning IS
-'Last WARNING of the command, whatever its outcome; NULL when log_min_messages keeps those out of the server''s log';
+'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';

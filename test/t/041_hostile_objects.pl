@@ -76,8 +76,8 @@ foreach (
 	my $schema = $where =~ s/^SCHEMA //r || 'public';
 
 	is($stderr =~ s/^psql:\S+ //r, $roles eq '' ? '' : "WARNING:  schema $schema is not safe for the extension\n"
-		  . "DETAIL:  Roles that are no superusers can create functions in it, which a superuser could call instead of those of the extension: $roles.\n"
-		  . 'HINT:  Install it into a schema that belongs to a superuser: CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling.',
+		  . "DETAIL:  Roles that are not superusers can create functions there, and a superuser could call one of those instead of the extension's: $roles.\n"
+		  . 'HINT:  Install the extension into a schema that a superuser owns: CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling.',
 		"a WARNING for ${schema}: " . ($before || 'as it is'));
 }
 

@@ -81,7 +81,7 @@ is( query('SELECT lock_name, command, lock_at_most_for, lock_at_least_for, once_
 like(
 	notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43', '1 h',"
 		  . " database => 'other', active => false)"),
-	qr/WARNING:  job "nightly" runs in database "other"\n.*\nHINT:  There, too: CREATE EXTENSION shedlock SCHEMA "Shed Lock"/,
+	qr/WARNING:  job "nightly" runs in database "other"\n.*\nHINT:  Create the extension there, too: CREATE EXTENSION shedlock SCHEMA "Shed Lock"/,
 	'a job in another database warns that the extension is needed there');
 is(query('SELECT jobid, database, active FROM cron.job'), "$id|other|f", 'and is the same job, moved');
 is(notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43', '1 h')"), '',
@@ -90,7 +90,7 @@ is(query('SELECT jobid, database, active FROM cron.job'), "$id|postgres|t", 'and
 
 like(
 	notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43')"),
-	qr/NOTICE:  no limit for lock "nightly"/,
+	qr/NOTICE:  lock "nightly" has no time limit/,
 	'without lock_at_most_for a notice says that there is no limit');
 
 is(query("SELECT shedlock_cron_unschedule('nightly')"), 't', 'a job is unscheduled by its name');
@@ -156,8 +156,8 @@ query("SELECT cron.schedule('report', '$new_year', 'SELECT 1')");
 is(query("SELECT shedlock_cron_guard('report', '1 hour', '1 min', '1 day')"),
 	'report', 'guarding gives the name of the lock');
 is(notices_of("SELECT shedlock_cron_guard('report', '2 hours')") =~ s/^psql:\S+ //r,
-	qq{NOTICE:  job "report" has lock_at_most_for 02:00:00 instead of 01:00:00\n}
-	  . "HINT:  What is not given stays.  To remove a duration, call shedlock_cron_unguard first.",
+	qq{NOTICE:  job "report" now has lock_at_most_for 02:00:00 instead of 01:00:00\n}
+	  . "HINT:  Durations that are not passed stay as they are.  To remove one, call shedlock_cron_unguard first.",
 	'a guarded job can be guarded again, and is told what that has changed');
 is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day',
@@ -166,7 +166,7 @@ is(notices_of("SELECT shedlock_cron_guard('report')"), '', 'without arguments no
 is(query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day', 'indeed');
 like(notices_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '0', once_every => '12 h')"),
-	qr/has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several can be changed');
+	qr/now has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several can be changed');
 like(error_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '3 h')"),
 	qr/lock_at_least_for is longer than lock_at_most_for/, 'they are checked against those that stay');
 query("SELECT shedlock_cron_unguard('report'), shedlock_cron_guard('report', once_every => '1 day')");
@@ -297,7 +297,7 @@ is(query("SELECT string_agg(lock_name, ' ' ORDER BY lock_name) FROM shedlock_job
 	'plain.same same', 'so there are two locks');
 like(
 	error_of("SELECT shedlock_cron_guard('same')"),
-	qr/42P09: job name "same" is ambiguous\nDETAIL:  .*"postgres".*"plain".*\nHINT:  Give the number/,
+	qr/42P09: job name "same" is ambiguous\nDETAIL:  .*"postgres".*"plain".*\nHINT:  Pass the number/,
 	'such a name does not say which job to guard');
 like(error_of("SELECT shedlock_cron_unschedule('same')"),
 	qr/42P09: job name "same" is ambiguous/, 'nor which to remove');
@@ -351,7 +351,7 @@ $forge->($_) foreach 'other_role:claimed', 'plain:claimed', 'plain:once';
 query("UPDATE cron.job SET nodeport = 1; SET ROLE other_role; SET application_name = 'secret'; CALL shedlock_run('other_role:claimed', 'SELECT', once_every => '1 day'); SELECT shedlock_acquire('other_role:claimed')");
 query("SET application_name = 'mine'; SET ROLE plain; CALL shedlock_run('plain:claimed', 'SELECT', once_every => '1 day'); SET application_name = 'theirs'; SELECT shedlock_once('plain:once', now())");
 my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), next_tick IS NOT NULL, lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
-my $hidden = 'other_role:claimed|f||f||f|lock "other_role:claimed" is for other roles, by shedlock.role_prefix: what it does is not shown';
+my $hidden = 'other_role:claimed|f||f||f|shedlock.role_prefix reserves lock "other_role:claimed" for other roles: its state is not shown';
 is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|t|free|t|\nplain:once|t||t|free|t|", 'shedlock_jobs hides the claims of other names');
 is(query($claims), "other_role:claimed|t|secret|t|held|t|\nplain:claimed|t|mine|t|free|t|\nplain:once|t|theirs|t|free|t|", 'but not from superusers');
 is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'nor from members of pg_read_all_stats');
@@ -430,11 +430,11 @@ schedule_state("'* * * * *', 'SELECT 1', '1 h'");
 is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'and one that was not active before');
 query("UPDATE cron.job SET command = regexp_replace(command, ' /. scheduled at .*', ''), nodeport = 1");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
-	'|unknown: it never ran, and when it was scheduled is not known; shedlock_cron_guard notes that',
+	'|unknown: it never ran, and it is not known when it was scheduled; shedlock_cron_guard records that',
 	'a job that never ran, and was not scheduled by us: unknown');
 query("UPDATE cron.job SET schedule = '\@reboot'");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
-	'|unknown: when schedule "@reboot" was due last cannot be told',
+	'|unknown: cannot tell when schedule "@reboot" was last due',
 	'as is one whose schedule has no last time');
 query("UPDATE cron.job SET schedule = '* * * * *'");
 query(job_command('state'));
@@ -468,7 +468,7 @@ query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
 is(state_after('1 h'), 'free|f', 'unless it is not active');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
 is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
-	'|||||runs in database "other": whether it does can be seen only there', 'of a job in another database nothing is known here');
+	'|||||runs in database "other": only there can be seen whether it is overdue', 'of a job in another database nothing is known here');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
 # A job may be started more often than its period is long
@@ -538,7 +538,7 @@ CREATE ROLE owner_role;
 SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_schedule('of plain', '0 0 1 1 *', 'SELECT 1', '1 h', username => 'plain'),
 	   shedlock_cron_schedule('far', '0 0 1 1 *', 'SELECT 1', '1 h', database => 'other'), cron.schedule('bare', '0 0 1 1 *', 'SELECT 1')});
 my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem IS NOT NULL ORDER BY job_name};
-my $far = 'far|runs in database "other": whether it does can be seen only there';
+my $far = 'far|runs in database "other": only there can be seen whether it is overdue';
 my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
 my $anything = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", and so run anything as role "plain"} };
 is(query($problems), $far, 'a schema of a superuser is no problem');
@@ -547,7 +547,7 @@ foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
 	[ 'ALTER SCHEMA "Shed Lock" OWNER TO pg_database_owner; ALTER DATABASE postgres OWNER TO owner_role', 'of the owner of the database' ])
 {
 	my ($statement, $whose) = @$_;
-	my $refused = qr/42501: job "\w+" cannot be guarded, since it runs with the rights of a superuser\nDETAIL:  Role "owner_role" can replace.*\nHINT:  .*ALTER SCHEMA/;
+	my $refused = qr/42501: job "\w+" cannot be guarded because it runs with the privileges of a superuser\nDETAIL:  Role "owner_role" can replace.*\nHINT:  .*ALTER SCHEMA/;
 
 	query($statement);
 	is(query($problems), "$far\nof plain|" . $anything->('owner_role', 'postgres') . "\nsuper|" . $replace->('owner_role', 'postgres'),
@@ -646,7 +646,7 @@ foreach (@at)
 }
 like(
 	notices_of("SELECT shedlock_cron_schedule('summer', '30 1 * * *', 'SELECT 1', '1 h', once_every => '1 day')"),
-	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  When summer time begins.* 1 day.*\nHINT:  .*once_every => '12:00:00'\.$/,
+	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  Periods of 1 day .*summer time.*\nHINT:  .*once_every => '12:00:00'\.$/,
 	'who schedules such a job is warned');
 unlike(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), qr/WARNING/, 'and not who follows the hint');
 like(
