@@ -1,4 +1,4 @@
-# scripts/lib.sh - what the scripts beside it have in common; to be sourced by bash
+# scripts/lib.sh - what the scripts have in common; sourced by bash
 #
 # A build and throwaway servers.  All of it lives in one temporary folder, WORK,
 # and belongs to an unprivileged user; every exit, Ctrl-C included, ends the
@@ -11,7 +11,8 @@
 #	require_postgres [NAME...]   sets PG_BIN; gets packages without installing them
 #	package_installed NAME, package_known NAME   is it installed; could it be?
 #	archive, archives FORMAT     print where this machine gets Debian's packages from
-#	copy_tree                    copies the tree to WORK/src
+#	tree                         writes the tree to standard output as tar, without what was built
+#	copy_tree                    copies it to WORK/src
 #	build_extension [TARGET]     builds such a copy into WORK/dest
 #	cluster_start NAME [LINE...] data in WORK/NAME, LINEs go to its postgresql.conf
 #	cluster_psql NAME [ARG...]   psql as its superuser postgres, stops at errors
@@ -20,11 +21,11 @@
 #	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
 #	make_in_work [ARG...]        make in WORK/src
 #	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
+#	interruptible COMMAND...     runs a command in the background, so that a signal is obeyed at once
 #	alarms LOG...                what servers said there of failed assertions and the like
 #	server_settings [DEST]       the lines that let a server find the build
-#	cached_debian DIR COMMAND... a small Debian in DIR, made by "COMMAND... DIR.new" if
-#	                             it is not there; root only, as the next two
-#	make_debian RELEASE DIR      makes one
+#	cached_debian DIR RELEASE [NAME...]   makes a small Debian with these packages in DIR,
+#	                             unless it is there; root only, as the next
 #	inside DIR COMMAND...        runs a command in it
 #	remove_at_end PATH           removes what is not in WORK
 #	end_children                 ends what this script has started, but for servers
@@ -40,14 +41,9 @@ REMOVE=
 RUN_AS=
 SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
-# What Debian has: major version and release, of which 19 is a candidate beside.
-RELEASES="15=bookworm 17=trixie 18=forky 19=forky"
 # What a server's log has when an assertion has failed, or valgrind or a sanitizer has
 # found something
 export ALARMS='^TRAP: |VALGRINDERROR-BEGIN|: runtime error: '
-# A command in front of each of the unprivileged user's, which becomes it
-ENTER=()
-declare -A CLUSTER_PORT=()
 
 say() {
     printf '%s\n' "$*"
@@ -56,6 +52,12 @@ say() {
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
+}
+
+# A signal waits for a command in the foreground, and not for one in the background.
+interruptible() {
+    "$@" &
+    wait $!
 }
 
 # shellcheck source=scripts/packages.sh
@@ -137,75 +139,60 @@ remove_at_end() {
     say "$1" >>"$REMOVE"
 }
 
-# Loops in subshells come first: they would start new clients.  Who does not heed
-# the signal, as the first process of a namespace, has half a minute.
+# Loops in subshells come first: they would start new clients.  A process that does
+# not heed the signal, as the first of a namespace, has half a minute.
 end_children() {
-    local pid pids try
+    local pids try
     for try in {1..310}; do
-        pids=$(descendants $$)
+        pids=$(descendants)
         [ -n "$pids" ] || return 0
-        for pid in $pids; do
-            case $try in
-                1) kill -TERM "$pid" ;;
-                300) kill -KILL "$pid" ;;
-            esac 2>/dev/null
-        done
+        case $try in
+            1) kill -TERM $pids ;;
+            300) kill -KILL $pids ;;
+        esac 2>/dev/null
         sleep 0.1
     done
 }
 
-# Prints the process ids below process $1, parents before children, but for
-# zombies.  A minimal Debian has no ps.
+# Prints the process ids below this script, parents before children, but for
+# zombies and its own.  A minimal Debian has no ps; a command name may hold blanks
+# and parentheses.
 descendants() {
-    local stat line fields pid
-    local -A children=()
-    for stat in /proc/[0-9]*/stat; do
-        { read -r line <"$stat"; } 2>/dev/null || continue
-        # a command name may hold blanks and parentheses
-        read -ra fields <<<"${line##*) }"
-        [ "${fields[0]}" = Z ] || children[${fields[1]}]+=" ${line%% *}"
-    done
-    local todo=(${children[$1]:-})
-    while [ ${#todo[@]} -gt 0 ]; do
-        pid=${todo[0]}
-        todo=("${todo[@]:1}" ${children[$pid]:-})
-        if [ "$pid" != "$BASHPID" ]; then
-            printf '%s\n' "$pid"
-        fi
-    done
+    cat /proc/[0-9]*/stat 2>/dev/null | awk -v top=$$ -v own="$BASHPID" '
+        { pid = $1; sub(/.*\) /, ""); if ($1 != "Z" && pid != own) children[$2] = children[$2] " " pid }
+        END {
+            for (n = split(children[top], todo); i < n;) {
+                print pid = todo[++i]
+                for (k = split(children[pid], more); k > 0; k--)
+                    todo[++n] = more[k]
+            }
+        }'
 }
 
 # Servers leave the process tree, so they are found by their working directory:
-# as_user starts everything in WORK.  Only its owner may be allowed to see that.
+# as_user starts everything in WORK.  Only its owner may be allowed to see that.  A
+# server that is killed leaves shared memory, and a busy machine needs time.
 end_work_processes() {
     [ -d "$WORK/home" ] || return 0
     user_command bash -c '
         cd /
-        mine() {
-            local cwd pid
+        for try in {1..610}; do
+            pids=
             for cwd in /proc/[0-9]*/cwd; do
-                pid=${cwd#/proc/}; pid=${pid%/cwd}
-                [ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+                pid=${cwd//[!0-9]/}
                 case $(readlink "$cwd" 2>/dev/null) in
-                    "$1" | "$1"/*) printf "%s\n" "$pid" ;;
+                    "$1" | "$1"/*) [ "$pid" = $$ ] || pids+=" $pid" ;;
                 esac
             done
-        }
-        # A server that is killed leaves shared memory, and a busy machine needs time.
-        for try in {1..610}; do
-            pids=$(mine "$1")
             [ -n "$pids" ] || exit 0
-            signal=TERM
-            [ "$try" -lt 600 ] || signal=KILL
-            if [ "$try" -eq 1 ] || [ "$signal" = KILL ]; then
-                for pid in $pids; do
-                    # an immediate shutdown: these data are of no use any more
-                    case $signal$(cat /proc/$pid/comm 2>/dev/null) in
-                        TERMpostgres* | TERMmemcheck*) kill -QUIT $pid ;;
-                        *) kill -$signal $pid ;;
-                    esac 2>/dev/null
-                done
-            fi
+            for pid in $pids; do
+                # an immediate shutdown: these data are of no use any more
+                case $try,$(cat /proc/$pid/comm 2>/dev/null) in
+                    1,postgres* | 1,memcheck*) kill -QUIT $pid ;;
+                    1,*) kill -TERM $pid ;;
+                    6??,*) kill -KILL $pid ;;
+                esac 2>/dev/null
+            done
             sleep 0.1
         done' end_work_processes "$WORK"
     # a second signal is not for what cleans up
@@ -219,7 +206,7 @@ end_work_processes() {
 # Sets COMMAND.  setpriv becomes the command, where runuser would stay as its
 # parent: so the id of a background job is that of the client itself.
 user_command() {
-    COMMAND=("${ENTER[@]}")
+    COMMAND=()
     if [ "$EUID" -eq 0 ] && [ -z "${AS_ROOT:-}" ]; then
         COMMAND+=(setpriv "--reuid=$RUN_AS" "--regid=$(id -g "$RUN_AS")" --init-groups --)
     fi
@@ -246,13 +233,16 @@ spawn() {
 # The build
 #
 
-# The tree may belong to somebody else, and stays clean.
-copy_tree() {
-    as_user mkdir -p "$WORK/src"
+tree() {
     tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' \
         --exclude='./shedlock-*.zip' --exclude=./results --exclude=./output_iso --exclude=./tmp_check \
-        --exclude=./tmp_check_iso --exclude=./log -cf - . |
-        as_user tar -C "$WORK/src" -xf -
+        --exclude=./tmp_check_iso --exclude=./log -cf - .
+}
+
+# The tree may belong to another user, and stays clean.
+copy_tree() {
+    as_user mkdir -p "$WORK/src"
+    tree | as_user tar -C "$WORK/src" -xf -
 }
 
 # with_llvm=no: bitcode for inlining takes longer than all the rest.
@@ -300,33 +290,19 @@ server_settings() {
 # Throwaway servers
 #
 
-# Prints a port that nothing on this machine listens on.
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 10000))
-        case " ${CLUSTER_PORT[*]-} " in
-            *" $port "*) continue ;;
-        esac
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            printf '%s\n' "$port"
-            return
-        fi
-    done
-}
-
-# Started again, a cluster keeps its data, port and settings.
+# Each has a folder for its socket, and listens nowhere else.  Started again, it keeps
+# its data and settings.
 cluster_start() {
     local name=$1 data=$WORK/$1
     shift
     if [ ! -d "$data" ]; then
-        CLUSTER_PORT[$name]=$(free_port)
+        as_user mkdir -p "$WORK/s/$name"
         as_user initdb -D "$data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync >"$WORK/$name.initdb" 2>&1 ||
             { cat "$WORK/$name.initdb"; die "initdb failed"; }
         {
-            say "port = ${CLUSTER_PORT[$name]}"
+            say "port = 5432"
             say "listen_addresses = ''"
-            say "unix_socket_directories = '$WORK/s'"
+            say "unix_socket_directories = '$WORK/s/$name'"
             say "cluster_name = '$name'"
             server_settings
             [ $# -eq 0 ] || printf '%s\n' "$@"
@@ -343,11 +319,11 @@ cluster_stop() {
 cluster_psql() {
     local name=$1
     shift
-    as_user psql -X -q -P pager=off -v ON_ERROR_STOP=1 -h "$WORK/s" -p "${CLUSTER_PORT[$name]}" -U postgres -d postgres "$@"
+    as_user psql -X -q -P pager=off -v ON_ERROR_STOP=1 -h "$WORK/s/$name" -p 5432 -U postgres -d postgres "$@"
 }
 
 cluster_url() {
-    say "host=$WORK/s port=${CLUSTER_PORT[$1]} user=postgres dbname=${2:-postgres}"
+    say "host=$WORK/s/$1 port=5432 user=postgres dbname=${2:-postgres}"
 }
 
 # Prints what servers say, in their logs, when an assertion has failed, or
@@ -374,44 +350,41 @@ inside() {
         inside "$root" "$@"
 }
 
-# Prints the release of Debian that has major version $1.
-release_of() {
-    local pair
-    for pair in $RELEASES; do
-        [ "${pair%=*}" != "$1" ] || printf '%s\n' "${pair#*=}"
-    done
-}
-
-# One that is older than two weeks is made anew, since releases go on.
-debian_is_cached() {
-    [ -d "$1" ] && [ -z "$(find "$1" -maxdepth 0 -mtime +14)" ]
-}
-
+# One that is older than two weeks is made again, since releases go on.
 cached_debian() {
     local root=$1
-    shift
-    ! debian_is_cached "$root" || return 0
+    [ -z "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ] || return 0
+    say "Making a small Debian in $root"
     rm -rf --one-file-system "$root" "$root.new"
     remove_at_end "$root.new"
-    "$@" "$root.new"
+    make_debian "$root.new" "${@:2}" >"$WORK/debian.log" 2>&1 || { tail -n 40 "$WORK/debian.log"; return 1; }
     touch "$root.new"
     mv "$root.new" "$root"
 }
 
-# Makes one of release $1 in folder $2, with the packages $3,... and no cluster
-# ever.  When it is used again later, its archive's lists are out of date.
+# Its packages come from the release as it was published, so that the archive has
+# newer ones of some; a release may lack one.  None of them makes a cluster.  When it
+# is used later, its archive's lists are out of date, and are not kept.
 make_debian() {
-    local release=$1 root=$2 script=/usr/share/debootstrap/scripts/$1 list mirror
-    shift 2
-    list=$*
+    local root=$1 release=$2 script=/usr/share/debootstrap/scripts/$2 mirror
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     mkdir -p "${root%/*}"
     update_lists
     mirror=$(archive) || die "this machine has no archive of Debian's"
     # what debootstrap mounts is gone with it
-    unshare --mount debootstrap --variant=minbase ${list:+"--include=${list// /,}"} "$release" "$root" "$mirror" "$script"
+    unshare --mount debootstrap --variant=minbase "$release" "$root" "$mirror" "$script" || return
     apt-config dump | grep '^Acquire::\(http\|https\|Check\)' >"$root/etc/apt/apt.conf.d/90host" || [ $? -eq 1 ]
     echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/91cache"
-    mkdir -p "$root/etc/postgresql-common/createcluster.d"
-    echo "create_main_cluster = false" >"$root/etc/postgresql-common/createcluster.d/shedlock.conf"
+    inside "$root" bash -euc '
+        mkdir -p /etc/postgresql-common/createcluster.d
+        echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/shedlock.conf
+        apt-get -qq update
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+            $(for name; do ! apt-cache show "$name" >/dev/null 2>&1 || echo "$name"; done)
+        apt-get clean
+        rm -r /var/lib/apt/lists/* /etc/postgresql-common/createcluster.d
+        rmdir --ignore-fail-on-non-empty /etc/postgresql-common' make_debian "${@:3}" || return
+    archives '$(LABEL) $(REPO_URI)' |
+        sed -n "s/^Debian \(.*\)/deb \1 $release-updates main/p; s/^Debian-Security \(.*\)/deb \1 $release-security main/p" \
+            >>"$root/etc/apt/sources.list"
 }

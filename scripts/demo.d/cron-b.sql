@@ -1,5 +1,5 @@
 -- The jobs of server B's pg_cron: report again, run on server A's database.
--- psql sets :host and :port of server A.
+-- psql sets :host, the folder of the socket of server A.
 
 -- show report
 SELECT cron.schedule('report-unguarded', '* * * * *',
@@ -8,4 +8,4 @@ SELECT shedlock_cron_schedule('report', '* * * * *',
 	$$INSERT INTO demo.run VALUES ('with', 'report', 'B')$$,
 	lock_at_most_for => '5 min', once_every => '1 min');
 -- Server B's pg_cron runs them in the database of server A.
-UPDATE cron.job SET nodename = :'host', nodeport = :port;
+UPDATE cron.job SET nodename = :'host';

@@ -6,7 +6,7 @@
 cron_start() {
     cron_pass_minute
     cluster_psql a -f "$PARTS/cron-a.sql" >/dev/null
-    cluster_psql b -1 -v "host=$WORK/s" -v "port=${CLUSTER_PORT[a]}" -f "$PARTS/cron-b.sql" >/dev/null
+    cluster_psql b -1 -v "host=$WORK/s/a" -f "$PARTS/cron-b.sql" >/dev/null
     FIRST_MINUTE=$(cron_next_minute "$(date +%s)")
     cron_reschedule &
     RESCHEDULER=$!
