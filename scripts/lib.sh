@@ -357,7 +357,9 @@ cached_debian() {
     say "Making a small Debian in $root"
     rm -rf --one-file-system "$root" "$root.new"
     remove_at_end "$root.new"
-    make_debian "$root.new" "${@:2}" >"$WORK/debian.log" 2>&1 || { tail -n 40 "$WORK/debian.log"; return 1; }
+    # in a condition bash would go on after what failed
+    make_debian "$root.new" "${@:2}" >"$WORK/debian.log" 2>&1 &
+    wait $! || { tail -n 40 "$WORK/debian.log"; return 1; }
     touch "$root.new"
     mv "$root.new" "$root"
 }
@@ -372,7 +374,7 @@ make_debian() {
     update_lists
     mirror=$(archive) || die "this machine has no archive of Debian's"
     # what debootstrap mounts is gone with it
-    unshare --mount debootstrap --variant=minbase "$release" "$root" "$mirror" "$script" || return
+    unshare --mount debootstrap --variant=minbase "$release" "$root" "$mirror" "$script"
     apt-config dump | grep '^Acquire::\(http\|https\|Check\)' >"$root/etc/apt/apt.conf.d/90host" || [ $? -eq 1 ]
     echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/91cache"
     inside "$root" bash -euc '
@@ -383,7 +385,7 @@ make_debian() {
             $(for name; do ! apt-cache show "$name" >/dev/null 2>&1 || echo "$name"; done)
         apt-get clean
         rm -r /var/lib/apt/lists/* /etc/postgresql-common/createcluster.d
-        rmdir --ignore-fail-on-non-empty /etc/postgresql-common' make_debian "${@:3}" || return
+        rmdir --ignore-fail-on-non-empty /etc/postgresql-common' make_debian "${@:3}"
     archives '$(LABEL) $(REPO_URI)' |
         sed -n "s/^Debian \(.*\)/deb \1 $release-updates main/p; s/^Debian-Security \(.*\)/deb \1 $release-security main/p" \
             >>"$root/etc/apt/sources.list"

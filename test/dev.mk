@@ -19,7 +19,8 @@ H_FILES = $(sort $(wildcard src/*/*.h))
 INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
-	lint-meta lint-indent lint-floors analyze analyze-gcc analyze-clang analyze-cppcheck dist indent pgtap skew
+	lint-meta lint-indent lint-floors lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
+	pgtap skew
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -132,10 +133,17 @@ lint-meta:
 	@perl test/meta META.json
 
 dist: VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json)
-dist: lint-versions lint-meta
+dist: lint-versions lint-meta lint-released
 	@git rev-parse --quiet --verify HEAD >/dev/null || { echo "dist: git does not serve this folder"; exit 1; }
 	@git diff --quiet HEAD || { echo "dist: there are changes that are not committed"; exit 1; }
 	git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
+
+# The scripts of a version that was released are frozen: databases have them.
+lint-released:
+	@[ "$$(git rev-parse --is-shallow-repository)" = false ] || { echo "a shallow clone does not have the tags"; exit 1; }
+	@for tag in $$(git tag --list 'v[0-9]*'); do \
+		git diff --exit-code --diff-filter=a $$tag HEAD -- 'sql/*--*.sql' || exit 1; \
+	done
 
 indent:
 	@$(INDENT) --write $(C_FILES) $(H_FILES)
