@@ -5,30 +5,8 @@
 # processes in WORK and removes it.  Existing clusters of the machine are
 # neither used nor changed.
 #
-#	work_begin [MB]              makes WORK, which needs so much space, and sets the traps; call it first
-#	choose_postgres              sets PG_MAJOR; PG_MAJOR or PG_BIN of the environment rule
-#	require_programs NAME...     installs packages that are missing, or says which to install
-#	require_postgres [NAME...]   sets PG_BIN; gets packages without installing them
-#	package_installed NAME, package_known NAME   is it installed; could it be?
-#	archive, archives FORMAT     print where this machine gets Debian's packages from
-#	tree                         writes the tree to standard output as tar, without what was built
-#	copy_tree                    copies it to WORK/src
-#	build_extension [TARGET]     builds such a copy into WORK/dest
-#	cluster_start NAME [LINE...] data in WORK/NAME, LINEs go to its postgresql.conf
-#	cluster_psql NAME [ARG...]   psql as its superuser postgres, stops at errors
-#	cluster_url NAME [DBNAME]    a connection string for other clients
-#	cluster_stop NAME [MODE]     fast (the default), smart or immediate
-#	as_user [VAR=VALUE...] COMMAND...   runs it in WORK in a clean environment
-#	make_in_work [ARG...]        make in WORK/src
-#	spawn [VAR=VALUE...] COMMAND...     the same in the background; its id is in SPAWNED
-#	interruptible COMMAND...     runs a command in the background, so that a signal is obeyed at once
-#	alarms LOG...                what servers said there of failed assertions and the like
-#	server_settings [DEST]       the lines that let a server find the build
-#	cached_debian DIR RELEASE [NAME...]   makes a small Debian with these packages in DIR,
-#	                             unless it is there; root only, as the next
-#	inside DIR COMMAND...        runs a command in it
-#	remove_at_end PATH           removes what is not in WORK
-#	end_children                 ends what this script has started, but for servers
+# A script begins with work_begin and ends by its traps.  Between them require_programs,
+# choose_postgres and require_postgres of packages.sh get what it needs.
 
 # What programs say is read here, and others read what is made here.
 export LC_ALL=C.UTF-8
@@ -67,6 +45,7 @@ interruptible() {
 # The temporary folder and its end
 #
 
+# Makes WORK, which needs $1 MB, and sets the traps.
 # Everything in WORK runs as an unprivileged user, since servers refuse to run as
 # root.  The name is short, since the path of a socket may have 107 bytes at most;
 # PGXS allows no blank in it.
@@ -135,20 +114,22 @@ work_end() {
     exit "$status"
 }
 
+# Has path $1 removed that is not in WORK.
 remove_at_end() {
     say "$1" >>"$REMOVE"
 }
 
-# Loops in subshells come first: they would start new clients.  A process that does
-# not heed the signal, as the first of a namespace, has half a minute.
+# Loops in subshells come first: they would start new clients.  Another script has
+# servers to end.  A process that does not heed the signal, as the first of a
+# namespace, has a minute and a half.
 end_children() {
     local pids try
-    for try in {1..310}; do
+    for try in {1..910}; do
         pids=$(descendants)
         [ -n "$pids" ] || return 0
         case $try in
             1) kill -TERM $pids ;;
-            300) kill -KILL $pids ;;
+            900) kill -KILL $pids ;;
         esac 2>/dev/null
         sleep 0.1
     done
@@ -216,12 +197,14 @@ user_command() {
         LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "${PG_ENVIRONMENT[@]}" "$@")
 }
 
+# Runs "[VAR=VALUE...] COMMAND..." in WORK in a clean environment.
 as_user() {
     local COMMAND
     user_command "$@"
     "${COMMAND[@]}"
 }
 
+# The same in the background; the process id is in SPAWNED.
 spawn() {
     local COMMAND
     user_command "$@"
@@ -233,18 +216,20 @@ spawn() {
 # The build
 #
 
+# Writes the tree to standard output as tar, without git's files and what was built.
 tree() {
     tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' \
         --exclude='./shedlock-*.zip' --exclude=./results --exclude=./output_iso --exclude=./tmp_check \
         --exclude=./tmp_check_iso --exclude=./log -cf - .
 }
 
-# The tree may belong to another user, and stays clean.
+# Copies the tree, which may belong to another user and stays clean, to WORK/src.
 copy_tree() {
     as_user mkdir -p "$WORK/src"
     tree | as_user tar -C "$WORK/src" -xf -
 }
 
+# Builds target $1 of such a copy, and installs it into WORK/dest.
 # with_llvm=no: bitcode for inlining takes longer than all the rest.
 build_extension() {
     local target=${1:-all} log=$WORK/build.log
@@ -290,6 +275,7 @@ server_settings() {
 # Throwaway servers
 #
 
+# Starts server $1 with data in WORK/$1; the lines that follow go to its postgresql.conf.
 # Each has a folder for its socket, and listens nowhere else.  Started again, it keeps
 # its data and settings.
 cluster_start() {
@@ -312,16 +298,19 @@ cluster_start() {
         { tail -n 20 "$WORK/$name.log"; die "the server $name did not start"; }
 }
 
+# Stops server $1: fast, or in mode $2.
 cluster_stop() {
     as_user pg_ctl -D "$WORK/$1" -m "${2:-fast}" -w stop >/dev/null
 }
 
+# psql as the superuser of server $1, which stops at errors.
 cluster_psql() {
     local name=$1
     shift
     as_user psql -X -q -P pager=off -v ON_ERROR_STOP=1 -h "$WORK/s/$name" -p 5432 -U postgres -d postgres "$@"
 }
 
+# Prints a connection string for other clients: server, database.
 cluster_url() {
     say "host=$WORK/s/$1 port=5432 user=postgres dbname=${2:-postgres}"
 }
@@ -330,6 +319,37 @@ cluster_url() {
 # valgrind or a sanitizer has found something; succeeds if there is any.
 alarms() {
     grep -hE -A 40 "$ALARMS" "$@"
+}
+
+#
+# Steps of a script that tests
+#
+
+REPORT=()
+
+# Runs a command as step $1, and reports its lines "= ok ..." and "= skip ...".
+# The log of a step is shown only if it fails.  It does not run in a condition, where
+# bash would go on after a command that failed.
+step() {
+    local name=$1 log=$WORK/step.log status=0 line
+    shift
+    say "$name"
+    "$@" >"$log" 2>&1 </dev/null &
+    wait $! || status=$?
+    while read -r line; do
+        REPORT+=("${line/ / - $name: }")
+        say "${REPORT[-1]}"
+    done < <(sed -n 's/^= //p' "$log")
+    [ "$status" -eq 0 ] || REPORT+=("not ok - $name: what comes next")
+    [ "$status" -eq 0 ] && ! grep -q '^= not ok' "$log" || tail -n 200 "$log"
+    mv "$log" "$WORK/${name//[ ,]/_}.log"
+}
+
+# Prints what was reported; fails if a step did.
+report() {
+    say
+    printf '%s\n' "${REPORT[@]}"
+    [[ ${REPORT[*]} != *"not ok - "* ]]
 }
 
 #
@@ -350,7 +370,8 @@ inside() {
         inside "$root" "$@"
 }
 
-# One that is older than two weeks is made again, since releases go on.
+# Makes a small Debian in folder $1, of release $2, with packages $3..., unless it is
+# there.  One that is older than two weeks is made again, since releases go on.
 cached_debian() {
     local root=$1
     [ -z "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ] || return 0
