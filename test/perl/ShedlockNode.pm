@@ -7,6 +7,7 @@ use Exporter 'import';
 use File::Copy;
 use File::Path;
 use List::Util qw(max min);
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -18,6 +19,10 @@ our @EXPORT = qw(init_node start_node start_standby private_scripts session ask 
 # Whoever runs the tests, the superuser is postgres.  PostgreSQL's own modules
 # delete this, and ask the operating system.
 $ENV{PGUSER} = 'postgres';
+
+# A signal ends a test as its last line does: servers stop, and folders are removed.
+my $test = $$;
+$SIG{$_} = sub { $$ == $test ? exit 1 : POSIX::_exit(1) } foreach qw(HUP INT QUIT TERM);
 
 # Makes a server's data.  Options are those of init().
 sub init_node
