@@ -138,10 +138,13 @@ dist: lint-versions lint-meta lint-released
 	@git diff --quiet HEAD || { echo "dist: there are changes that are not committed"; exit 1; }
 	git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
 
-# The scripts of a version that was released are frozen: databases have them.
+# A release has the script of its version, and databases have the scripts of a release:
+# they are frozen.
 lint-released:
 	@[ "$$(git rev-parse --is-shallow-repository)" = false ] || { echo "a shallow clone does not have the tags"; exit 1; }
 	@for tag in $$(git tag --list 'v[0-9]*'); do \
+		version=$$(git show $$tag:$(EXTENSION).control | sed -n "s/^default_version = '\(.*\)'/\1/p"); \
+		git cat-file -e $$tag:sql/$(EXTENSION)--$$version.sql && \
 		git diff --exit-code --diff-filter=a $$tag HEAD -- 'sql/*--*.sql' || exit 1; \
 	done
 

@@ -64,7 +64,7 @@ sub edit
 }
 
 git('init', '--quiet');
-run('git', "--git-dir=$dir/.git", '--work-tree=.', 'add', '--all');
+run('git', "--git-dir=$dir/.git", '--work-tree=.', 'add', @$_) foreach ['--all'], [ '--force', glob 'sql/shedlock--*.sql' ];
 git('commit', '--quiet', '--message', 'all');
 git('reset', '--quiet', '--hard');
 git('tag', 'start');
@@ -80,6 +80,9 @@ refuses('an unknown license', qr/license/, sub { edit('META.json', qr/"license":
 refuses('a missing file', qr/is not there/, sub { git('rm', '--quiet', 'README.md') });
 refuses('a changed script of a release', qr/^\+-- changed$/m,
 	sub { edit((glob "$dir/sql/shedlock--*.sql")[0] =~ s,^\Q$dir/\E,,r, qr/\n\z/, "\n-- changed\n") });
+refuses('a release without its script', qr/does not exist/,
+	sub { git('rm', '--quiet', map { s,^\Q$dir/\E,,r } glob "$dir/sql/shedlock--*.sql"); git('commit', '--quiet', '--message', 'x'); git('tag', 'v0.9.1') }, 1);
+git('tag', '--delete', 'v0.9.1');
 refuses('changes that are not committed', qr/not committed/, sub { edit('README.md', qr/\n\z/, "\nx\n") }, 1);
 
 done_testing();
