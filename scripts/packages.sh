@@ -317,7 +317,7 @@ fetch_listed() {
 
 # Prints the names of packages and of those libraries and modules that they need
 # and this machine does not have.  The C library and the like are the machine's
-# own; what comes with its headers, or excludes what is installed, is taken for
+# own; a package with headers, or one that excludes what is installed, is taken for
 # itself.
 with_dependencies() {
     local name plan planned=()
