@@ -98,7 +98,6 @@ work_end() {
     set +e
     end_children
     end_work_processes
-    [ "$EUID" -ne 0 ] || AS_ROOT=yes end_work_processes
     if [ -e "$REMOVE" ]; then
         while read -r path; do rm -rf --one-file-system -- "$path"; done <"$REMOVE"
         rm "$REMOVE"
@@ -181,14 +180,14 @@ end_work_processes() {
 }
 
 #
-# Commands of the unprivileged user, or with AS_ROOT=yes of root
+# Commands of the unprivileged user
 #
 
 # Sets COMMAND.  setpriv becomes the command, where runuser would stay as its
 # parent: so the id of a background job is that of the client itself.
 user_command() {
     COMMAND=()
-    if [ "$EUID" -eq 0 ] && [ -z "${AS_ROOT:-}" ]; then
+    if [ "$EUID" -eq 0 ]; then
         COMMAND+=(setpriv "--reuid=$RUN_AS" "--regid=$(id -g "$RUN_AS")" --init-groups --)
     fi
     COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
