@@ -138,7 +138,9 @@ end_children() {
 # zombies and its own.  A minimal Debian has no ps; a command name may hold blanks
 # and parentheses.
 descendants() {
-    cat /proc/[0-9]*/stat 2>/dev/null | awk -v top=$$ -v own="$BASHPID" '
+    # each part of a pipeline has another one
+    local own=$BASHPID
+    cat /proc/[0-9]*/stat 2>/dev/null | awk -v top=$$ -v own="$own" '
         { pid = $1; sub(/.*\) /, ""); if ($1 != "Z" && pid != own) children[$2] = children[$2] " " pid }
         END {
             for (n = split(children[top], todo); i < n;) {
@@ -150,12 +152,14 @@ descendants() {
 }
 
 # Servers leave the process tree, so they are found by their working directory:
-# as_user starts everything in WORK.  Only its owner may be allowed to see that.  A
-# server that is killed leaves shared memory, and a busy machine needs time.
+# as_user starts everything in WORK.  Only its owner may be allowed to see that.  Each
+# gets one signal, also those that begin meanwhile.  A server that is killed leaves
+# shared memory, and a busy machine needs time.
 end_work_processes() {
     [ -d "$WORK/home" ] || return 0
     user_command bash -c '
         cd /
+        told=
         for try in {1..610}; do
             pids=
             for cwd in /proc/[0-9]*/cwd; do
@@ -167,12 +171,14 @@ end_work_processes() {
             [ -n "$pids" ] || exit 0
             for pid in $pids; do
                 # an immediate shutdown: these data are of no use any more
-                case $try,$(cat /proc/$pid/comm 2>/dev/null) in
-                    1,postgres* | 1,memcheck*) kill -QUIT $pid ;;
-                    1,*) kill -TERM $pid ;;
+                case $try,$told,$(cat /proc/$pid/comm 2>/dev/null) in
                     6??,*) kill -KILL $pid ;;
+                    *" $pid "*) ;;
+                    *,postgres* | *,memcheck*) kill -QUIT $pid ;;
+                    *) kill -TERM $pid ;;
                 esac 2>/dev/null
             done
+            told+="$pids "
             sleep 0.1
         done' end_work_processes "$WORK"
     # a second signal is not for what cleans up
