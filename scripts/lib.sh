@@ -332,7 +332,7 @@ alarms() {
 
 REPORT=()
 
-# Runs a command as step $1, and reports its lines "= ok ..." and "= skip ...".
+# Runs a command as step $1, and reports its lines "= ok ...", "= not ok ..." and "= skip ...".
 # The log of a step is shown only if it fails.  It does not run in a condition, where
 # bash would go on after a command that failed.
 step() {
@@ -342,9 +342,9 @@ step() {
     "$@" >"$log" 2>&1 </dev/null &
     wait $! || status=$?
     while read -r line; do
-        REPORT+=("${line/ / - $name: }")
-        say "${REPORT[-1]}"
-    done < <(sed -n 's/^= //p' "$log")
+        REPORT+=("$line")
+        say "$line"
+    done < <(sed -nE "s#^= (ok|not ok|skip) #\1 - $name: #p" "$log")
     [ "$status" -eq 0 ] || REPORT+=("not ok - $name: what comes next")
     [ "$status" -eq 0 ] && ! grep -q '^= not ok' "$log" || tail -n 200 "$log"
     mv "$log" "$WORK/${name//[ ,]/_}.log"
