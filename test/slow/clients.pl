@@ -52,7 +52,7 @@ my %zones = (utc => 'UTC', la => 'America/Los_Angeles', berlin => 'Europe/Berlin
 my $node = PostgreSQL::Test::Cluster->new('clients');
 my %running;
 
-# Starts a client; what it says goes to a file.  Java comes as java-TIME-ZONE.
+# Starts a client; its output goes to a file.  The names of Java clients are java-TIME-ZONE.
 sub start_client
 {
 	my ($client, $limit, @arguments) = @_;
@@ -67,7 +67,7 @@ sub start_client
 	return;
 }
 
-# Waits for a client; returns the last line that it said.
+# Waits for a client; returns the last line of its output.
 sub finish_client
 {
 	my ($client) = @_;
@@ -77,7 +77,7 @@ sub finish_client
 	return $last // '';
 }
 
-# What a client says that tries once for the lock.
+# The answer of a client that tries once to acquire the lock
 sub client_says
 {
 	start_client($_[0], 30, @_[ 1, 2 ]);
@@ -147,15 +147,15 @@ sub offender_alone
 	return;
 }
 
-# JDBC needs TCP; all others use the socket, which is in a folder of our user.
+# JDBC needs TCP.  All other clients use the socket, in a folder that others cannot enter.
 $node->init(extra => [qw(-U postgres -E UTF8 --locale=C.UTF-8)]);
 $node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nlog_line_prefix = '%m %a %e '\nmax_connections = 100\n");
 unlink $node->data_dir . '/pg_hba.conf';
 $node->append_conf('pg_hba.conf', "local all all trust\nhost postgres app 127.0.0.1/32 password\n");
 $node->start;
-# Role app is as README recommends for roles that come through a pool, and may do
-# what ShedLock needs.  The view has rounds that began before an earlier one had
-# ended, or with a token that is not larger.
+# Role app has the setting that the documentation recommends behind a pool, and the
+# privileges that ShedLock needs.  The view shows rounds that began before an earlier one had
+# ended, or whose token is not larger.
 answer(q{
 CREATE EXTENSION shedlock;
 CREATE ROLE app LOGIN PASSWORD 'of app';
@@ -212,7 +212,7 @@ cmp_ok(scalar @racers, '>', 1, 'a race of ' . join(' ', @racers, @offenders));
 my $all = @racers * $rounds;
 my $count = @racers + @offenders;
 answer("SELECT shedlock_pause('race', reason => 'not yet')");
-# Each try of an offender ahead of UTC is rejected; the other one mostly sees the lock held.
+# An offender ahead of UTC is rejected at each try; the other one mostly sees the lock held.
 start_client($_, 60 + $rounds, 'race', 'race', $_ eq 'java-local-berlin' ? $rounds * 10 : $rounds) foreach @racers, @offenders;
 ok(defined await($node, "SELECT count(DISTINCT application_name) >= $count FROM pg_stat_activity WHERE usename = 'app'"),
 	'all clients come to the start');

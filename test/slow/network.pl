@@ -71,8 +71,8 @@ my @kinds = (
 		"SELECT shedlock_acquire_session(NAME, wait => '1 hour')" ]);
 
 # How many seconds after the event an idle session must be gone: from and to.
-# Keepalives tell of a host that is cut off, and of one that was reset as soon as
-# anything is sent to it.  A process at work has to be told to look.
+# Keepalives show that a host is cut off, and anything that is sent shows that it was
+# reset.  A process at work notices only with client_connection_check_interval.
 my %idle_gone = (
 	cable => { keepalives => [ 1.9, 12 ], both => [ 1.9, 12 ], timeouts => 'idle' },
 	killed => { default => [ 0, 5 ], check => [ 0, 5 ] },
@@ -81,15 +81,15 @@ my %busy_gone = (
 	cable => { both => [ 1.9, 14 ] },
 	killed => { check => [ 0, 6 ] },
 	restart => { both => [ 0, 12 ] });
-# A waiter that is not known to be gone gets the lock.
+# Unless the server knows that a waiter is gone, the waiter acquires the lock.
 my %waiter_gone = (
 	cable => { keepalives => [ 0, 5 ], both => [ 0, 5 ], timeouts => [ $idle - 1, $idle + $late ] },
 	killed => { default => [ 0, 5 ], check => [ 0, 5 ] },
 	restart => { default => [ 0, 5 ], keepalives => [ 0, 5 ], both => [ 0, 5 ] });
 $_->{silence} = $_->{cable} foreach \%idle_gone, \%busy_gone, \%waiter_gone;
 
-# The same for a lock: from and to; or "own" or "idle", counted from when it was
-# acquired; or undef if it is not free as long as we watch.
+# When a lock must be free: from and to; "own" or "idle", counted from when it was
+# acquired; undef if it is held as long as the test watches.
 sub expected
 {
 	my ($way, $setting, $kind) = @_;
@@ -132,7 +132,7 @@ sub ip
 	return;
 }
 
-# Starts a program; what it says goes to a file.
+# Starts a program; its output goes to a file.
 sub spawn
 {
 	my ($host, $name, @command) = @_;
@@ -174,41 +174,26 @@ sub host
 	return;
 }
 
-# Both ends send to an Ethernet address that no host has, or no longer do.
-sub silence
+# One host loses its cable; of another one, both ends send to an Ethernet address
+# that no host has.
+sub links
 {
-	my ($does, @what) = @_;
+	my ($state, @neighbour) = @_;
 
-	ip(undef, 'neigh', $does, '10.77.2.2', @what, qw(dev to_silence));
-	ip('silence', 'neigh', $does, '10.77.2.1', @what, qw(dev eth0));
+	ip('cable', qw(link set eth0), $state);
+	ip(undef, 'neigh', @neighbour, qw(10.77.2.2 dev to_silence));
+	ip('silence', 'neigh', @neighbour, qw(10.77.2.1 dev eth0));
 	return;
 }
 
-sub cut
-{
-	ip('cable', qw(link set eth0 down));
-	silence(qw(replace lladdr 02:00:00:00:00:01 nud permanent));
-	return;
-}
-
-sub mend
-{
-	ip('cable', qw(link set eth0 up));
-	silence('del');
-	return;
-}
+sub cut { return links('down', qw(replace lladdr 02:00:00:00:00:01 nud permanent)) }
+sub mend { return links('up', 'del') }
 
 sub update
 {
 	my ($set, $where) = @_;
 
 	$node->safe_psql('postgres', "UPDATE watched w SET $set WHERE $where");
-	return;
-}
-
-sub end_session
-{
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '$_[0]'");
 	return;
 }
 
@@ -257,7 +242,7 @@ defined await($node, "SELECT count(*) = (SELECT count(*) FROM watched) FROM pg_l
 cut();
 sleep(1);
 mend();
-end_session('start');
+terminate($node, "(SELECT pid FROM pg_stat_activity WHERE application_name = 'start')");
 ok(defined await($node, q{
 SELECT count(*) = (SELECT count(*) FROM watched)
 	AND sum(waiters) = (SELECT count(*) FROM watched WHERE kind = 'waiter')
@@ -299,10 +284,10 @@ ip(undef, qw(link del to_restart));
 kill 'KILL', @{ $clients{restart} };
 host('restart', 4);
 
-# A waiter is woken at once; a dead one must have its chance before the watcher tries.
+# The server wakes a waiter at once: the watcher must not be faster than a dead one.
 sleep(max(0, $start + $released - time));
 update("since = clock_timestamp(), try_from = clock_timestamp() + '1 s'", "kind = 'waiter'");
-end_session('holder');
+terminate($node, "(SELECT pid FROM pg_stat_activity WHERE application_name = 'holder')");
 waitpid($watcher, 0);
 is($?, 0, 'the watcher comes to its end');
 
@@ -325,7 +310,7 @@ FROM watched ORDER BY way, setting, kind}))
 }
 
 #
-# The link is back: who still has a session goes on, the others get to know.
+# The link is back: a client either goes on with its session or learns that it is lost.
 #
 sub client_says
 {
@@ -345,7 +330,7 @@ mend();
 open(my $gate, '+<', "$dir/gate") or die "gate: $!";
 foreach my $way ('cable', 'silence')
 {
-	client_says($way, $_, qr/^released true$/m, 'the client still has its session lock, and releases it')
+	client_says($way, $_, qr/^released true$/m, 'the client still holds its session lock, and releases it')
 	  foreach 'default', 'check';
 	client_says($way, $_, qr/server closed the connection|connection to server was lost|could not receive data|terminating connection/,
 		'the client learns that its session is lost')
