@@ -338,6 +338,33 @@ SELECT locked_by FROM shedlock_locks WHERE name = 'terminal';
 SELECT pg_temp.error_of('SELECT shedlock_assert(''terminal'')');
 SELECT shedlock_force_release('terminal');
 
+-- An extend and an unlock keep acquirers off until their transaction ends; a
+-- write that is turned away does not.
+SELECT pg_temp.lib('db', 'insert', 'fenced');
+BEGIN;
+SELECT pg_temp.lib('db', 'extend', 'fenced');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+BEGIN;
+SELECT pg_temp.lib('db', 'unlock', 'fenced');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT shedlock_pause('fenced');
+BEGIN;
+SELECT pg_temp.lib('db', 'update', 'fenced');
+SELECT * FROM pg_temp.my_locks();
+COMMIT;
+SELECT shedlock_resume('fenced');
+
+-- Where nothing is held, before or after, any UPDATE passes; but a session lock
+-- that is held past its lock_until keeps its owner.
+UPDATE shedlock SET locked_by = 'another host' WHERE name = 'fenced' RETURNING locked_by;
+SELECT shedlock_acquire_session('outlived');
+UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) WHERE name = 'outlived' RETURNING name;
+UPDATE shedlock SET lock_until = lock_until - interval '1 s' WHERE name = 'outlived' RETURNING name;
+UPDATE shedlock SET locked_by = 'another host' WHERE name = 'outlived' RETURNING name;
+SELECT shedlock_release('outlived');
+
 -- What breaks a constraint is told by the constraint; the trigger is of no other use.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');

@@ -146,6 +146,20 @@ ask($other, 'ROLLBACK');
 like(ask($owner, "SELECT shedlock_release('second thoughts')"), qr/^extended: true\nt$/, 'second thoughts: and is done when all is as it was');
 $owner->quit;
 
+# To end a lock that an open transaction acquires is refused at once.
+ask($other, "BEGIN; SELECT shedlock_acquire('in use')");
+is($node->safe_psql('postgres', q{CREATE FUNCTION pg_temp.refused() RETURNS interval LANGUAGE plpgsql AS $$
+	DECLARE
+		start timestamptz := clock_timestamp();
+	BEGIN
+		PERFORM shedlock_force_release('in use');
+		RETURN NULL;
+	EXCEPTION WHEN object_in_use THEN
+		RETURN clock_timestamp() - start;
+	END $$;
+	SELECT least(pg_temp.refused(), pg_temp.refused(), pg_temp.refused()) < '0.9 s'}), 't', 'in use: force_release waits for no transaction');
+ask($other, 'ROLLBACK');
+
 # There is nothing to end by force where the session has ended.
 my $ended = session($node);
 ask($ended, "SELECT shedlock_acquire_session('ended')");
