@@ -161,14 +161,9 @@ end_work_processes() {
         cd /
         told=
         for try in {1..610}; do
-            pids=
-            for cwd in /proc/[0-9]*/cwd; do
-                pid=${cwd//[!0-9]/}
-                case $(readlink "$cwd" 2>/dev/null) in
-                    "$1" | "$1"/*) [ "$pid" = $$ ] || pids+=" $pid" ;;
-                esac
-            done
+            pids=$(find /proc/[0-9]*/cwd -maxdepth 0 \( -lname "$1" -o -lname "$1/*" \) -printf " %h " 2>/dev/null)
             [ -n "$pids" ] || exit 0
+            pids=${pids//\/proc\//}
             for pid in $pids; do
                 # an immediate shutdown: these data are of no use any more
                 case $try,$told,$(cat /proc/$pid/comm 2>/dev/null) in
@@ -178,7 +173,7 @@ end_work_processes() {
                     *) kill -TERM $pid ;;
                 esac 2>/dev/null
             done
-            told+="$pids "
+            told+=$pids
             sleep 0.1
         done' end_work_processes "$WORK"
     # a second signal is not for what cleans up
