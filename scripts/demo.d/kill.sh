@@ -29,7 +29,7 @@ kill_replica() {
 }
 
 # Scene $1: replica $2 holds the session lock, replica $3 waits for it.  With
-# $4 the holder is killed in the middle of that statement, else between two.
+# $4 the holder is killed in the middle of that statement; without it, between two.
 kill_leader() {
     local scene=$1 holder=$2 waiter=$3 statement=${4:-} victim
     cluster_psql a -c "INSERT INTO demo.takeover (scene) VALUES ('$scene')"

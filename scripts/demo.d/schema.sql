@@ -22,7 +22,7 @@ CREATE TABLE demo.takeover (
 	scene text PRIMARY KEY,
 	killed_at timestamptz,
 	lock_until timestamptz,				-- as shedlock_locks showed it
-	refused integer NOT NULL DEFAULT 0, -- tries of the other replica in vain
+	refused integer NOT NULL DEFAULT 0, -- tries of the other replica that were refused
 	taken_at timestamptz
 );
 

@@ -58,7 +58,7 @@ SELECT variant, job, date_trunc('minute', started_at), started_at, ended_at
 FROM demo.run;
 
 -- A duplicate is a run of a tick that ran already or, for the job that
--- outlives its minute, a run that began beside another.
+-- outlives its minute, a run that began during another.
 CREATE VIEW demo.cron_duplicate AS
 SELECT variant, job, count(*) AS duplicates
 FROM (SELECT variant, job, tick,
