@@ -40,9 +40,9 @@ function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer,
 		"  <style>\n" \
 		"    text { fill: #1f2328; font: 13px sans-serif }\n" \
 		"    .b { font-weight: bold } .e { text-anchor: end } .s { font-size: 12px } .m { font-size: 11px; opacity: 0.75 }\n" \
-		"    .ours { fill: #336791 } .peer { fill: #9aa7b4 }\n" \
-		"    @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ours { fill: #5b93c4 } .peer { fill: #6e7a86 } }\n" \
-		"  </style>\n" text(12, 22, "b", title) svg text(12, y + 8, "m", conditions) "</svg>\n" >(folder "/bench-" case ".svg")
+		"    .bg { fill: #ffffff } .ours { fill: #336791 } .peer { fill: #9aa7b4 }\n" \
+		"    @media (prefers-color-scheme: dark) { .bg { fill: #0d1117 } text { fill: #e6edf3 } .ours { fill: #5b93c4 } .peer { fill: #6e7a86 } }\n" \
+		"  </style>\n  <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n" text(12, 22, "b", title) svg text(12, y + 8, "m", conditions) "</svg>\n" >(folder "/bench-" case ".svg")
 }
 
 /^#/ {
