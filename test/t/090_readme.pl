@@ -244,8 +244,9 @@ sub can_run
 	return $can;
 }
 
-# Ticks of these blocks change with the hour, and half a minute before midnight.
-sleep 1 while time % 3600 > 3555;
+# Ticks of these blocks change with the hour, and half a minute before midnight; the
+# job refresh would run at every fifth minute.
+sleep 1 while time % 300 > 255;
 
 my $has_cron = has_pg_cron();
 my %done;
