@@ -4,7 +4,7 @@
 # A server and four hosts with clients, each in a network namespace of its own, are
 # joined by cables, which are cut.  The clients hold a lock of each kind; a session
 # that is not cut off tries ten times a second to acquire each of these locks.  The
-# notes at the end are the tables of README.  The network of the machine is not
+# notes at the end are the tables of doc/failures.md.  The network of the machine is not
 # touched, and no root is needed: the test runs in a user namespace.
 #
 # Programs: iproute2 util-linux
