@@ -8,19 +8,20 @@
  * has not noticed.  A run past its time: its command is cancelled as by
  * pg_cancel_backend(), and again each second if it swallows that.
  *
- * Both count on the steady clock, that of the machine's uptime, which nobody
- * can set.  Where the system has one that goes on while the machine is suspended
- * it is that: the row's lock_until does, too, by which others count the lock as
- * a lease.  The server's own timeouts (utils/timeout.h) are kept as times of
- * day: set back by an hour, a timer that has been set before fires an hour too
- * late, and set forward, any other timeout makes it fire at once.  The server
- * also switches them off after each error.  So these are timers of the operating
- * system, and their signals are those that the two functions above send.
+ * Both count on the steady clock, that of the machine's uptime, which cannot be
+ * set.  Where the system has one, it is the clock that goes on while the machine
+ * is suspended, as does the row's lock_until, by which other servers count the
+ * lock as a lease.  The server's own timeouts (utils/timeout.h) will not do.
+ * They are kept as times of day: set back by an hour, a timer that has been set
+ * before fires an hour too late, and set forward, any other timeout makes it fire
+ * at once.  And the server switches them off after each error.  So these are
+ * timers of the operating system, which send the signals of the two functions
+ * above.
  *
  * macOS and OpenBSD have no timer_create(), and say so in _POSIX_TIMERS.  There,
  * and in a build with -DSHEDLOCK_NO_POSIX_TIMERS, a thread of the process looks
- * at the clock each second and sends the signals.  It calls nothing of the
- * server's and has all signals blocked, so that the server does not notice it.
+ * at the clock each second and sends the signals.  It calls no function of the
+ * server and has all signals blocked, so that the server does not notice it.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -46,24 +47,20 @@
 typedef struct DeadlineTimer
 {
 	int			signo;
-	bool		created;
+	int64		armed_for;		/* DT_NOEND: not armed */
 #ifndef SHEDLOCK_NO_POSIX_TIMERS
 	timer_t		id;
 #endif
-	int64		armed_for;		/* DT_NOEND: not armed */
 } DeadlineTimer;
 
-static DeadlineTimer session_timer = {
-	.signo = SIGTERM,
-	.armed_for = DT_NOEND
+static DeadlineTimer timers[] = {
+	{.signo = SIGTERM,.armed_for = DT_NOEND},
+	{.signo = SIGINT,.armed_for = DT_NOEND}
 };
-static DeadlineTimer run_timer = {
-	.signo = SIGINT,
-	.armed_for = DT_NOEND
-};
+static DeadlineTimer *const session_timer = &timers[0];
+static DeadlineTimer *const run_timer = &timers[1];
 
-/* When the next session lock, or run, must end; DT_NOEND if none must. */
-static int64 session_deadline = DT_NOEND;
+/* When the next run must end; DT_NOEND if none must. */
 static int64 run_deadline = DT_NOEND;
 
 static bool runs_watched = false;
@@ -72,26 +69,35 @@ static bool run_deadline_passed = false;
 #ifndef SHEDLOCK_NO_POSIX_TIMERS
 
 /*
- * make_timer - returns 0, or an error number
+ * create_timers - returns 0, or an error number
  */
 static int
-make_timer(DeadlineTimer *timer)
+create_timers(void)
 {
-	struct sigevent event = {0};
+	static int	created = 0;
 
-	event.sigev_notify = SIGEV_SIGNAL;
-	event.sigev_signo = timer->signo;
-	return timer_create(SHEDLOCK_STEADY_CLOCK, &event, &timer->id) == 0 ? 0 : errno;
+	for (; created < (int) lengthof(timers); created++)
+	{
+		struct sigevent event = {0};
+
+		event.sigev_notify = SIGEV_SIGNAL;
+		event.sigev_signo = timers[created].signo;
+		if (timer_create(SHEDLOCK_STEADY_CLOCK, &event, &timers[created].id) != 0)
+			return errno;
+	}
+	return 0;
 }
 
 /*
- * arm_timer - the body of set_timer()
+ * set_timer - to a deadline; a signal that was due is here when this returns
  */
 static void
-arm_timer(DeadlineTimer *timer, int64 deadline)
+set_timer(DeadlineTimer *timer, int64 deadline)
 {
 	struct itimerspec spec = {0};
 
+	if (deadline == timer->armed_for)
+		return;
 	if (deadline != DT_NOEND)
 	{
 		/* zero would switch it off */
@@ -114,7 +120,6 @@ static pthread_mutex_t armed_for_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *
 watch_deadlines(void *arg)
 {
-	DeadlineTimer *const timers[] = {&session_timer, &run_timer};
 	const struct timespec second = {.tv_sec = 1};
 
 	for (;;)
@@ -122,18 +127,18 @@ watch_deadlines(void *arg)
 		(void) nanosleep(&second, NULL);
 		(void) pthread_mutex_lock(&armed_for_mutex);
 		for (int i = 0; i < (int) lengthof(timers); i++)
-			if (ShedlockSteadyNow() >= timers[i]->armed_for)
-				(void) kill(MyProcPid, timers[i]->signo);
+			if (ShedlockSteadyNow() >= timers[i].armed_for)
+				(void) kill(MyProcPid, timers[i].signo);
 		(void) pthread_mutex_unlock(&armed_for_mutex);
 	}
 	return NULL;
 }
 
 /*
- * make_timer - returns 0, or an error number; one thread serves both timers
+ * create_timers - returns 0, or an error number; one thread serves both timers
  */
 static int
-make_timer(DeadlineTimer *timer)
+create_timers(void)
 {
 	static bool started = false;
 	pthread_t	thread;
@@ -153,16 +158,18 @@ make_timer(DeadlineTimer *timer)
 }
 
 /*
- * arm_timer - the body of set_timer()
+ * set_timer - to a deadline; a signal that was due is here when this returns
  *
  * The signal that the thread has sent is obeyed before the last call returns.
  */
 static void
-arm_timer(DeadlineTimer *timer, int64 deadline)
+set_timer(DeadlineTimer *timer, int64 deadline)
 {
 	sigset_t	signals;
 	sigset_t	before;
 
+	if (deadline == timer->armed_for)
+		return;
 	(void) sigemptyset(&signals);
 	(void) sigaddset(&signals, timer->signo);
 	(void) pthread_sigmask(SIG_BLOCK, &signals, &before);
@@ -175,79 +182,57 @@ arm_timer(DeadlineTimer *timer, int64 deadline)
 #endif
 
 /*
- * create_timer - not at its first use, which may be where no error can be raised
- */
-static void
-create_timer(DeadlineTimer *timer)
-{
-	if (timer->created)
-		return;
-	errno = make_timer(timer);
-	if (errno != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not create a timer for lock_at_most_for: %m")));
-	timer->created = true;
-}
-
-/*
  * ShedlockDeadlineAt - a time of day, which is near, on the steady clock
  *
- * DT_NOEND is none.  Raises an error if there can be no timer for it.
+ * DT_NOEND stays DT_NOEND.  Creates the timers here, because a deadline is set
+ * where no error can be raised.  Raises 53000 if the system has none to give.
  */
 int64
 ShedlockDeadlineAt(TimestampTz until)
 {
 	if (until == DT_NOEND)
 		return DT_NOEND;
-	create_timer(&session_timer);
-	create_timer(&run_timer);
+	errno = create_timers();
+	if (errno != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not create a timer for lock_at_most_for: %m")));
 	return ShedlockSteadyNow() + (until - GetCurrentTimestamp());
 }
 
 /*
- * set_timer - to a deadline; a signal that was due is here when this returns
+ * set_run_timer - to the next deadline of a run, if its command may be cancelled
  */
 static void
-set_timer(DeadlineTimer *timer, int64 deadline)
+set_run_timer(void)
 {
-	if (deadline != timer->armed_for)
-		arm_timer(timer, deadline);
-}
+	int64		armed_for = run_timer->armed_for;
 
-/*
- * set_timers - to the next deadlines, if there are any
- */
-static void
-set_timers(void)
-{
-	int64		run_armed_for = run_timer.armed_for;
-
-	set_timer(&session_timer, session_deadline);
-	set_timer(&run_timer, runs_watched ? run_deadline : DT_NOEND);
+	set_timer(run_timer, runs_watched ? run_deadline : DT_NOEND);
 
 	/* Not before: until the timer was set its signal could still come. */
-	if (run_armed_for != DT_NOEND && ShedlockSteadyNow() >= run_armed_for)
+	if (armed_for != DT_NOEND && ShedlockSteadyNow() >= armed_for)
 		run_deadline_passed = true;
 }
 
 /*
  * ShedlockSetDeadlines - when the next session lock and the next run must end
  *
- * Runs in transaction callbacks: raises no error.
+ * Both on the steady clock; DT_NOEND: none must.  Runs in transaction callbacks:
+ * raises no error (I13).
  */
 void
 ShedlockSetDeadlines(int64 session, int64 run)
 {
-	session_deadline = session;
+	set_timer(session_timer, session);
 	run_deadline = run;
-	set_timers();
+	set_run_timer();
 }
 
 /*
- * ShedlockWatchRuns - whether a command runs that may be cancelled
+ * ShedlockWatchRuns - set whether a command runs that may be cancelled
  *
- * Returns what it was before, for nested runs.
+ * Returns the old setting, for nested runs.
  */
 bool
 ShedlockWatchRuns(bool watch)
@@ -255,7 +240,7 @@ ShedlockWatchRuns(bool watch)
 	bool		before = runs_watched;
 
 	runs_watched = watch;
-	set_timers();
+	set_run_timer();
 	return before;
 }
 
