@@ -1,23 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * durability.c
- *	  How firmly a transaction of ours commits.
+ *	  How firmly a transaction commits.
  *
  * An acquire, an extend or a claim that was answered with true must survive a
  * crash and a promotion of the synchronous standby, whatever the session's
- * synchronous_commit says: it is raised to "on".  It must go through the GUC
+ * synchronous_commit says: it is raised to "on" (I9).  It must go through the GUC
  * machinery, because the wait for the standby goes by a mode that is set by
  * the assign hook.  The setting reverts with the end of the transaction.
  *
- * A release may be lost: the lock is kept longer, that is all.  A transaction
- * that wrote nothing else commits asynchronously.  It wrote nothing else if it
+ * A release may be lost: then the lock is kept longer.  So a transaction that
+ * wrote nothing else commits asynchronously.  It wrote nothing else if it
  * had no xid before its first release, if each further release began where the
  * last one ended in the WAL, and if no WAL followed.  (WAL without an xid is
  * the clean-up that any SELECT may do, which the server's own commits do not
- * wait for either.)  Deferred triggers have run by then.  (What another
- * library writes in its own PRE_COMMIT after ours would share the asynchronous
- * commit.)  Lowering needs no hook: a commit that is asynchronous never asks
- * for the standby.
+ * wait for either.)  Deferred triggers have run by then.  (What another library
+ * writes in its own PRE_COMMIT, if that comes later, would share the
+ * asynchronous commit.)  Lowering needs no hook: a commit that is asynchronous
+ * never asks for the standby.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -34,20 +34,20 @@
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 
+/* What this transaction is, and where in the WAL its last release ended. */
 static bool must_be_durable = false;
 static bool commit_locally = false;
-static bool released = false;
 static bool only_releases = false;
 static XLogRecPtr release_end = InvalidXLogRecPtr;
 
 /* Was the last commit, but for those of ShedlockCommitLocally, to wait for the standby? */
 static bool last_commit_waits = false;
 
-static bool lowered = false;
-static int	saved_synchronous_commit;
+/* What synchronous_commit was before a release lowered it; -1: it was not. */
+static int	saved_synchronous_commit = -1;
 
 /*
- * ShedlockCommitDurably - this transaction holds a promise
+ * ShedlockCommitDurably - this transaction makes a promise that its commit must keep
  */
 void
 ShedlockCommitDurably(void)
@@ -63,11 +63,8 @@ void
 ShedlockBeginRelease(void)
 {
 	ShedlockUseSession();
-	if (!released)
-	{
-		released = true;
+	if (release_end == InvalidXLogRecPtr)
 		only_releases = !TransactionIdIsValid(GetTopTransactionIdIfAny());
-	}
 	else if (XactLastRecEnd != release_end)
 		only_releases = false;
 }
@@ -95,8 +92,8 @@ set_synchronous_commit(const char *value)
 /*
  * ShedlockDurabilityPrePrepare - set synchronous_commit for PREPARE TRANSACTION
  *
- * A promise that is prepared goes along to the standby, and keeps others off
- * there; COMMIT PREPARED then waits as its own session says.
+ * What is prepared keeps other sessions off on the standby, too, after a
+ * promotion; COMMIT PREPARED then waits as its own session says.
  */
 void
 ShedlockDurabilityPrePrepare(void)
@@ -118,24 +115,24 @@ ShedlockDurabilityPreCommit(void)
 	}
 	else if (must_be_durable)
 		ShedlockDurabilityPrePrepare();
-	else if (released && only_releases && XactLastRecEnd == release_end &&
-			 !shedlock_synchronous_release)
+	else if (only_releases && release_end != InvalidXLogRecPtr &&
+			 XactLastRecEnd == release_end && !shedlock_synchronous_release)
 	{
 		saved_synchronous_commit = synchronous_commit;
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
-		lowered = true;
 	}
 	if (!commit_locally && TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		last_commit_waits = synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 }
 
 /*
- * ShedlockCommitIsSafe - has the synchronous standby, if there is to be one,
- * got the last commit of this process that was to wait for it?
+ * ShedlockCommitIsSafe - has the last commit of this process that had to wait
+ * for a synchronous standby reached it?
  *
- * A cancel, or statement_timeout, ends the wait for it with a warning.  What is
- * to run once must not go on then: on a primary that is cut off, its successor
- * may be running it.  Asks what the wait itself asks.
+ * True if there is to be no standby.  A cancel, or statement_timeout, ends the
+ * wait for it with a warning.  What is to run once must not go on then: on a
+ * primary that is cut off, its successor may be running it.  Asks what the wait
+ * itself asks.  Locks: SyncRepLock, shared, for a moment.
  */
 bool
 ShedlockCommitIsSafe(void)
@@ -151,8 +148,9 @@ ShedlockCommitIsSafe(void)
 }
 
 /*
- * ShedlockCommitLocally - this transaction need not wait for the standby, even
- * if it holds a promise: a wait for it was cut short already
+ * ShedlockCommitLocally - this transaction need not wait for the standby
+ *
+ * Not even if it must be durable: a wait for the standby was cut short already.
  */
 void
 ShedlockCommitLocally(void)
@@ -167,10 +165,11 @@ ShedlockCommitLocally(void)
 void
 ShedlockDurabilityReset(void)
 {
-	if (lowered)
+	if (saved_synchronous_commit >= 0)
 		synchronous_commit = saved_synchronous_commit;
-	lowered = false;
+	saved_synchronous_commit = -1;
 	must_be_durable = false;
 	commit_locally = false;
-	released = false;
+	only_releases = false;
+	release_end = InvalidXLogRecPtr;
 }
