@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "nodes/pg_list.h"
 
-/* A process that has something under a lock's name in the lock table. */
+/* A process that holds a lock of one of shedlock's classes. */
 typedef struct ShedlockHolder
 {
 	uint16		lockclass;
@@ -33,8 +33,6 @@ extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 /* wake.c */
 extern bool ShedlockTryShare(const LOCKTAG *tag);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
-extern void ShedlockWakeSubAbort(SubTransactionId subid);
-extern void ShedlockWakeSubCommit(SubTransactionId subid, SubTransactionId parent);
 extern void ShedlockWakeAtRelease(bool top_level);
 extern void ShedlockWake(const LOCKTAG *tag);
 

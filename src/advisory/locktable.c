@@ -3,8 +3,8 @@
  * locktable.c
  *	  The advisory half: the server's lock table.
  *
- * Nobody ever queues on SHEDLOCK_CLASS_LOCK: the lock manager lets a queued
- * request stand in the way of the holder's own further requests.
+ * No session queues on SHEDLOCK_CLASS_LOCK (I14): to the lock manager a queued
+ * request stands in the way of the holder's own further requests.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -28,26 +28,27 @@ tag_key(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockTryLock - take a lock to the end of the transaction, without waiting
+ * ShedlockTryLock - acquire a lock to the end of the transaction, without waiting
  *
  * Returns false if it is not available.  Raises 53200 when the lock table is
- * full.  It is of the current subtransaction, as what we write is, and not of
- * the cursor that we may have been called from, which can end sooner or later.
+ * full.  The lock belongs to the current subtransaction, like the rows that are
+ * written under it, and not to a cursor around the call, which can end sooner or
+ * later.
  */
 bool
 ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode)
 {
 	ResourceOwner caller = CurrentResourceOwner;
-	bool		taken;
+	bool		acquired;
 
 	CurrentResourceOwner = CurTransactionResourceOwner;
-	taken = LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+	acquired = LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 	CurrentResourceOwner = caller;
-	return taken;
+	return acquired;
 }
 
 /*
- * ShedlockUnlock - give back what ShedlockTryLock() took in the same call
+ * ShedlockUnlock - release what ShedlockTryLock() acquired in the same call
  */
 void
 ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode)
@@ -62,8 +63,8 @@ ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode)
 /*
  * prepared_xid - xid of the prepared transaction that holds a lock
  *
- * It keeps the virtual transaction of its session, until a restart of the
- * server gives it its xid instead.
+ * The lock is in the name of the session's virtual transaction, or after a
+ * restart of the server in that of the xid itself.
  */
 static TransactionId
 prepared_xid(VirtualTransactionId vxid)
@@ -75,9 +76,9 @@ prepared_xid(VirtualTransactionId vxid)
 }
 
 /*
- * ShedlockHolders - who has a lock of ours under this key
+ * ShedlockHolders - list the holders of a lock, as ShedlockHolder
  *
- * tag NULL: under any key of this database.  Returns a list of ShedlockHolder.
+ * tag NULL: of all locks of shedlock's classes in this database.
  * GetLockStatusData() locks the whole lock table for a moment, so this is for
  * administration and for what cannot be decided otherwise: GetLockConflicts()
  * knows transactions only, and the holder of a session lock may be idle.
@@ -117,7 +118,7 @@ ShedlockHolders(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockHeldByPid - does the backend of that pid hold the advisory half?
+ * ShedlockHeldByPid - does the backend with that pid hold the lock?
  */
 bool
 ShedlockHeldByPid(const LOCKTAG *tag, int pid)
@@ -133,13 +134,11 @@ ShedlockHeldByPid(const LOCKTAG *tag, int pid)
 }
 
 /*
- * ShedlockBackendAlive - is there still a backend of that pid and start?
+ * ShedlockBackendAlive - does a backend with that pid and start still live?
  *
- * One of this database, since the rows of a copied database name processes of
- * the original.
- *
- * The backend status snapshot of this transaction is thrown away, since it
- * may be older than the question.
+ * Only backends of this database count, since the rows of a copied database name
+ * processes of the original.  The backend status snapshot of this transaction is
+ * thrown away, since it may be older than the question.
  */
 bool
 ShedlockBackendAlive(int pid, TimestampTz backend_start)

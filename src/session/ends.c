@@ -73,25 +73,21 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 				 SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
-	{
 		ShedlockSessionSubCommit(subid, parent);
-		ShedlockWakeSubCommit(subid, parent);
-	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
 		ShedlockSessionSubAbort(subid);
-		ShedlockWakeSubAbort(subid);
-	}
 }
 
 /*
- * release_callback - runs after the locks of a resource owner are gone
+ * release_callback - runs after the locks of a resource owner are released
+ *
+ * A subtransaction that commits hands its locks to its parent.
  */
 static void
 release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 				 void *arg)
 {
-	if (phase == RESOURCE_RELEASE_AFTER_LOCKS)
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && (is_top_level || !is_commit))
 		ShedlockWakeAtRelease(is_top_level);
 }
 
