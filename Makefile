@@ -18,9 +18,9 @@ OBJS = \
 	src/table/fetch.o \
 	src/table/row.o \
 	src/table/history.o \
-	src/session/runs.o \
 	src/session/deadline.o \
 	src/session/lease.o \
+	src/session/changes.o \
 	src/session/holdings.o \
 	src/session/durability.o \
 	src/session/ends.o \

@@ -62,10 +62,6 @@ release_run(ShedlockRun *run)
 	ShedlockStore store;
 	ShedlockRow row;
 
-	/* A command that dropped it and then failed: nobody has taken it again. */
-	if (holding && !lock_held_by_me(&name->tag, ShareLock))
-		holding->upgraded = false;
-
 	ShedlockOpen(&store, name->nsp, "shedlock");
 	(void) ShedlockTryShare(&name->tag);
 	for (;;)
@@ -177,7 +173,6 @@ try_prune(const ShedlockRun *run)
 void
 ShedlockEndRun(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 {
-	ShedlockHolding *holding;
 	ErrorData  *failure;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
@@ -198,9 +193,6 @@ ShedlockEndRun(ShedlockRun *run, const char *outcome, const ErrorData *edata)
 	failure = try_end(run, NULL, NULL);
 	if (failure == NULL)
 		return;
-	holding = ShedlockFindHolding(run->request.name.str, run->token);
-	if (holding)
-		ShedlockDropHolding(holding);
 	ereport(WARNING,
 			(errcode(failure->sqlerrcode),
 			 errmsg("could not release lock \"%s\": %s",

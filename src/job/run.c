@@ -171,7 +171,7 @@ run_is_over_time(const ShedlockRun *run)
 	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, run->token);
 
 	return ShedlockRunDeadlinePassed() && holding &&
-		ShedlockSteadyNow() >= holding->deadline;
+		ShedlockSteadyNow() >= holding->state.deadline;
 }
 
 /*
@@ -192,9 +192,7 @@ static void
 guarded_run(ShedlockRun *run)
 {
 	bool		watched_before = ShedlockWatchRuns(false);
-	ShedlockActiveRun active = {.name = run->request.name.str,.token = run->token};
 
-	ShedlockEnterRun(&active);
 	PG_TRY();
 	{
 		ErrorData  *edata = ShedlockTryCommand(run);
@@ -204,7 +202,7 @@ guarded_run(ShedlockRun *run)
 		if (strcmp(outcome, "timed out") == 0)
 			edata->message = psprintf("canceling statement due to lock_at_most_for of lock \"%s\"",
 									  run->request.name.str);
-		if (active.outer == NULL || run_is_over_time(run))
+		if (!watched_before || run_is_over_time(run))
 			ShedlockForgetRunDeadlinePassed();
 		ShedlockEndRun(run, outcome, edata);
 
@@ -222,7 +220,7 @@ guarded_run(ShedlockRun *run)
 	}
 	PG_FINALLY();
 	{
-		ShedlockLeaveRun();
+		ShedlockForgetRun(run->request.name.str, run->token);
 		(void) ShedlockWatchRuns(watched_before);
 	}
 	PG_END_TRY();
@@ -247,8 +245,9 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		if (ShedlockInRun() && ShedlockFindHolding(run->request.name.str, 0) &&
-			ShedlockFindHolding(run->request.name.str, 0)->is_run)
+		ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, 0);
+
+		if (holding && holding->is_run)
 		{
 			/* The lock is this session's already: the command is part of it. */
 			ShedlockCommitAndStart();

@@ -163,8 +163,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	{
 		if (row->at_most)
 			deadline = row->lock_until;
-		(void) ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN,
-								  deadline);
+		ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN, deadline);
 	}
 	if (shedlock_log_locks)
 		ereport(LOG,

@@ -54,12 +54,8 @@ bool
 ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 					bool have_advisory)
 {
-	if (row->kind == SHEDLOCK_SESSION && is_of_this_backend(row))
-		return ShedlockHoldsSession(name->str, row->token);
-
-	/* A run that is not on our stack ended without being able to say so. */
 	if (is_of_this_backend(row))
-		return ShedlockRunIsActive(name->str, row->token);
+		return ShedlockHolds(name->str, row->token);
 
 	/*
 	 * Another process may have its ID by now, this one even, and a fence of

@@ -3,18 +3,18 @@
  * ends.c
  *	  The ends of transactions, subtransactions and processes, in order.
  *
- * What the server does at the end of a transaction, and what hangs on it:
+ * What the server does at the end of a transaction, and what shedlock does then:
  *
  *	deferred triggers
- *	PRE_COMMIT			session-level locks are added; synchronous_commit is set
+ *	PRE_COMMIT			adds session-level locks; sets synchronous_commit
  *	commit record, flush, wait for the synchronous standby
  *	rows become visible to others
- *	COMMIT or ABORT		session-level locks go; deadlines are armed
- *	transaction-level locks go
- *	AFTER_LOCKS			waiters are woken
+ *	COMMIT or ABORT		releases session-level locks; arms deadlines
+ *	transaction-level locks are released
+ *	AFTER_LOCKS			wakes waiters
  *
  * So there is no instant at which a lock's row is not yet visible and its
- * advisory half is free.  None of this writes to a table.
+ * advisory half is free (I12).  None of this writes to a table (I10).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -27,8 +27,10 @@
 #include "storage/ipc.h"
 #include "utils/resowner.h"
 
+static emit_log_hook_type next_emit_log_hook = NULL;
+
 /*
- * xact_callback - see above
+ * xact_callback - the steps above, but for the last one
  */
 static void
 xact_callback(XactEvent event, void *arg)
@@ -51,16 +53,13 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			ShedlockDurabilityReset();
 			ShedlockLeasesAtEnd(true);
-			ShedlockSessionPrepared();
 			break;
 		case XACT_EVENT_ABORT:
 			ShedlockDurabilityReset();
 			ShedlockLeasesAtEnd(false);
-			ShedlockSessionAbort();
+			ShedlockSessionAbort(InvalidSubTransactionId);
 			break;
-		case XACT_EVENT_PARALLEL_PRE_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_PARALLEL_ABORT:
+		default:
 			break;
 	}
 }
@@ -75,7 +74,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 		ShedlockSessionSubCommit(subid, parent);
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		ShedlockSessionSubAbort(subid);
+		ShedlockSessionAbort(subid);
 }
 
 /*
@@ -102,6 +101,28 @@ exit_callback(int code, Datum arg)
 }
 
 /*
+ * explain_end - let the client and the log read why this session is ended
+ *
+ * The server's FATAL error only tells of an administrator.  This allocates in
+ * the server's own memory for errors.
+ */
+static void
+explain_end(ErrorData *edata)
+{
+	if (edata->elevel == FATAL && edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
+		edata->detail == NULL)
+	{
+		const char *name = ShedlockOutlivedLock();
+
+		if (name)
+			edata->detail = psprintf("Session lock \"%s\" has outlived its lock_at_most_for.",
+									 name);
+	}
+	if (next_emit_log_hook)
+		next_emit_log_hook(edata);
+}
+
+/*
  * ShedlockRegisterEnds - hook into the ends of this process's transactions
  */
 void
@@ -111,4 +132,6 @@ ShedlockRegisterEnds(void)
 	RegisterSubXactCallback(subxact_callback, NULL);
 	RegisterResourceReleaseCallback(release_callback, NULL);
 	on_shmem_exit(exit_callback, (Datum) 0);
+	next_emit_log_hook = emit_log_hook;
+	emit_log_hook = explain_end;
 }

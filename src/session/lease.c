@@ -3,17 +3,18 @@
  * lease.c
  *	  Which leases this session owns without their tokens.
  *
- * The session that acquired a lease owns it, and the row names the process and
- * its start.  A reset (DISCARD ALL, pg_advisory_unlock_all) must end that
- * ownership, since behind a pool the next client begins with it.  The same
+ * The session that acquired a lease owns it (I5), and the row names the process
+ * and its start.  A reset (DISCARD ALL, pg_advisory_unlock_all) must end that
+ * ownership, since a pool then gives the session to its next client.  The same
  * statements drop a session-level lock of SHEDLOCK_CLASS_SENTINEL.  Once that is
- * gone, the session owns no lease with an older token, and its session locks are
- * over (holdings.c).  Their own locks do not tell: a fence, or a new lock of the
- * same name, has the same tag and mode.
+ * gone, the session owns no lease with an older token, its session locks are
+ * over, and its runs acquire their advisory locks again (holdings.c).  Those
+ * locks do not tell by themselves: a fence, or a new lock of the same name, has
+ * the same tag and mode.
  *
  * A lease that was acquired in a transaction that is prepared belongs to its
- * token only.  Two tokens are remembered, the first and the last of all such
- * leases, so that leases acquired between two prepared transactions count, too.
+ * token only.  Two tokens are remembered, of the first and of the last such lease,
+ * so that leases acquired between two prepared transactions count, too.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -33,48 +34,37 @@ static int64 last_token = 0;
 /* The first token that the current transaction has drawn; 0: none. */
 static int64 xact_first_token = 0;
 
-/* Of these leases, and those between them, PREPARE ended the ownership; or 0. */
+/* PREPARE ended the ownership of these leases, and of those between them; or 0. */
 static int64 first_prepared = 0;
 static int64 last_prepared = 0;
 
-/* How often this session was reset while it owned anything. */
+/* The number of times that the sentinel was acquired. */
 static int	resets = 0;
 
 /*
- * sentinel_tag - the lock that a reset of this session drops
+ * sentinel - the tag of the lock that a reset of this session drops
  */
-static void
-sentinel_tag(LOCKTAG *tag)
+static const LOCKTAG *
+sentinel(void)
 {
-	ShedlockSetTag(tag, SHEDLOCK_CLASS_SENTINEL, (uint64) MyProcPid);
-}
+	static LOCKTAG tag;
 
-/*
- * sentinel_is_held - has the session not been reset since ShedlockWatchReset?
- */
-static bool
-sentinel_is_held(void)
-{
-	LOCKTAG		tag;
-
-	sentinel_tag(&tag);
-	return lock_held_by_me(&tag, ShareLock);
+	ShedlockSetTag(&tag, SHEDLOCK_CLASS_SENTINEL, (uint64) MyProcPid);
+	return &tag;
 }
 
 /*
  * ShedlockWatchReset - from now on the session owns something that a reset ends
  *
- * Returns the argument for ShedlockWasReset().
+ * Returns the argument for ShedlockWasReset().  Raises 53200 when the lock table
+ * is full.
  */
 int
 ShedlockWatchReset(void)
 {
-	LOCKTAG		tag;
-
-	if (!sentinel_is_held())
+	if (!lock_held_by_me(sentinel(), ShareLock))
 	{
-		sentinel_tag(&tag);
-		(void) LockAcquire(&tag, ShareLock, true, true);
+		(void) LockAcquire(sentinel(), ShareLock, true, true);
 		resets++;
 		first_token = 0;
 	}
@@ -87,7 +77,7 @@ ShedlockWatchReset(void)
 bool
 ShedlockWasReset(int watched)
 {
-	return watched != resets || !sentinel_is_held();
+	return watched != resets || !lock_held_by_me(sentinel(), ShareLock);
 }
 
 /*
@@ -112,12 +102,12 @@ ShedlockRememberLease(int64 token)
 /*
  * ShedlockLeaseOfSession - does this session own the lease without its token?
  *
- * token: of a row that was written by this process.
+ * token: of a row that this process wrote.
  */
 bool
 ShedlockLeaseOfSession(int64 token)
 {
-	return first_token != 0 && token >= first_token && sentinel_is_held() &&
+	return first_token != 0 && token >= first_token && !ShedlockWasReset(resets) &&
 		(token < first_prepared || token > last_prepared);
 }
 

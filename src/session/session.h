@@ -11,50 +11,29 @@
 #define SHEDLOCK_SESSION_H
 
 #include "advisory/advisory.h"
-#include "lib/ilist.h"
 
-/* What a subtransaction that is open did to the deadline of a session lock. */
-typedef struct ShedlockExtension
+/* What a subtransaction has made of a holding; a rollback brings back the one before. */
+typedef struct ShedlockHoldingState
 {
-	SubTransactionId subid;
-	int64		old_deadline;
-	struct ShedlockExtension *outer;	/* of the subtransaction around it */
-} ShedlockExtension;
+	SubTransactionId set_in;	/* invalid: committed */
+	bool		released;
+	int64		deadline;		/* steady clock; DT_NOEND: no limit */
+	struct ShedlockHoldingState *before;	/* NULL: not acquired yet, or no
+											 * change is open */
+} ShedlockHoldingState;
 
-/*
- * A session lock or a run of this backend.  The fields of type
- * SubTransactionId are invalid once the change is committed.
- */
+/* A session lock or a run of this session. */
 typedef struct ShedlockHolding
 {
-	dlist_node	node;
+	struct ShedlockHolding *next;
 	LOCKTAG		tag;
 	int64		token;
 	bool		is_run;
-	bool		upgraded;		/* has its session-level lock */
-	int			resets;			/* what ShedlockWatchReset said before that;
-								 * not for runs */
-	SubTransactionId acquired_in;
-	SubTransactionId released_in;
-	int64		deadline;		/* steady clock; DT_NOEND: no limit */
-	ShedlockExtension *extension;	/* innermost that is not committed, or
-									 * NULL */
+	bool		upgraded;		/* has got its session-level lock */
+	int			resets;			/* what ShedlockWatchReset returned then */
+	ShedlockHoldingState state;
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
-
-/* A run whose command this process is executing. */
-typedef struct ShedlockActiveRun
-{
-	const char *name;
-	int64		token;
-	struct ShedlockActiveRun *outer;	/* in whose command this one is */
-} ShedlockActiveRun;
-
-/* runs.c */
-extern void ShedlockEnterRun(ShedlockActiveRun *run);
-extern void ShedlockLeaveRun(void);
-extern bool ShedlockInRun(void);
-extern bool ShedlockRunIsActive(const char *name, int64 token);
 
 /* deadline.c */
 extern int64 ShedlockDeadlineAt(TimestampTz until);
@@ -70,24 +49,32 @@ extern void ShedlockRememberLease(int64 token);
 extern bool ShedlockLeaseOfSession(int64 token);
 extern void ShedlockLeasesAtEnd(bool is_prepare);
 
+/* changes.c */
+extern int64 ShedlockRulingDeadline(const ShedlockHoldingState *state,
+									int64 committing_since);
+extern void ShedlockChangeState(ShedlockHoldingState *state);
+extern void ShedlockForgetChanges(ShedlockHoldingState *state);
+extern void ShedlockHandOverChange(ShedlockHoldingState *state, SubTransactionId subid,
+								   SubTransactionId parent);
+extern bool ShedlockUndoChanges(ShedlockHoldingState *state, SubTransactionId subid);
+
 /* holdings.c */
 extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
-extern ShedlockHolding *ShedlockAddHolding(const ShedlockName *name, int64 token,
-										   bool is_run, TimestampTz until);
+extern void ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
+							   TimestampTz until);
 extern void ShedlockReleaseHolding(ShedlockHolding *holding);
 extern void ShedlockReleaseStaleHoldings(const char *name);
-extern bool ShedlockHoldsSession(const char *name, int64 token);
-extern void ShedlockDropHolding(ShedlockHolding *holding);
 extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
+extern bool ShedlockHolds(const char *name, int64 token);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);
+extern void ShedlockForgetRun(const char *name, int64 token);
 extern void ShedlockTouchSession(void);
+extern const char *ShedlockOutlivedLock(void);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
-extern void ShedlockSessionPrepared(void);
 extern void ShedlockSessionCommit(void);
-extern void ShedlockSessionAbort(void);
+extern void ShedlockSessionAbort(SubTransactionId subid);
 extern void ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockSessionSubAbort(SubTransactionId subid);
 extern void ShedlockSessionExit(void);
 
 /* durability.c */

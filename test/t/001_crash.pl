@@ -159,7 +159,7 @@ $node->safe_psql($dbname, "ROLLBACK PREPARED 'b'");
 is($node->safe_psql($dbname, "SELECT shedlock_acquire('given up', '1 hour')"), 't',
 	'prepared: free after it');
 ask($session, "BEGIN; SELECT shedlock_acquire_session('not this'); PREPARE TRANSACTION 'c'");
-like($session->{heard}, qr/cannot PREPARE a transaction that has taken.* a session lock/,
+like($session->{heard}, qr/cannot PREPARE a transaction that has acquired.* a session lock/,
 	'prepared: a session lock cannot be prepared');
 is(ask($session, "SELECT shedlock_acquire('not this', '1 hour')"), 't', 'prepared: and nothing is held after the error');
 $session->quit;

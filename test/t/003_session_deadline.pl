@@ -45,6 +45,8 @@ my @ended = (
 	'after a statement that timed out',
 	'after a rolled-back extend',
 	'after an extend in a rolled-back savepoint',
+	'after an extend in a released savepoint within it',
+	'extended once, and again in a rolled-back savepoint',
 	'after a rolled-back release',
 	'after the release of another lock',
 	'busy');
@@ -80,6 +82,14 @@ take('after a rolled-back extend',
 take('after an extend in a rolled-back savepoint',
 	'BEGIN; SAVEPOINT s',
 	"SELECT shedlock_extend('after an extend in a rolled-back savepoint', lock_at_most_for => '1 hour')",
+	'ROLLBACK TO s; COMMIT');
+take('after an extend in a released savepoint within it',
+	'BEGIN; SAVEPOINT s; SAVEPOINT t',
+	"SELECT shedlock_extend('after an extend in a released savepoint within it', lock_at_most_for => '1 hour')",
+	'RELEASE t; ROLLBACK TO s; COMMIT');
+take('extended once, and again in a rolled-back savepoint',
+	"BEGIN; SELECT shedlock_extend('extended once, and again in a rolled-back savepoint', lock_at_most_for => '7 s'); SAVEPOINT s",
+	"SELECT shedlock_extend('extended once, and again in a rolled-back savepoint', lock_at_most_for => '1 hour')",
 	'ROLLBACK TO s; COMMIT');
 take('after a rolled-back release', "BEGIN; SELECT shedlock_release('after a rolled-back release'); ROLLBACK");
 take('after the release of another lock',
@@ -144,7 +154,7 @@ foreach my $claim (@ended)
 	cmp_ok($after, '<', 20 * $slowness, "$claim: but then");
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and the lock is free");
 	like(last_words($sessions{$claim}),
-		qr/FATAL:  terminating connection due to administrator command\nCONTEXT:  (?:.*\n)*session lock "$claim" has outlived its lock_at_most_for/,
+		qr/FATAL:  terminating connection due to administrator command\nDETAIL:  Session lock "$claim" has outlived its lock_at_most_for\./,
 		"$claim: the client reads why");
 }
 
@@ -197,7 +207,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('long')"), 't', 'two lo
 reap($session);
 
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile),
-	qr/FATAL:  terminating connection due to administrator command.*LOG:  session ended by lock_at_most_for of lock "short"/s,
+	qr/FATAL:  terminating connection due to administrator command\n.*DETAIL:  Session lock "short" has outlived its lock_at_most_for\./,
 	'the log says which lock ended a session');
 
 reap($_) foreach values %sessions;

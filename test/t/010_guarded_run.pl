@@ -71,8 +71,8 @@ cmp_ok($with_xid, '<', 3, 'it has no transaction open between its own');
 
 is(ask($watcher, "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.pid = $pid AND c.relname LIKE 'shedlock%'"),
 	'0', 'no table or index of ours is locked while the command runs');
-is( ask($watcher, "SELECT string_agg(mode || ' ' || objsubid, ', ') FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"),
-	'ShareLock 21324', 'nothing but the advisory half is held');
+is( ask($watcher, "SELECT string_agg(mode || ' ' || objsubid, ', ' ORDER BY objsubid) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"),
+	'ShareLock 21324, ShareLock 21326', 'nothing but the advisory half is held, and what tells that the session was not reset');
 is(ask($watcher, "SELECT pid, kind, state, query ~ 'CALL steps\\(4000\\)' FROM shedlock_locks WHERE name = 'steps'"),
 	"$pid|run|held|t", 'the statement is shown with the lock');
 is(ask($watcher, "SELECT query ~ '^CALL shedlock_run' FROM pg_stat_activity WHERE pid = $pid"), 't', 'and in pg_stat_activity');

@@ -167,7 +167,7 @@ is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks WHERE name = '
 is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_history WHERE name = 'old run'}), '1', 'pruned the history but for the last run of a name');
 is($old->safe_psql($dbname, q{SELECT t.tick > s.locked_at AT TIME ZONE 'UTC' FROM shedlock_tick t JOIN shedlock s USING (name) WHERE name = 'extended run'}), 't',
 	'and claimed the ticks that came meanwhile');
-like(slurp_file($old->logfile), qr/session ended by lock_at_most_for of lock "extended session"/, 'which its log tells');
+like(slurp_file($old->logfile), qr/Session lock "extended session" has outlived its lock_at_most_for/, 'which its log tells');
 foreach my $name ('unlimited session', 'unlimited run')
 {
 	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name is free on the new primary in the end");
