@@ -6,7 +6,7 @@ COMMENT ON SEQUENCE shedlock_token_seq IS
 'Fencing tokens; all locks of the database share one number space';
 
 -- name, lock_until, locked_at and locked_by are those of ShedLock's documented
--- table: the UTC wall clock as timestamp without time zone.  src/table/row.c knows the
+-- table: the UTC wall clock as timestamp without time zone.  src/table/table.h has the
 -- order of the columns.  An update writes to the WAL everything from the first
 -- column that it changes to the last one, so the columns that a release changes
 -- come first, then those that an acquire changes.

@@ -23,16 +23,10 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-/* Columns of shedlock_tick, in the order of the install script. */
 enum
 {
-	Anum_name = 1,
-	Anum_tick,
-	Anum_claimed_at,
-	Anum_claimed_by,
-	Anum_token,
-	Anum_period,
-	Anum_again
+	Anum_none,
+	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
 /* A timer may be this early, or a quarter of the period if that is less. */
@@ -143,7 +137,7 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 					  TimestampTzGetDatum(last->found ? Max(tick, last->tick) : tick));
 	ShedlockSetColumn(&columns, Anum_claimed_at,
 					  TimestampTzGetDatum(GetCurrentTimestamp()));
-	ShedlockSetText(&columns, Anum_claimed_by, ShedlockLockedBy(NULL, token));
+	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(ShedlockLockedBy(NULL, token)));
 	if (token != 0)
 		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
 	else
@@ -156,7 +150,7 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(false));
 	if (last->found)
 		return ShedlockUpdate(store, &columns, false) == TM_Ok;
-	ShedlockSetText(&columns, Anum_name, name->str);
+	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
 	return ShedlockInsert(store, &columns);
 }
 

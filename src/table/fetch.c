@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * fetch.c
- *	  Finding a row of our tables by its primary key.
+ *	  Finds a row of a table by its primary key.
  *
- * Rows are found with SnapshotSelf: what is committed at this moment, and what
- * this transaction wrote.  The transaction's own snapshot may be as old as the
- * transaction, and an MVCC snapshot at SERIALIZABLE would leave predicate locks
- * that make acquirers of different names collide.
+ * Rows are read with SnapshotSelf, which sees what is committed now and what this
+ * transaction wrote.  The transaction's own snapshot can be as old as the transaction,
+ * and an MVCC snapshot at SERIALIZABLE would leave predicate locks that make acquirers
+ * of different names fail.
  *
- * A row is looked for where this process has had it last, then by the index.
- * What is found in either way counts only if it is visible and has the key, so
- * that what is remembered need not be true.
+ * A row is looked for where this process last found it, then by the index.  Either way
+ * it counts only if it is visible and has the key, so that what this process remembers
+ * need not be true.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -21,7 +21,6 @@
 #include "access/stratnum.h"
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/smgr.h"
@@ -32,24 +31,21 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* As long as there is room for these on its page, a row is read without pruning. */
+/* A row is read without pruning while its page has room for this many versions. */
 #define ROOM_FOR_VERSIONS	4
 
-/*
- * Where rows were found last: sets of places, by the hash of the row's key.
- * One that is not here is found by the index.
- */
+/* Where rows were last found: sets of places, by the hash of the row's key. */
 #define PLACE_SETS		1024
 #define PLACES_IN_SET	4
 static ShedlockPlace places[PLACE_SETS][PLACES_IN_SET];
 
 /*
- * fetch - find the row with this primary key by that snapshot
+ * fetch_by_index - find the row by its primary key, with that snapshot
  *
- * *root is what the index has as its place, which is where its versions begin.
+ * Sets *root to the place in the index entry, where the row's versions begin.
  */
 static bool
-fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
+fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 {
 	Relation	index = ShedlockPrimaryKey(store);
 	ScanKeyData key;
@@ -57,9 +53,11 @@ fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 	ItemPointer tid;
 	bool		found = false;
 
+	ExecClearTuple(store->slot);
 	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
 						   index->rd_indcollation[0],
-						   store->key_is_text ? F_TEXTEQ : F_INT8EQ, store->key);
+						   index->rd_opcintype[0] == INT8OID ? F_INT8EQ : F_TEXTEQ,
+						   store->key);
 	scan = begin_index_scan(store->rel, index, snapshot, 1);
 	index_rescan(scan, &key, 1, NULL, 0);
 	while (!found && (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
@@ -72,26 +70,20 @@ fetch(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 }
 
 /*
- * place_of - what this process remembers of the row with this key
+ * place_of - where this process last found the row; an invalid place if it has not
  *
- * If that is nothing, another row of the set is forgotten for it.
+ * Such a place replaces that of another row in its set.
  */
 static ShedlockPlace *
-place_of(ShedlockStore *store, Datum key)
+place_of(ShedlockStore *store)
 {
 	static unsigned victim = 0;
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 	Oid			relid = RelationGetRelid(store->rel);
-	ShedlockPlace *set;
+	uint32		hash = datum_image_hash(store->key, att->attbyval, att->attlen);
+	ShedlockPlace *set = places[hash % PLACE_SETS];
 	ShedlockPlace *place;
-	uint32		hash;
 
-	if (store->key_is_text)
-		hash = hash_bytes((unsigned char *) VARDATA(DatumGetPointer(key)),
-						  (int) VARSIZE(DatumGetPointer(key)) - VARHDRSZ);
-	else
-		hash = hash_bytes_uint32((uint32) DatumGetInt64(key));
-
-	set = places[hash % PLACE_SETS];
 	for (place = set; place < set + PLACES_IN_SET; place++)
 	{
 		if (place->hash == hash && place->relid == relid)
@@ -105,26 +97,26 @@ place_of(ShedlockStore *store, Datum key)
 }
 
 /*
- * has_page - has the table a page of this number?
+ * has_page - does the table have the page of that place?
  *
- * Asking the file system is a system call.  A size that the server has seen
- * once is enough until it forgets it: who truncates a table locks it against
- * all others, and makes them forget before that, as the free space map relies
- * on, too.
+ * The number of pages that the server has cached saves a system call.  It is never too
+ * large: TRUNCATE and VACUUM lock the table and make every process forget the number
+ * before they truncate it.
  */
 static bool
-has_page(Relation rel, BlockNumber page)
+has_page(Relation rel, ItemPointer tid)
 {
-	BlockNumber seen = RelationGetSmgr(rel)->smgr_cached_nblocks[MAIN_FORKNUM];
+	BlockNumber page = ItemPointerGetBlockNumber(tid);
+	BlockNumber cached = RelationGetSmgr(rel)->smgr_cached_nblocks[MAIN_FORKNUM];
 
-	return (seen != InvalidBlockNumber && page < seen) ||
+	return (cached != InvalidBlockNumber && page < cached) ||
 		page < RelationGetNumberOfBlocks(rel);
 }
 
 /*
- * has_key - is the row in the slot the one that is looked for?
+ * has_key - does the row in the slot have the key?
  *
- * By its bytes: what is equal only by some collation is found by the index.
+ * Compares bytes: what is equal only by a collation is found by the index.
  */
 static bool
 has_key(ShedlockStore *store)
@@ -137,10 +129,10 @@ has_key(ShedlockStore *store)
 }
 
 /*
- * has_room - can the row be written a few times more on its page?
+ * has_room - does the page of the row in the slot have room for more versions of it?
  *
- * The answer is a guess, since the page is not locked, as that of the server
- * is when it decides whether to prune.
+ * A guess, because the page is not locked, like the server's when it decides whether to
+ * prune.
  */
 static bool
 has_room(TupleTableSlot *slot)
@@ -153,25 +145,25 @@ has_room(TupleTableSlot *slot)
 }
 
 /*
- * fetch_version - is the version that this process has had last still the one?
+ * fetch_version - fetch the version that this process had last, if it is still current
  *
- * This way does not prune the page, so that it is taken only as long as there
- * is room: rather once for many versions than for each.
+ * This does not prune the page, which would add WAL to each update of the row, and so
+ * it gives up when the page is nearly full.
  */
 static bool
 fetch_version(ShedlockStore *store)
 {
 	ItemPointer tid = &store->place->version;
 
-	return has_page(store->rel, ItemPointerGetBlockNumber(tid)) &&
+	return has_page(store->rel, tid) &&
 		table_tuple_fetch_row_version(store->rel, tid, SnapshotSelf, store->slot) &&
 		has_key(store) && has_room(store->slot);
 }
 
 /*
- * fetch_chain - is the row among the versions that begin where it began last?
+ * fetch_chain - fetch the current version from where the row's versions begin
  *
- * The versions are followed, and the page is pruned, as by an index scan.
+ * This follows the versions, and prunes the page, like an index scan.
  */
 static bool
 fetch_chain(ShedlockStore *store)
@@ -182,7 +174,7 @@ fetch_chain(ShedlockStore *store)
 	bool		found;
 
 	ExecClearTuple(store->slot);
-	if (!has_page(store->rel, ItemPointerGetBlockNumber(&tid)))
+	if (!has_page(store->rel, &tid))
 		return false;
 	heap = begin_index_fetch(store->rel);
 	found = table_index_fetch_tuple(heap, &tid, SnapshotSelf, store->slot, &call_again, NULL);
@@ -191,40 +183,28 @@ fetch_chain(ShedlockStore *store)
 }
 
 /*
- * refetch - is the row with this key where this process has found it last?
- *
- * A release, and whoever polls a held lock, need no index.  The place may be
- * another row's by now, or gone.
- */
-static bool
-refetch(ShedlockStore *store)
-{
-	return ItemPointerIsValid(&store->place->root) &&
-		(fetch_version(store) || fetch_chain(store));
-}
-
-/*
  * ShedlockFetch - put the row with this primary key into store->slot
  *
- * Returns false if there is none.  It looks a second time before it says so: a
- * row whose new version is stored elsewhere by an update that commits during
- * the scan can be missed, since the new version is passed too early and the
- * old one too late.  The owner of a lock must not take that for a loss.
+ * Returns false if there is none, after it has looked twice by the index: if an update
+ * that moves the row to another page commits during the scan, the scan can pass the
+ * new version before the commit and the old one after it, and the owner of a lock must
+ * not take that for a loss.
  *
- * The slot keeps the page pinned, until the next fetch or the close.
+ * The slot keeps the page pinned until the next fetch or the close.
  */
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
 	store->key = key;
-	store->place = place_of(store, key);
+	store->place = place_of(store);
 	ExecClearTuple(store->slot);
-	if (!refetch(store))
+	if (!ItemPointerIsValid(&store->place->root) ||
+		!(fetch_version(store) || fetch_chain(store)))
 	{
 		ItemPointerData root;
 
-		ExecClearTuple(store->slot);
-		if (!fetch(store, SnapshotSelf, &root) && !fetch(store, SnapshotSelf, &root))
+		if (!fetch_by_index(store, SnapshotSelf, &root) &&
+			!fetch_by_index(store, SnapshotSelf, &root))
 			return false;
 		store->place->root = root;
 	}
@@ -233,9 +213,9 @@ ShedlockFetch(ShedlockStore *store, Datum key)
 }
 
 /*
- * ShedlockIsCurrent - is what was fetched last what a fetch would find now?
+ * ShedlockIsCurrent - would a fetch find the version that was fetched last?
  *
- * Nothing on a page moves while it is pinned.
+ * No tuple moves within a page while the page is pinned.
  */
 bool
 ShedlockIsCurrent(ShedlockStore *store)
@@ -256,7 +236,7 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 
 	InitDirtySnapshot(dirty);
 	store->key = CStringGetTextDatum(name);
-	found = fetch(store, &dirty, &root);
+	found = fetch_by_index(store, &dirty, &root);
 	ExecClearTuple(store->slot);
 	return found && TransactionIdIsValid(dirty.xmin);
 }

@@ -3,10 +3,10 @@
  * history.c
  *	  The log of runs.
  *
- * A row is written with the lock ('running'), in the same transaction, and
- * once more with the release.  A run that died keeps 'running' until somebody
- * acquires its lock, who writes 'lost'; the view shows that at once
- * (outcome.c).
+ * The transaction that acquires the lock of a run logs it as running, and the one that
+ * releases the lock logs the outcome (I6).  A process that dies writes no tables (I10):
+ * its run stays logged as running until the lock's next acquirer logs it as lost.  The
+ * view shows it as lost at once (outcome.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,46 +30,33 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* Columns of shedlock_run_log, in the order of the install script. */
 enum
 {
-	Anum_token = 1,
-	Anum_name,
-	Anum_command,
-	Anum_tick,
-	Anum_started_at,
-	Anum_ended_at,
-	Anum_outcome,
-	Anum_sqlstate,
-	Anum_message,
-	Anum_run_role,
-	Anum_locked_by,
-	Anum_pid,
-	Anum_warning
+	Anum_none,
+	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-/* Among the oldest rows at most that many are removed, and met that stay. */
+/* A call removes at most that many of the oldest runs, and reads that many that stay. */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
 
 typedef struct
 {
 	ShedlockStore *store;
-	TimestampTz limit;			/* who began before that is old */
-	Relation	name_index;		/* NULL until an old row is met */
+	TimestampTz limit;			/* a run that began before that is old */
+	Relation	name_index;		/* NULL until an old run is met */
 	TupleTableSlot *newer;
-	int			kept;			/* old rows that stay */
-	int			nold;
-	ItemPointerData old[Max(PRUNE_MAX, MaxHeapTuplesPerPage)];	/* to be removed */
+	int			kept;			/* old runs that stay */
+	int			removed;		/* the others, or they are locked */
 } Pruning;
 
-/* Bytes of a command that are kept; what is longer ends in "..." and its length. */
+/* Bytes of a command that are kept. */
 #define COMMAND_MAX		8192
 
 /*
- * ShedlockClip - copy a text, or its beginning and its length if it is too long
+ * ShedlockClip - copy at most max bytes of a text, and its length if it has more
  *
- * to: room for max + SHEDLOCK_CLIP_NOTE bytes.  Needs no memory and cannot fail.
+ * to: room for max + SHEDLOCK_CLIP_NOTE bytes.  Allocates nothing and cannot fail.
  */
 void
 ShedlockClip(char *to, const char *str, int max)
@@ -84,9 +71,7 @@ ShedlockClip(char *to, const char *str, int max)
 }
 
 /*
- * set_clipped - store a text that may be of any length
- *
- * Everybody may log runs, and they stay for long.
+ * set_clipped - set a column to a text that any role can make as long as it likes
  */
 static void
 set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
@@ -94,13 +79,14 @@ set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
 	char	   *clipped = palloc((Size) max + SHEDLOCK_CLIP_NOTE);
 
 	ShedlockClip(clipped, str, max);
-	ShedlockSetText(columns, attnum, clipped);
+	ShedlockSetColumn(columns, attnum, CStringGetTextDatum(clipped));
 }
 
 /*
- * ShedlockHistoryStart - log a run that is about to start
+ * ShedlockHistoryStart - log a run whose lock was acquired
  *
- * row: the lock's, as written.  tick: NULL if the run is for none.
+ * row: as the acquire has written it.  tick: NULL if the run has none.  Errors: 23505 if
+ * the token was drawn twice; those of ShedlockOpen() and ShedlockCheckPromises().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
@@ -113,14 +99,14 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockCheckPromises(&store);
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(row->token));
-	ShedlockSetText(&columns, Anum_name, name->str);
+	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
 	set_clipped(&columns, Anum_command, command, COMMAND_MAX);
 	if (tick)
 		ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(*tick));
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
-	ShedlockSetText(&columns, Anum_outcome, "running");
+	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum("running"));
 	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(row->locked_role));
-	ShedlockSetText(&columns, Anum_locked_by, row->locked_by);
+	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 
 	if (!ShedlockInsert(&store, &columns))
@@ -132,7 +118,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 }
 
 /*
- * outcome_of - of the run that was fetched last
+ * outcome_of - the logged outcome of the run that was fetched last
  */
 static char *
 outcome_of(ShedlockStore *store)
@@ -143,11 +129,10 @@ outcome_of(ShedlockStore *store)
 }
 
 /*
- * ShedlockHistoryEnd - log the outcome of a run
+ * ShedlockHistoryEnd - log the outcome of a run, unless it has one or was pruned
  *
- * edata: the error that ended it, or NULL.  warning: the last one of its command,
- * or "".  An outcome that is there already stays, and a row that was pruned is
- * not missed.
+ * edata: the error that ended the run, or NULL.  warning: the last one of its command,
+ * or "".  Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
  */
 void
 ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
@@ -163,17 +148,17 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
-		ShedlockSetText(&columns, Anum_outcome, outcome);
+		ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(outcome));
 		if (strcmp(outcome, "lost") != 0)
 			ShedlockSetColumn(&columns, Anum_ended_at,
 							  TimestampTzGetDatum(GetCurrentTimestamp()));
 		if (edata)
 		{
-			ShedlockSetText(&columns, Anum_sqlstate, unpack_sql_state(edata->sqlerrcode));
+			ShedlockSetColumn(&columns, Anum_sqlstate, CStringGetTextDatum(unpack_sql_state(edata->sqlerrcode)));
 			set_clipped(&columns, Anum_message, edata->message, SHEDLOCK_MESSAGE_MAX);
 		}
 		if (warning[0] != '\0')
-			ShedlockSetText(&columns, Anum_warning, warning);
+			ShedlockSetColumn(&columns, Anum_warning, CStringGetTextDatum(warning));
 		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
 			break;
 		if (!ShedlockAwaitForeignLock(&tries))
@@ -190,7 +175,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 }
 
 /*
- * ShedlockHistoryLost - log that a run which somebody else began is lost
+ * ShedlockHistoryLost - log that a run of a dead session is lost
  */
 void
 ShedlockHistoryLost(Oid nsp, int64 token)
@@ -199,7 +184,7 @@ ShedlockHistoryLost(Oid nsp, int64 token)
 }
 
 /*
- * ShedlockHistoryLogged - outcome of a run as far as it is logged, or NULL
+ * ShedlockHistoryLogged - the logged outcome of a run; NULL if it is not logged
  */
 char *
 ShedlockHistoryLogged(Oid nsp, int64 token)
@@ -234,7 +219,7 @@ ShedlockHistoryMaySee(Oid nsp, int64 token)
 /*
  * open_name_index - open the index of names and tokens
  *
- * The table's owner can have replaced it by one of another name.
+ * By its columns: the table's owner can have replaced it by one of another name.
  */
 static Relation
 open_name_index(Relation rel)
@@ -284,14 +269,15 @@ is_last_run(ShedlockStore *store, Relation name_index, TupleTableSlot *slot)
 }
 
 /*
- * look_at - shall the run in the store's slot be removed?
+ * prune_run - remove the run in the store's slot if it is old and not its name's last
  *
- * Returns false if it is young.
+ * Returns false if it is not old.
  */
 static bool
-look_at(Pruning *pruning)
+prune_run(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
+	ItemPointerData tid = store->slot->tts_tid;
 	bool		isnull;
 
 	if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= pruning->limit)
@@ -304,33 +290,36 @@ look_at(Pruning *pruning)
 	if (is_last_run(store, pruning->name_index, pruning->newer))
 		pruning->kept++;
 	else
-		pruning->old[pruning->nold++] = store->slot->tts_tid;
+	{
+		(void) ShedlockDelete(store, &tid);
+		pruning->removed++;
+	}
 	return true;
 }
 
 /*
- * look_at_front - look at the oldest runs, which is the order of tokens
+ * prune_front - prune the oldest runs: the order of tokens is that of their starts
  */
 static void
-look_at_front(Pruning *pruning)
+prune_front(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
 	IndexScanDesc scan;
 
 	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, 0);
 	index_rescan(scan, NULL, 0, NULL, 0);
-	while (pruning->nold < PRUNE_MAX && pruning->kept < KEPT_MAX &&
+	while (pruning->removed < PRUNE_MAX && pruning->kept < KEPT_MAX &&
 		   index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
-		   look_at(pruning))
+		   prune_run(pruning))
 		;
 	index_endscan(scan);
 }
 
 /*
- * look_at_any_page - look at the runs on a page of the table, at random
+ * prune_random_page - prune the runs on a random page of the table
  */
 static void
-look_at_any_page(Pruning *pruning)
+prune_random_page(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
 	BlockNumber npages = RelationGetNumberOfBlocks(store->rel);
@@ -342,53 +331,34 @@ look_at_any_page(Pruning *pruning)
 	last.ip_posid = MaxOffsetNumber;
 	scan = begin_tid_range_scan(store->rel, SnapshotSelf, &first, &last);
 	while (table_scan_getnextslot_tidrange(scan, ForwardScanDirection, store->slot))
-		(void) look_at(pruning);
+		(void) prune_run(pruning);
 	table_endscan(scan);
-}
-
-/*
- * remove_old - remove the runs that were found old
- */
-static void
-remove_old(Pruning *pruning)
-{
-	while (pruning->nold > 0)
-		(void) ShedlockDelete(pruning->store, &pruning->old[--pruning->nold]);
 }
 
 /*
  * ShedlockHistoryPrune - remove runs older than shedlock.history_keep
  *
- * But the last one of each name stays: it tells when a job ran last.  A run that
- * is at work is one of these.
+ * The last run of each name stays: it tells when a job last ran.  A run that is at work
+ * is the last of its name.
  *
- * Oldest first, and only some of them a call.  The last runs of jobs that are
- * gone gather at the front, where each call would meet them first, and a process
- * need not live for more than one.  So a call that has met KEPT_MAX of them looks
- * at a page at random, too: it reads no more than that, however many runs there
- * are, and each old run is come upon in time.  A random token would not do: the
- * leases draw from the same sequence, and most tokens lie in the gaps.
+ * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
+ * gather at the front, where each call meets them first, and a process may call this
+ * only once.  So a call that meets KEPT_MAX of them also looks at one random page: it
+ * reads no more however many runs there are, and each old run is found in time.  A
+ * random token instead of a page would not do, because leases draw from the same
+ * sequence, and most tokens lie in the gaps.
  */
 void
 ShedlockHistoryPrune(Oid nsp)
 {
 	ShedlockStore store;
-	Pruning		pruning;
+	Pruning		pruning = {.store = &store};
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	pruning.store = &store;
 	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
-	pruning.name_index = NULL;
-	pruning.kept = pruning.nold = 0;
-
-	look_at_front(&pruning);
-	remove_old(&pruning);
+	prune_front(&pruning);
 	if (pruning.kept == KEPT_MAX)
-	{
-		look_at_any_page(&pruning);
-		remove_old(&pruning);
-	}
-
+		prune_random_page(&pruning);
 	if (pruning.name_index)
 	{
 		ExecDropSingleTupleTableSlot(pruning.newer);

@@ -17,43 +17,32 @@
 #include "utils/datum.h"
 #include "utils/timestamp.h"
 
-/* Columns of shedlock, in the order of the install script. */
 enum
 {
-	Anum_name = 1,
-	Anum_kind,
-	Anum_lock_until,
-	Anum_locked_at,
-	Anum_locked_by,
-	Anum_token,
-	Anum_backend_start,
-	Anum_pid,
-	Anum_locked_role,
-	Anum_timeline,
-	Anum_keep_until,
-	Anum_lock_at_most_for,
-	Anum_paused_until,
-	Anum_paused_by,
-	Anum_pause_reason
+	Anum_none,
+	SHEDLOCK_COLUMNS(SHEDLOCK_ATTNUM)
 };
+
+#define DatumGetIntervalCopy(d) DatumGetIntervalP(datumCopy(d, false, sizeof(Interval)))
+#define KindGetDatum(kind)		CStringGetTextDatum(kind_names[kind])
 
 static const char *const kind_names[] = {
 	[SHEDLOCK_LEASE] = "lease",
 	[SHEDLOCK_SESSION] = "session",
 	[SHEDLOCK_RUN] = "run",
-	[SHEDLOCK_RELEASED] = "released",
+	[SHEDLOCK_RELEASED] = "released",	/* null in the table */
 };
 
 /*
- * kind_of - the kind by its text, which is null once the lock is given back
+ * DatumGetKind - the kind that a text names
  *
- * A text that we never wrote counts as a lease: it is held for its time.
+ * A text that only other writers use counts as a lease.
  */
 static ShedlockKind
-kind_of(const char *str)
+DatumGetKind(Datum d)
 {
-	if (str == NULL)
-		return SHEDLOCK_RELEASED;
+	char	   *str = TextDatumGetCString(d);
+
 	for (int i = 0; i < SHEDLOCK_RELEASED; i++)
 	{
 		if (strcmp(str, kind_names[i]) == 0)
@@ -63,7 +52,7 @@ kind_of(const char *str)
 }
 
 /*
- * ShedlockKindText - the text of a kind
+ * ShedlockKindText - the name of a kind
  */
 const char *
 ShedlockKindText(ShedlockKind kind)
@@ -72,68 +61,28 @@ ShedlockKindText(ShedlockKind kind)
 }
 
 /*
- * get_text, get_int64 - a column, or the value that stands for null
- */
-static char *
-get_text(TupleTableSlot *slot, int attnum)
-{
-	bool		isnull;
-	Datum		d = slot_getattr(slot, attnum, &isnull);
-
-	return isnull ? NULL : TextDatumGetCString(d);
-}
-
-static int64
-get_int64(TupleTableSlot *slot, int attnum, int64 fornull)
-{
-	bool		isnull;
-	Datum		d = slot_getattr(slot, attnum, &isnull);
-
-	return isnull ? fornull : DatumGetInt64(d);
-}
-
-static int32
-get_int32(TupleTableSlot *slot, int attnum)
-{
-	bool		isnull;
-	Datum		d = slot_getattr(slot, attnum, &isnull);
-
-	return isnull ? 0 : DatumGetInt32(d);
-}
-
-/*
- * ShedlockSlotToRow - the columns of a row of the table shedlock
+ * ShedlockSlotToRow - set *row to the row of the table shedlock in a slot
+ *
+ * What the fields point to is palloc'd.
  */
 void
 ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 {
-	bool		isnull;
-	Datum		d;
-
-	/* once, and not bit by bit */
 	slot_getallattrs(slot);
-
 	row->found = true;
-	row->name = get_text(slot, Anum_name);
-	row->lock_until = get_int64(slot, Anum_lock_until, DT_NOBEGIN);
-	row->locked_at = get_int64(slot, Anum_locked_at, DT_NOBEGIN);
-	row->locked_by = get_text(slot, Anum_locked_by);
-	row->token = get_int64(slot, Anum_token, 0);
-	row->kind = kind_of(get_text(slot, Anum_kind));
-	row->locked_role = (Oid) get_int32(slot, Anum_locked_role);
-	row->keep_until = get_int64(slot, Anum_keep_until, DT_NOBEGIN);
-	d = slot_getattr(slot, Anum_lock_at_most_for, &isnull);
-	row->at_most = isnull ? NULL : DatumGetIntervalP(datumCopy(d, false, sizeof(Interval)));
-	row->pid = get_int32(slot, Anum_pid);
-	row->backend_start = get_int64(slot, Anum_backend_start, 0);
-	row->timeline = (TimeLineID) get_int32(slot, Anum_timeline);
-	row->paused_until = get_int64(slot, Anum_paused_until, DT_NOBEGIN);
-	row->paused_by = get_text(slot, Anum_paused_by);
-	row->pause_reason = get_text(slot, Anum_pause_reason);
+
+#define READ(field, type, not_null, null_value, from_datum, to_datum) \
+	row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
+		from_datum(slot->tts_values[Anum_##field - 1]);
+
+	SHEDLOCK_COLUMNS(READ)
+#undef READ
 }
 
 /*
- * ShedlockReadRow - read the row of a lock; row->found tells if there is one
+ * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
+ *
+ * Sees what is committed now.  The row stays in store->slot.
  */
 void
 ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
@@ -147,9 +96,9 @@ ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 }
 
 /*
- * ShedlockRereadRow - read it again, after ShedlockReadRow()
+ * ShedlockRereadRow - read the row again if it has changed
  *
- * row must be as that has left it.
+ * *row must be unchanged since ShedlockReadRow().
  */
 void
 ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
@@ -159,46 +108,25 @@ ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 }
 
 /*
- * form_row - all columns of ours
+ * form_row - set all columns of the extension
  */
 static void
 form_row(ShedlockStore *store, const ShedlockRow *row, ShedlockColumns *columns)
 {
 	ShedlockNewColumns(store, columns);
 
-#define SET_UNLESS(isnull, attnum, value) \
-	((isnull) ? ShedlockSetNull(columns, attnum) : \
-	 ShedlockSetColumn(columns, attnum, value))
+#define WRITE(field, type, not_null, null_value, from_datum, to_datum) \
+	if (!(not_null) && row->field == (null_value)) \
+		ShedlockSetNull(columns, Anum_##field); \
+	else \
+		ShedlockSetColumn(columns, Anum_##field, to_datum(row->field));
 
-	ShedlockSetText(columns, Anum_name, row->name);
-	ShedlockSetColumn(columns, Anum_lock_until, TimestampGetDatum(row->lock_until));
-	ShedlockSetColumn(columns, Anum_locked_at, TimestampGetDatum(row->locked_at));
-	ShedlockSetText(columns, Anum_locked_by, row->locked_by);
-	SET_UNLESS(row->token == 0, Anum_token, Int64GetDatum(row->token));
-	ShedlockSetText(columns, Anum_kind,
-					row->kind == SHEDLOCK_RELEASED ? NULL : kind_names[row->kind]);
-	SET_UNLESS(!OidIsValid(row->locked_role), Anum_locked_role,
-			   ObjectIdGetDatum(row->locked_role));
-	SET_UNLESS(row->keep_until == DT_NOBEGIN, Anum_keep_until,
-			   TimestampGetDatum(row->keep_until));
-	SET_UNLESS(row->at_most == NULL, Anum_lock_at_most_for,
-			   IntervalPGetDatum(row->at_most));
-	SET_UNLESS(row->pid == 0, Anum_pid, Int32GetDatum(row->pid));
-	SET_UNLESS(row->backend_start == 0, Anum_backend_start,
-			   TimestampTzGetDatum(row->backend_start));
-	SET_UNLESS(row->timeline == 0, Anum_timeline,
-			   Int32GetDatum((int32) row->timeline));
-	SET_UNLESS(row->paused_until == DT_NOBEGIN, Anum_paused_until,
-			   TimestampTzGetDatum(row->paused_until));
-	ShedlockSetText(columns, Anum_paused_by, row->paused_by);
-	ShedlockSetText(columns, Anum_pause_reason, row->pause_reason);
-#undef SET_UNLESS
+	SHEDLOCK_COLUMNS(WRITE)
+#undef WRITE
 }
 
 /*
- * ShedlockInsertRow - insert the row of a lock
- *
- * Returns false if a row of that name is there, committed or not.
+ * ShedlockInsertRow - insert the row of a lock, as ShedlockInsert() does
  */
 bool
 ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row)
@@ -210,9 +138,7 @@ ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row)
 }
 
 /*
- * ShedlockUpdateRow - write the row of a lock that was read last
- *
- * Columns that somebody added to the table keep their values.
+ * ShedlockUpdateRow - update the row that was read last, as ShedlockUpdate() does
  */
 TM_Result
 ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
@@ -225,9 +151,9 @@ ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
 }
 
 /*
- * ShedlockForeignTuple - what a foreign acquisition writes, with our columns
+ * ShedlockForeignTuple - the row that a foreign acquisition writes, with a token
  *
- * It is a lease with a token, held by the role that writes it.
+ * It is a lease of the role that writes it; the extension's other columns are null.
  */
 HeapTuple
 ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
@@ -238,7 +164,7 @@ ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
 	for (int attnum = Anum_token; attnum <= Anum_pause_reason; attnum++)
 		ShedlockSetNull(&columns, attnum);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
-	ShedlockSetText(&columns, Anum_kind, kind_names[SHEDLOCK_LEASE]);
+	ShedlockSetColumn(&columns, Anum_kind, KindGetDatum(SHEDLOCK_LEASE));
 	ShedlockSetColumn(&columns, Anum_locked_role, ObjectIdGetDatum(GetUserId()));
 	return heap_modify_tuple(tuple, RelationGetDescr(store->rel),
 							 columns.values, columns.nulls, columns.replace);
@@ -247,8 +173,8 @@ ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token)
 /*
  * ShedlockShownBy - locked_by as the caller may see it
  *
- * Without the client's address for those from whom pg_stat_activity hides it,
- * and with question marks for the control characters of a foreign writer.
+ * Leaves out the client's address if pg_stat_activity hides it from the caller, and
+ * masks control characters, which only foreign writers can store.
  */
 const char *
 ShedlockShownBy(const ShedlockRow *row)

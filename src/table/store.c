@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store.c
- *	  Opening our tables, if they are still as we need them.
+ *	  Opens the extension's tables, and refuses what was altered.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -40,63 +40,45 @@ typedef struct
 {
 	const char *table;
 	const char *checks[3];		/* CHECK constraints, and NULL */
-	ShedlockColumn columns[16];
+	ShedlockColumn columns[32];
 } ShedlockLayout;
 
-#define NOT_NULL(type)	{type, true}
-#define NULLABLE(type)	{type, false}
-#define NO_MORE			{InvalidOid, false}
+#define COLUMN(name, type, not_null, ...)	{type, not_null},
 
-/* In the order of the install script. */
 static const ShedlockLayout layouts[] = {
-	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {
-		NOT_NULL(VARCHAROID), NULLABLE(TEXTOID), NOT_NULL(TIMESTAMPOID),
-		NOT_NULL(TIMESTAMPOID), NOT_NULL(VARCHAROID), NULLABLE(INT8OID),
-		NULLABLE(TIMESTAMPTZOID), NULLABLE(INT4OID), NULLABLE(OIDOID),
-		NULLABLE(INT4OID), NULLABLE(TIMESTAMPOID), NULLABLE(INTERVALOID),
-		NULLABLE(TIMESTAMPTZOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NO_MORE
-	}},
-	{"shedlock_tick", {NULL}, {
-		NOT_NULL(VARCHAROID), NOT_NULL(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID),
-		NOT_NULL(VARCHAROID), NULLABLE(INT8OID), NULLABLE(INTERVALOID), NOT_NULL(BOOLOID), NO_MORE
-	}},
-	{"shedlock_run_log", {NULL}, {
-		NOT_NULL(INT8OID), NOT_NULL(VARCHAROID), NOT_NULL(TEXTOID),
-		NULLABLE(TIMESTAMPTZOID), NOT_NULL(TIMESTAMPTZOID), NULLABLE(TIMESTAMPTZOID),
-		NOT_NULL(TEXTOID), NULLABLE(TEXTOID), NULLABLE(TEXTOID), NOT_NULL(OIDOID),
-		NOT_NULL(VARCHAROID), NOT_NULL(INT4OID), NULLABLE(TEXTOID), NO_MORE
-	}},
-	{NULL, {NULL}, {NO_MORE}}
+	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {SHEDLOCK_COLUMNS(COLUMN)}},
+	{"shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
+	{"shedlock_run_log", {NULL}, {SHEDLOCK_RUN_LOG_COLUMNS(COLUMN)}},
 };
 
 /*
- * layout_of - what we know of the table of that name
+ * layout_of - the layout that a table of the extension must have
  */
 static const ShedlockLayout *
 layout_of(const char *table)
 {
 	const ShedlockLayout *layout = layouts;
 
-	while (layout->table != NULL && strcmp(layout->table, table) != 0)
+	while (layout < &layouts[lengthof(layouts) - 1] && strcmp(layout->table, table) != 0)
 		layout++;
 	return layout;
 }
 
 /*
- * ShedlockCheckColumns - are the columns of one of our tables those that we know?
+ * ShedlockCheckColumns - raise an error if a table does not have its columns any more
  *
- * We go by their numbers, and rely on their types and on what is never null.
- * Their owner can change all that.  Raises 42804, or 42809 for another kind of
- * table.
+ * The extension knows columns by their numbers, and relies on their types and NOT
+ * NULL, which the table's owner can change.  Errors: 42804; 42809 if the table is of
+ * another kind: only ordinary logged tables survive a crash, and fetch.c and write.c
+ * know only heaps.
  */
 void
 ShedlockCheckColumns(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
-	const ShedlockLayout *layout = layout_of(table);
+	const ShedlockColumn *column = layout_of(table)->columns;
 
-	/* Nothing else keeps a row through a crash, or is read as we read it. */
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
 		rel->rd_rel->relam != HEAP_TABLE_AM_OID)
@@ -104,9 +86,8 @@ ShedlockCheckColumns(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" of extension \"shedlock\" is not an ordinary, logged table", table)));
 
-	for (int i = 0; OidIsValid(layout->columns[i].type); i++)
+	for (int i = 0; OidIsValid(column->type); i++, column++)
 	{
-		const ShedlockColumn *column = &layout->columns[i];
 		bool		same_type = i < desc->natts &&
 		TupleDescAttr(desc, i)->atttypid == column->type;
 
@@ -124,6 +105,23 @@ ShedlockCheckColumns(Relation rel)
 }
 
 /*
+ * refuse_constraint - raise an error for a constraint that was added to a table
+ */
+static void
+refuse_constraint(Relation rel, const char *conname, bool is_check)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("table \"%s\" of extension \"shedlock\" was altered",
+					RelationGetRelationName(rel)),
+			 is_check ?
+			 errdetail("It did not come with the CHECK constraint \"%s\".", conname) :
+			 errdetail("Its constraint \"%s\" is deferrable, or a foreign key from or to it.",
+					   conname),
+			 errhint("Drop that constraint: the extension would not obey it.")));
+}
+
+/*
  * came_with_check - did the table come with the CHECK constraint of that name?
  */
 static bool
@@ -137,54 +135,39 @@ came_with_check(const char *table, const char *conname)
 }
 
 /*
- * ShedlockCheckPromises - has somebody made the table promise what our writes break?
+ * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
- * They look at no CHECK constraint, and fire no trigger, of which the server makes
- * some for each foreign key and for each constraint that is deferrable.
- * For a replica identity we ask the server, if anybody can replicate the table.
- * All of it is in the relation's cache.  A trigger of somebody's own is a promise to
- * nobody: it sees what others write.
+ * Its writes check no CHECK constraint, and fire no trigger: the server makes
+ * internal triggers for each foreign key and each deferrable constraint.  A trigger
+ * that a user made promises nothing, and sees what others write.  The server itself
+ * checks the replica identity, if the table can be replicated.  All of that is in the
+ * relation cache.
  *
- * To be called before something new is written, a lock, claim, pause or run, and
- * before locks are forgotten.  What ends or goes on is written in any case, or
- * whoever alters the table while work goes on would cost it its outcome, and strand
- * its lock.
+ * Call this before something new is written (a lock, claim, pause or run), and before
+ * locks are purged.  What ends or extends something is written in any case: otherwise
+ * altering the table during a run would lose its outcome and strand its lock.
  *
- * Raises 42809; 55000 for the replica identity, and 42P10 for a row filter of a
- * publication.
+ * Errors: 42809; 55000 for the replica identity, and 42P10 for a publication's row
+ * filter.
  */
 void
 ShedlockCheckPromises(const ShedlockStore *store)
 {
 	Relation	rel = store->rel;
-	const char *table = RelationGetRelationName(rel);
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	const TriggerDesc *triggers = rel->trigdesc;
 
 	for (int i = 0; constr && i < constr->num_check; i++)
 	{
-		if (!came_with_check(table, constr->check[i].ccname))
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
-					 errdetail("It did not come with the CHECK constraint \"%s\".",
-							   constr->check[i].ccname),
-					 errhint("Drop that constraint: the extension would not obey it.")));
+		if (!came_with_check(RelationGetRelationName(rel), constr->check[i].ccname))
+			refuse_constraint(rel, constr->check[i].ccname, true);
 	}
-
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
-		const Trigger *trigger = &triggers->triggers[i];
-
-		if (trigger->tgisinternal)
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("table \"%s\" of extension \"shedlock\" was altered", table),
-					 errdetail("Its constraint \"%s\" is deferrable, or a foreign key from or to it.",
-							   get_constraint_name(trigger->tgconstraint)),
-					 errhint("Drop that constraint: the extension would not obey it.")));
+		if (triggers->triggers[i].tgisinternal)
+			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
+							  false);
 	}
-
 	if (RelationIsLogicallyLogged(rel))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
@@ -209,60 +192,41 @@ relation_of(Oid nsp, const char *relname)
 }
 
 /*
- * lock_relation, unlock_relation - as LockRelationOid() and its counterpart do
+ * open_relation - open a table in the extension's schema, and lock it
  *
- * For the current subtransaction, as ShedlockTryLock() does it: what a cursor
- * has written must not lose its lock when the cursor fails later.
- */
-static void
-lock_relation(Oid relid, LOCKMODE lockmode)
-{
-	ResourceOwner caller = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	LockRelationOid(relid, lockmode);
-	CurrentResourceOwner = caller;
-}
-
-static void
-unlock_relation(Oid relid, LOCKMODE lockmode)
-{
-	ResourceOwner caller = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	UnlockRelationOid(relid, lockmode);
-	CurrentResourceOwner = caller;
-}
-
-/*
- * open_relation - open a relation in the extension's schema
- *
- * Whoever had to wait for the lock may have waited for DROP EXTENSION: if the
- * catalogs have changed meanwhile, the name is looked up again.
+ * A wait for the lock may be a wait for DROP EXTENSION: if the catalogs have changed
+ * meanwhile, the name is looked up again.  The lock belongs to the current
+ * subtransaction, like the rows that are written: with a cursor's resource owner it
+ * would be released if the cursor fails later.
  */
 static Relation
 open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 {
+	ResourceOwner caller = CurrentResourceOwner;
+	Relation	rel;
+	Oid			relid;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
 	for (;;)
 	{
 		uint64		inval_count = SharedInvalidMessageCounter;
-		Oid			relid = relation_of(nsp, relname);
 
-		lock_relation(relid, lockmode);
+		relid = relation_of(nsp, relname);
+		LockRelationOid(relid, lockmode);
 		if (inval_count == SharedInvalidMessageCounter ||
 			relation_of(nsp, relname) == relid)
-		{
-			Relation	rel = table_open(relid, NoLock);
-
-			ShedlockCheckColumns(rel);
-			return rel;
-		}
-		unlock_relation(relid, lockmode);
+			break;
+		UnlockRelationOid(relid, lockmode);
 	}
+	CurrentResourceOwner = caller;
+
+	rel = table_open(relid, NoLock);
+	ShedlockCheckColumns(rel);
+	return rel;
 }
 
 /*
- * open_store - open one of our tables, whose primary key is its first column
+ * open_store - open a table of the extension, whose primary key is its first column
  */
 static void
 open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
@@ -270,7 +234,6 @@ open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 	store->rel = open_relation(nsp, table, lockmode);
 	store->index = NULL;
 	store->slot = table_slot_create(store->rel, NULL);
-	store->key_is_text = TupleDescAttr(RelationGetDescr(store->rel), 0)->atttypid != INT8OID;
 	if (!OidIsValid(primary_key_index(store->rel)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -278,10 +241,10 @@ open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 }
 
 /*
- * ShedlockPrimaryKey - the index of the primary key, which is opened once it is needed
+ * ShedlockPrimaryKey - the index of the primary key, opened at its first use
  *
- * It is looked up under the lock on the table, which REINDEX CONCURRENTLY
- * waits for before it drops the one that it has replaced.
+ * The lock on the table is held when the index is looked up, so that REINDEX
+ * CONCURRENTLY does not drop the index meanwhile.
  */
 Relation
 ShedlockPrimaryKey(ShedlockStore *store)
@@ -301,11 +264,11 @@ ShedlockPrimaryKey(ShedlockStore *store)
 }
 
 /*
- * ShedlockOpen - open one of our tables for reading and writing
+ * ShedlockOpen - open a table of the extension for reading and writing
  *
- * Takes RowExclusiveLock on it to the end of the transaction, as any INSERT
- * or UPDATE does.  Raises 42P01 if it is gone; 42804, 42809 or 42704 if it was
- * altered so that we cannot read it.
+ * Errors: 42P01 if there is none; 42804, 42809 or 42704 if it was altered so that it
+ * cannot be read.  Locks: RowExclusiveLock to the end of the transaction, as INSERT
+ * and UPDATE take it.
  */
 void
 ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
@@ -316,8 +279,8 @@ ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
 /*
  * ShedlockOpenToRead - the same for reading only
  *
- * With the lock that a query has on the table, from which we may be called:
- * with a stronger one it would deadlock with a REINDEX that has come between.
+ * Locks: AccessShareLock, which a query that calls the function has already.  A
+ * stronger one would deadlock with a REINDEX that has queued in between.
  */
 void
 ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
@@ -326,7 +289,7 @@ ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
 }
 
 /*
- * ShedlockOpenForScan - open one of our tables to read all of it
+ * ShedlockOpenForScan - the same, but needs no primary key
  */
 Relation
 ShedlockOpenForScan(Oid nsp, const char *table)
@@ -335,7 +298,7 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 }
 
 /*
- * ShedlockClose - close it; the lock stays
+ * ShedlockClose - close a table; keep its lock
  */
 void
 ShedlockClose(ShedlockStore *store)
@@ -347,25 +310,28 @@ ShedlockClose(ShedlockStore *store)
 }
 
 /*
- * ShedlockCloseUnused - close it with its lock: nothing was written
+ * ShedlockCloseUnused - close a table to which nothing was written; release its lock
  */
 void
 ShedlockCloseUnused(ShedlockStore *store)
 {
+	ResourceOwner caller = CurrentResourceOwner;
 	Oid			relid = RelationGetRelid(store->rel);
 
 	ShedlockClose(store);
-	unlock_relation(relid, RowExclusiveLock);
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	UnlockRelationOid(relid, RowExclusiveLock);
+	CurrentResourceOwner = caller;
 }
 
 /*
- * ShedlockNextToken - draw a fencing token larger than the lock's last one
+ * ShedlockNextToken - draw a fencing token larger than the lock's last one (I7)
  *
- * To be called with the advisory half held exclusively, and to be followed by
- * the write of the row in the same hold: then the tokens of a lock grow in the
- * order of its acquisitions.  Its owner can have given the sequence a CACHE, of
- * which each session has numbers of its own, or have set it back: numbers that
- * are too small are passed over.  Raises 55000 if there is no end of them.
+ * The caller holds the advisory half exclusively, and writes the token to the row
+ * before it releases that: so the tokens of a lock grow in the order of its
+ * acquisitions.  The sequence's owner can have given it a CACHE, which gives each
+ * session numbers of its own, or have set it back: numbers that are too small are
+ * skipped.  Error: 55000 if there are too many of them.
  */
 int64
 ShedlockNextToken(Oid nsp, const ShedlockRow *last)

@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "utils/rel.h"
 
-/* Bytes of an error or warning that the history keeps, and of the note behind it. */
+/* Bytes of an error or warning that the history keeps, and of the note that follows. */
 #define SHEDLOCK_MESSAGE_MAX	4096
 #define SHEDLOCK_CLIP_NOTE		32
 
@@ -25,6 +25,56 @@ typedef enum ShedlockKind
 	SHEDLOCK_RUN,
 	SHEDLOCK_RELEASED
 } ShedlockKind;
+
+/*
+ * The columns of each table, in the order of the install script: name, type, and
+ * whether the extension relies on NOT NULL.  X says what becomes of a column, as
+ * SHEDLOCK_ATTNUM makes an enum of attribute numbers.  The columns of the locks are
+ * named by their fields of ShedlockRow, and have in addition the value that stands
+ * for null, and how to get the field from a Datum and back (row.c).
+ */
+#define SHEDLOCK_ATTNUM(name, ...)	Anum_##name,
+
+#define SHEDLOCK_COLUMNS(X) \
+	X(name, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(kind, TEXTOID, false, SHEDLOCK_RELEASED, DatumGetKind, KindGetDatum) \
+	X(lock_until, TIMESTAMPOID, true, DT_NOBEGIN, DatumGetTimestamp, TimestampGetDatum) \
+	X(locked_at, TIMESTAMPOID, true, DT_NOBEGIN, DatumGetTimestamp, TimestampGetDatum) \
+	X(locked_by, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(token, INT8OID, false, 0, DatumGetInt64, Int64GetDatum) \
+	X(backend_start, TIMESTAMPTZOID, false, 0, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(pid, INT4OID, false, 0, DatumGetInt32, Int32GetDatum) \
+	X(locked_role, OIDOID, false, InvalidOid, DatumGetObjectId, ObjectIdGetDatum) \
+	X(timeline, INT4OID, false, 0, DatumGetUInt32, UInt32GetDatum) \
+	X(keep_until, TIMESTAMPOID, false, DT_NOBEGIN, DatumGetTimestamp, TimestampGetDatum) \
+	X(at_most, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(paused_until, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(paused_by, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(pause_reason, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum)
+
+#define SHEDLOCK_TICK_COLUMNS(X) \
+	X(name, VARCHAROID, true) \
+	X(tick, TIMESTAMPTZOID, true) \
+	X(claimed_at, TIMESTAMPTZOID, true) \
+	X(claimed_by, VARCHAROID, true) \
+	X(token, INT8OID, false) \
+	X(period, INTERVALOID, false) \
+	X(again, BOOLOID, true)
+
+#define SHEDLOCK_RUN_LOG_COLUMNS(X) \
+	X(token, INT8OID, true) \
+	X(name, VARCHAROID, true) \
+	X(command, TEXTOID, true) \
+	X(tick, TIMESTAMPTZOID, false) \
+	X(started_at, TIMESTAMPTZOID, true) \
+	X(ended_at, TIMESTAMPTZOID, false) \
+	X(outcome, TEXTOID, true) \
+	X(sqlstate, TEXTOID, false) \
+	X(message, TEXTOID, false) \
+	X(run_role, OIDOID, true) \
+	X(locked_by, VARCHAROID, true) \
+	X(pid, INT4OID, true) \
+	X(warning, TEXTOID, false)
 
 /* One row of the table shedlock. */
 typedef struct ShedlockRow
@@ -47,27 +97,26 @@ typedef struct ShedlockRow
 	char	   *pause_reason;	/* or NULL */
 } ShedlockRow;
 
-/* Where a row was last, which need not be true any more. */
+/* Where this process last found a row; the row may have moved since. */
 typedef struct ShedlockPlace
 {
 	Oid			relid;
 	uint32		hash;			/* of its key */
-	ItemPointerData root;		/* where its index entry points to; or invalid */
+	ItemPointerData root;		/* what its index entry points to; or invalid */
 	ItemPointerData version;	/* what was read or written last */
 } ShedlockPlace;
 
-/* One of our tables, open, with what it takes to write to it. */
+/* An open table of the extension. */
 typedef struct ShedlockStore
 {
 	Relation	rel;
-	Relation	index;			/* its primary key, or NULL */
-	bool		key_is_text;	/* else a bigint */
-	Datum		key;			/* what is looked for in it */
-	TupleTableSlot *slot;		/* what was fetched last */
-	ShedlockPlace *place;		/* of the row with the key, once it is fetched */
+	Relation	index;			/* its primary key; NULL until it is needed */
+	Datum		key;			/* of the row to find */
+	TupleTableSlot *slot;		/* the row that was fetched last */
+	ShedlockPlace *place;		/* of that row */
 } ShedlockStore;
 
-/* Columns to be written; what is not set is null, or stays as it is. */
+/* Columns to be written; the others are null in a new row, unchanged in an old one. */
 typedef struct ShedlockColumns
 {
 	Datum	   *values;
@@ -90,7 +139,6 @@ extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
-extern void ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str);
 extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns);
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);

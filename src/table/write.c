@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * write.c
- *	  Writing rows of our tables, whichever it is.
+ *	  Writes rows of any of the extension's tables.
  *
- * Rows are written through the table access method, without triggers, rules
- * or privileges of the caller, and without ever waiting unless asked to.  What
- * must hold for them all the same is refused (ShedlockCheckPromises).  A new row
- * is inserted speculatively, as INSERT ... ON CONFLICT does it, so that a row that
- * appeared meanwhile is a conflict and no error.
+ * Writes go through the table access method: no triggers, rules or privileges of the
+ * caller, and no wait unless the caller asks for it (I2).  ShedlockCheckPromises()
+ * refuses tables with constraints that would not be checked.  A new row is inserted
+ * speculatively, like INSERT ... ON CONFLICT does, so that a row that another session
+ * has inserted meanwhile is a conflict and no error.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -27,10 +27,10 @@
 #include "utils/snapmgr.h"
 
 /*
- * open_indexes - what ExecInsertIndexTuples() wants to know
+ * open_indexes - prepare ExecInsertIndexTuples()
  *
- * Range table index 0: there is no range table that could tell it which
- * columns an update changes.  None of ours changes an indexed column.
+ * Range table index 0: there is no range table to say which columns an update
+ * changes.  No update of the extension changes an indexed column.
  */
 static ResultRelInfo *
 open_indexes(ShedlockStore *store, bool speculative)
@@ -57,9 +57,7 @@ ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns)
 }
 
 /*
- * ShedlockSetColumn, ShedlockSetNull, ShedlockSetText - give a column its value
- *
- * str NULL: null.
+ * ShedlockSetColumn, ShedlockSetNull - give a column its value
  */
 void
 ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value)
@@ -76,19 +74,10 @@ ShedlockSetNull(ShedlockColumns *columns, int attnum)
 	columns->replace[attnum - 1] = true;
 }
 
-void
-ShedlockSetText(ShedlockColumns *columns, int attnum, const char *str)
-{
-	if (str)
-		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
 /*
- * fill_added - give the columns that somebody added to the table their defaults
+ * fill_added - set columns that were added to the table to their defaults
  *
- * Returns true if there are such columns: their constraints want to be checked.
+ * Returns true if the constraints of such columns must be checked.
  */
 static bool
 fill_added(ShedlockStore *store, const ShedlockColumns *columns, EState *estate)
@@ -118,30 +107,35 @@ fill_added(ShedlockStore *store, const ShedlockColumns *columns, EState *estate)
 }
 
 /*
- * compute_generated - the values of generated columns that somebody added
+ * form_slot - a slot with the row to write
  *
- * As for an INSERT: all of them, whatever has changed.
+ * compute: also compute generated columns that were added to the table, all of them,
+ * as an INSERT does.
  */
-static void
-compute_generated(ShedlockStore *store, TupleTableSlot *slot)
+static TupleTableSlot *
+form_slot(ShedlockStore *store, const ShedlockColumns *columns, bool compute)
 {
-	TupleConstr *constr = RelationGetDescr(store->rel)->constr;
-	ResultRelInfo *relinfo;
-	EState	   *estate;
+	TupleDesc	desc = RelationGetDescr(store->rel);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
 
-	if (constr == NULL || !constr->has_generated_stored)
-		return;
-	estate = CreateExecutorState();
-	relinfo = makeNode(ResultRelInfo);
-	InitResultRelInfo(relinfo, store->rel, 0, NULL, 0);
-	ExecComputeStoredGenerated(relinfo, estate, slot, CMD_INSERT);
-	FreeExecutorState(estate);
+	ExecStoreHeapTuple(heap_form_tuple(desc, columns->values, columns->nulls), slot, true);
+	slot->tts_tableOid = RelationGetRelid(store->rel);
+	if (compute && desc->constr && desc->constr->has_generated_stored)
+	{
+		EState	   *estate = CreateExecutorState();
+		ResultRelInfo *relinfo = makeNode(ResultRelInfo);
+
+		InitResultRelInfo(relinfo, store->rel, 0, NULL, 0);
+		ExecComputeStoredGenerated(relinfo, estate, slot, CMD_INSERT);
+		FreeExecutorState(estate);
+	}
+	return slot;
 }
 
 /*
- * ShedlockInsert - insert a row without waiting for anybody
+ * ShedlockInsert - insert a row without waiting for another transaction
  *
- * Returns false if a row with that key is there, committed or not.
+ * Returns false if there is a row with that key, committed or not.
  */
 bool
 ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
@@ -149,20 +143,12 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *relinfo = open_indexes(store, true);
 	bool		added = fill_added(store, columns, estate);
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(store->rel),
-										columns->values, columns->nulls);
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(store->rel),
-													&TTSOpsHeapTuple);
+	TupleTableSlot *slot = form_slot(store, columns, added);
 	uint32		token;
 	bool		conflict = false;
 
-	ExecStoreHeapTuple(tuple, slot, false);
-	slot->tts_tableOid = RelationGetRelid(store->rel);
 	if (added)
-	{
-		compute_generated(store, slot);
 		ExecConstraints(relinfo, slot, estate);
-	}
 
 	/*
 	 * Other sessions that meet the tuple now wait for the speculative
@@ -180,15 +166,15 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 	ExecDropSingleTupleTableSlot(slot);
 	FreeExecutorState(estate);
 
-	/* Make it visible to our next read. */
+	/* Make it visible to the next read. */
 	CommandCounterIncrement();
 	return !conflict;
 }
 
 /*
- * check_not_newer - complain if the current command itself has written the row
+ * check_not_newer - raise an error if the current command itself wrote the row
  *
- * We see it, but the server lets a command change nothing that it has written.
+ * SnapshotSelf shows such a row, but the server does not let the command change it.
  */
 static void
 check_not_newer(ShedlockStore *store)
@@ -205,18 +191,17 @@ check_not_newer(ShedlockStore *store)
 }
 
 /*
- * lock_unless_free - lock a row for an update, or say at once why not
+ * lock_unless_free - lock a row for an update, or say why it cannot be locked
  *
- * *wait is set if the row is locked: then the update does not wait, though it
- * may.  heap_update() that must not wait takes a lock of its own transaction for
- * another's, hence the lock here.
+ * Sets *wait if it locks the row: the update then may wait, but has nothing to wait
+ * for, while one that must not wait takes a lock of its own transaction for another's.
  *
- * A row that nobody had locked when it was read is spared the lock, which would
- * add 56 bytes to the log of an acquire and its release, 333 before.  If somebody
- * locks it after that, heap_update() returns TM_BeingModified, which is right;
- * but the server itself never calls it so, and asserts that this does not happen.
- * A foreign writer who locks and unlocks one row all the time brings a server with
- * assertions down within a second: that one always takes the lock.
+ * A row that was not locked when it was read is not locked here, because that adds 56
+ * bytes of WAL to the 333 of an acquire and its release.  If another transaction locks
+ * the row after that, heap_update() returns TM_BeingModified, which is right; but the
+ * server never calls it so, and asserts that this does not happen.  A foreign writer
+ * that keeps locking and unlocking a row fails that assertion within a second, so a
+ * build with assertions always takes the lock.
  */
 static TM_Result
 lock_unless_free(ShedlockStore *store, bool *wait)
@@ -241,16 +226,13 @@ lock_unless_free(ShedlockStore *store, bool *wait)
 /*
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
- * The others are filled in.  wait: wait for whoever has the row locked, as
- * UPDATE does; without it TM_BeingModified comes back.  Anything but TM_Ok:
- * nothing was written.
+ * wait: wait for a transaction that has the row locked, as UPDATE does; otherwise
+ * return TM_BeingModified.  Returns TM_Ok if the row was written.
  */
 TM_Result
 ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 {
-	TupleDesc	desc = RelationGetDescr(store->rel);
 	TupleTableSlot *slot;
-	HeapTuple	tuple;
 	TM_FailureData failure;
 	LockTupleMode lockmode;
 	UpdatedIndexes updated = UPDATED_NO_INDEX;
@@ -262,7 +244,7 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	if (result != TM_Ok)
 		return result;
 	slot_getallattrs(store->slot);
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < store->slot->tts_nvalid; i++)
 	{
 		if (!columns->replace[i])
 		{
@@ -270,12 +252,7 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 			columns->nulls[i] = store->slot->tts_isnull[i];
 		}
 	}
-	tuple = heap_form_tuple(desc, columns->values, columns->nulls);
-	slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
-	ExecStoreHeapTuple(tuple, slot, false);
-	slot->tts_tableOid = RelationGetRelid(store->rel);
-	compute_generated(store, slot);
-
+	slot = form_slot(store, columns, true);
 	result = update_tuple(store->rel, &store->slot->tts_tid, slot,
 						  GetCurrentCommandId(true), wait,
 						  &failure, &lockmode, &updated);
@@ -285,7 +262,7 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 		EState	   *estate = CreateExecutorState();
 		ResultRelInfo *relinfo = open_indexes(store, false);
 
-		/* The key is as it was and the old row is ours: no conflict is left. */
+		/* The key is unchanged: no conflict is possible. */
 		list_free(insert_index_tuples(relinfo, slot, estate, true, false, NULL,
 									  updated));
 		ExecCloseIndices(relinfo);
@@ -298,14 +275,13 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 		CommandCounterIncrement();
 	}
 	ExecDropSingleTupleTableSlot(slot);
-	heap_freetuple(tuple);
 	return result;
 }
 
 /*
- * ShedlockDelete - delete a row without waiting for anybody
+ * ShedlockDelete - delete the row at a place without waiting for another transaction
  *
- * Anything but TM_Ok: nothing was deleted.
+ * Returns TM_Ok if it was deleted.
  */
 TM_Result
 ShedlockDelete(ShedlockStore *store, ItemPointer tid)
