@@ -1,9 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * module.c
- *	  Entry of the library.
- *
- * Everything works without preloading.
+ *	  Entry of the library, which needs no preloading.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -21,18 +19,16 @@ void		_PG_init(void);
 /*
  * _PG_init - define the settings, and connect the floors
  *
- * Interrupts are held off: a message that the server has about a setting would
- * obey a cancel, and the library would be there by half for as long as the
- * session lasts, since no setting can be defined twice.
+ * Interrupts are held off because the server's messages about a setting obey a cancel:
+ * some settings would be defined, none can be defined twice, and so the session could
+ * never load the library.
  */
 void
 _PG_init(void)
 {
-	ShedlockCheckPlaceholders();
-
 	HOLD_INTERRUPTS();
 	ShedlockDefineSettings();
-	ShedlockSetEnds(ShedlockRegisterEnds);
+	shedlock_register_ends = ShedlockRegisterEnds;
 
 	/* Last: a hook would outlive a library that failed to load. */
 	ShedlockKeepWarnings();

@@ -1,10 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * base.h
- *	  What every file may use: settings, arguments, names, the clock.
+ *	  The lowest floor: settings, arguments, names, the clock.
  *
- * Read src/README first: it has the words, the protocol, the lock order and
- * the floors.
+ * Read src/README first: it has the words, the protocol, the lock order and the floors.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -19,7 +18,7 @@
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 
-/* Limits of what callers may ask for. */
+/* Limits of arguments. */
 #define SHEDLOCK_NAME_MAX		255 /* characters */
 #define SHEDLOCK_LOCKED_BY_MAX	200 /* characters; " #token" follows */
 #define SHEDLOCK_REASON_MAX		255 /* characters */
@@ -27,23 +26,23 @@
 #define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
 
 /*
- * Classes of our heavyweight locks: field4 of an advisory LOCKTAG, where core
- * has 1 and 2.  They, the key and the lock modes are a wire format between
- * versions of this library in one cluster: never change them.
+ * Classes of shedlock's heavyweight locks: field4 of an advisory LOCKTAG, where the
+ * server uses 1 and 2.  They, the key and the lock modes are a wire format between
+ * versions of this library in one cluster: never change them (I11).
  */
 #define SHEDLOCK_CLASS_LOCK		21324	/* the advisory half of a lock */
 #define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
-#define SHEDLOCK_CLASS_SENTINEL	21326	/* gone once the session was reset */
+#define SHEDLOCK_CLASS_SENTINEL	21326	/* gone after the session is reset */
 #define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
 
-/* The clock of deadlines and waits, which nobody sets. */
+/* The clock of deadlines and waits, which cannot be set. */
 #ifdef CLOCK_BOOTTIME
 #define SHEDLOCK_STEADY_CLOCK	CLOCK_BOOTTIME
 #else
 #define SHEDLOCK_STEADY_CLOCK	CLOCK_MONOTONIC
 #endif
 
-/* A name as the caller gave it, checked. */
+/* The name of a lock, checked. */
 typedef struct ShedlockName
 {
 	char	   *str;
@@ -63,18 +62,17 @@ extern int	shedlock_default_lock_at_least_for;
 extern int	shedlock_max_lock_at_most_for;
 extern int	shedlock_max_wait;
 extern int	shedlock_history_keep;
+extern int	shedlock_foreign_clock_tolerance;
 extern bool shedlock_require_token;
 extern bool shedlock_role_prefix;
 extern bool shedlock_log_locks;
 extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
-extern int	shedlock_foreign_clock_tolerance;
 
-extern void ShedlockCheckPlaceholders(void);
 extern void ShedlockDefineSettings(void);
 
 /* hooks.c */
-extern void ShedlockSetEnds(void (*callbacks) (void));
+extern void (*shedlock_register_ends) (void);
 extern void ShedlockUseSession(void);
 
 /* name.c */

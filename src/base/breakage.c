@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * breakage.c
- *	  The settings of a library that can be broken: see breakage.h.
+ *	  The settings of a build that can be broken: see breakage.h.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -37,7 +37,7 @@ void
 ShedlockDefineBreakage(void)
 {
 	DefineCustomEnumVariable("shedlock.break",
-							 "Breaks the protocol in this way.",
+							 "Sets how the protocol is broken.",
 							 NULL,
 							 &shedlock_break,
 							 BREAK_NONE, break_options,
@@ -57,7 +57,7 @@ ShedlockDefineBreakage(void)
 }
 
 /*
- * ShedlockBreakDelay - stay between two steps for a random time
+ * ShedlockBreakDelay - sleep for a random time between two steps
  */
 void
 ShedlockBreakDelay(void)

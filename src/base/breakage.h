@@ -3,10 +3,10 @@
  * breakage.h
  *	  Breaking the protocol on purpose, to prove that a test would notice.
  *
- * The fault checker (test/faults/README) must find each of these.  They exist
- * only in a library built with SHEDLOCK_BREAKABLE=yes, which says so in the
- * server's log and is never to be installed for use; in any other build the
- * conditions are constant and nothing is left of them.
+ * The fault checker (test/faults/README) must find each of these.  They exist only in a
+ * library built with SHEDLOCK_BREAKABLE=yes, which says so in the server's log and is
+ * for tests only.  In any other build the conditions are constant, and the compiler
+ * removes them.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -21,9 +21,9 @@ enum
 {
 	BREAK_NONE,
 	NO_ADVISORY_HALF,			/* acquire goes by the row alone */
-	TRANSACTION_TIME,			/* acquire takes now() for the time */
-	NO_SECOND_READ,				/* what step 1 of acquire saw decides */
-	NO_OWNER_CHECK,				/* release gives back whoever's lock it is */
+	TRANSACTION_TIME,			/* acquire uses now() as the time */
+	NO_SECOND_READ,				/* step 1 of acquire decides */
+	NO_OWNER_CHECK,				/* release releases any owner's lock */
 	TOKENS_REUSED				/* each token is given twice */
 };
 

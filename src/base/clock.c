@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * clock.c
- *	  The steady clock, and short sleeps.
+ *	  The steady clock and short sleeps.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -13,14 +13,12 @@
 #include "miscadmin.h"
 #include "storage/latch.h"
 
-/* How long an acquire waits for a row that somebody else has locked. */
+/* How long an acquire waits for a row that a foreign writer has locked. */
 #define FOREIGN_LOCK_TRIES		20
 #define FOREIGN_LOCK_NAP_MS		5
 
-static uint32 wait_event = 0;
-
 /*
- * ShedlockSteadyNow - microseconds on a clock that nobody can set
+ * ShedlockSteadyNow - microseconds on a clock that cannot be set
  */
 int64
 ShedlockSteadyNow(void)
@@ -32,23 +30,26 @@ ShedlockSteadyNow(void)
 }
 
 /*
- * ShedlockNap - sleep that long, or until the latch is set; obey interrupts
+ * ShedlockNap - sleep that long, or until the latch is set; process interrupts
  */
 void
 ShedlockNap(long ms)
 {
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = wait_event_named("ShedlockWait");
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 ms, wait_event_named(&wait_event, "ShedlockWait"));
+					 ms, wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
 
 /*
- * ShedlockAwaitForeignLock - wait a little for a row that a writer has locked
- * who knows nothing of the advisory half
+ * ShedlockAwaitForeignLock - nap before another try to write a row that is locked
  *
- * To be called after each failed write, with tries 0 at first.  Returns false
- * after 100 ms.
+ * The writer that has it locked does not use the advisory half.  Call this after each
+ * failed try, with *tries 0 at first.  Returns false after 100 ms.
  */
 bool
 ShedlockAwaitForeignLock(int *tries)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * compat.h
- *	  The differences between PostgreSQL 15 and 19, and nowhere else.
+ *	  Differences between PostgreSQL 15 and 19, which no other file knows.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,7 +30,7 @@
 #define lock_held_by_me(tag, mode)	LockHeldByMe(tag, mode)
 #endif
 
-/* Backends are told by their number in the process array since 17. */
+/* Since 17 a virtual transaction ID has the number of a process in the process array. */
 #if PG_VERSION_NUM >= 170000
 #define vxid_get_proc(vxid)		ProcNumberGetProc((vxid).procNumber)
 #define vxid_is_backend(v)		((v).procNumber != INVALID_PROC_NUMBER)
@@ -38,41 +38,20 @@
 #else
 #define vxid_get_proc(vxid)		BackendIdGetProc((vxid).backendId)
 #define vxid_is_backend(v)		((v).backendId != InvalidBackendId)
-static inline VirtualTransactionId
-lock_instance_vxid(const LockInstanceData *lock)
-{
-	VirtualTransactionId vxid;
-
-	vxid.backendId = lock->backend;
-	vxid.localTransactionId = lock->lxid;
-	return vxid;
-}
+#define lock_instance_vxid(lock) \
+	((VirtualTransactionId) {(lock)->backend, (lock)->lxid})
 #endif
 
-/* Custom wait events have names since 17. */
+/* Extensions' wait events have names since 17. */
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"
-static inline uint32
-wait_event_named(uint32 *cached, const char *name)
-{
-	if (*cached == 0)
-		*cached = WaitEventExtensionNew(name);
-	return *cached;
-}
+#define wait_event_named(name)	WaitEventExtensionNew(name)
 #else
 #include "pgstat.h"
-static inline uint32
-wait_event_named(uint32 *cached, const char *name)
-{
-	*cached = PG_WAIT_EXTENSION;
-	return *cached;
-}
+#define wait_event_named(name)	PG_WAIT_EXTENSION
 #endif
 
-/*
- * Writing: table_tuple_update() says which kind of index needs an entry since
- * 16; options came in 19.
- */
+/* table_tuple_update() says since 16 which kind of index needs an entry. */
 #if PG_VERSION_NUM >= 160000
 typedef TU_UpdateIndexes UpdatedIndexes;
 #define UPDATED_NO_INDEX		TU_None
@@ -80,9 +59,9 @@ typedef TU_UpdateIndexes UpdatedIndexes;
 #else
 typedef bool UpdatedIndexes;
 #define UPDATED_NO_INDEX		false
-#define only_summarizing(updated)	false
 #endif
 
+/* Writes have options since 19. */
 #if PG_VERSION_NUM >= 190000
 #define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
 	ExecInsertIndexTuples(relinfo, estate, \
@@ -113,38 +92,33 @@ typedef bool UpdatedIndexes;
 #endif
 
 /* Index scans can be instrumented since 18, and all scans have flags since 19. */
-#if PG_VERSION_NUM >= 190000
-#define begin_index_scan(rel, index, snapshot, nkeys) \
-	index_beginscan(rel, index, snapshot, NULL, nkeys, 0, SO_NONE)
-#define begin_table_scan(rel, snapshot) \
-	table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
-#define begin_tid_range_scan(rel, snapshot, first, last) \
-	table_beginscan_tidrange(rel, snapshot, first, last, SO_NONE)
-#define begin_index_fetch(rel)	table_index_fetch_begin(rel, SO_NONE)
-#elif PG_VERSION_NUM >= 180000
-#define begin_index_scan(rel, index, snapshot, nkeys) \
-	index_beginscan(rel, index, snapshot, NULL, nkeys, 0)
-#define begin_table_scan(rel, snapshot)	table_beginscan(rel, snapshot, 0, NULL)
-#define begin_index_fetch(rel)	table_index_fetch_begin(rel)
+#if PG_VERSION_NUM >= 180000
+#define INDEX_SCAN(rel, index, snapshot) rel, index, snapshot, NULL
 #else
+#define INDEX_SCAN(rel, index, snapshot) rel, index, snapshot
+#endif
+#if PG_VERSION_NUM >= 190000
+#define WITH_FLAGS				, SO_NONE
+#else
+#define WITH_FLAGS
+#endif
 #define begin_index_scan(rel, index, snapshot, nkeys) \
-	index_beginscan(rel, index, snapshot, nkeys, 0)
-#define begin_table_scan(rel, snapshot)	table_beginscan(rel, snapshot, 0, NULL)
-#define begin_index_fetch(rel)	table_index_fetch_begin(rel)
-#endif
-#if PG_VERSION_NUM < 190000
+	index_beginscan(INDEX_SCAN(rel, index, snapshot), nkeys, 0 WITH_FLAGS)
+#define begin_table_scan(rel, snapshot) \
+	table_beginscan(rel, snapshot, 0, NULL WITH_FLAGS)
 #define begin_tid_range_scan(rel, snapshot, first, last) \
-	table_beginscan_tidrange(rel, snapshot, first, last)
-#endif
+	table_beginscan_tidrange(rel, snapshot, first, last WITH_FLAGS)
+#define begin_index_fetch(rel) \
+	table_index_fetch_begin(rel WITH_FLAGS)
 
-/* A primary key that is deferrable is one, too, since 18. */
+/* Since 18 the server tells deferrable primary keys apart. */
 #if PG_VERSION_NUM >= 180000
 #define primary_key_index(rel)	RelationGetPrimaryKeyIndex(rel, false)
 #else
 #define primary_key_index(rel)	RelationGetPrimaryKeyIndex(rel)
 #endif
 
-/* Portals are always run once since 18. */
+/* A portal is always run once since 18. */
 #if PG_VERSION_NUM >= 180000
 #define portal_run(portal, toplevel, dest, qc) \
 	PortalRun(portal, FETCH_ALL, toplevel, dest, dest, qc)
@@ -153,7 +127,7 @@ typedef bool UpdatedIndexes;
 	PortalRun(portal, FETCH_ALL, toplevel, true, dest, dest, qc)
 #endif
 
-/* The backend status table can be asked by its own index under new names. */
+/* pgstat_fetch_stat_beentry() was replaced in 16. */
 #if PG_VERSION_NUM >= 160000
 static inline PgBackendStatus *
 backend_status_entry(int i)
@@ -167,9 +141,8 @@ backend_status_entry(int i)
 #endif
 
 /*
- * Whether commits wait for a standby: a flag among others since the minor
- * versions of May 2025.  Until the checkpointer has read the settings each
- * process goes by its own.
+ * Do commits wait for a standby?  A flag among others since the minor versions of
+ * May 2025.  Until the checkpointer has read the settings, each process uses its own.
  */
 #ifdef SYNC_STANDBY_DEFINED
 #define commits_wait() \

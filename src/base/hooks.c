@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.c
- *	  When this process begins to need callbacks at the ends of transactions.
+ *	  Registers the callbacks at the ends of transactions and of the process.
  *
- * The callbacks call most of the library, and most of the library may be the
- * first to need them: so they are named here by module.c.
+ * The callbacks call most of the library, and most of the library can be the first to
+ * need them, so module.c names them here.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -14,30 +14,19 @@
 
 #include "base/base.h"
 
-static void (*register_callbacks) (void) = NULL;
+void		(*shedlock_register_ends) (void) = NULL;
 
 /*
- * ShedlockSetEnds - name the function that registers the callbacks
- */
-void
-ShedlockSetEnds(void (*callbacks) (void))
-{
-	register_callbacks = callbacks;
-}
-
-/*
- * ShedlockUseSession - hook into the ends of this process's transactions
+ * ShedlockUseSession - register the callbacks, at the first call in this process
  *
- * Not when the library is loaded: a preloaded library is loaded by the
- * postmaster, and a session that only gets refused pays for nothing.
+ * They are not registered when the library is loaded, because the postmaster loads a
+ * preloaded library, and because a session that is only ever refused does not need them.
  */
 void
 ShedlockUseSession(void)
 {
-	static bool registered = false;
-
-	if (registered)
+	if (shedlock_register_ends == NULL)
 		return;
-	register_callbacks();
-	registered = true;
+	shedlock_register_ends();
+	shedlock_register_ends = NULL;
 }

@@ -1,20 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * name.c
- *	  Names of locks: what they may be, who may use them, and their lock tags.
+ *	  Names of locks: what is allowed, who may use them, their keys and lock tags.
  *
- * We make use of the locktag fields as follows:
+ * The fields of a lock tag (I11), distinct from any pg_advisory_lock():
  *
- *	field1: MyDatabaseId ... locks are of one database
+ *	field1: MyDatabaseId ... locks belong to one database
  *	field2: high half of the key
  *	field3: low half of the key
  *	field4: one of the SHEDLOCK_CLASS numbers
  *
- * so that no lock of ours meets an application's pg_advisory_lock().  The key
- * is 64 bits of a cryptographic hash of the name.  Two names with one key
- * exclude each other; nobody can find another name with the key of a given
- * one, to stand in its holder's way.  Whose lock it is, is always decided by
- * the name in the row.
+ * The key is 64 bits of a cryptographic hash of the name.  Two names with one key
+ * exclude each other, but an attacker cannot find a name with the key of another
+ * name.  The name in the row decides which lock it is.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -31,14 +29,14 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-/* Keys of names that this process has used; of long ones none is kept. */
+/* Keys of names that this process has used, unless a name is long. */
 #define KNOWN_KEYS		1024
 #define KNOWN_NAME_MAX	52
 
 typedef struct
 {
 	uint64		key;
-	int			len;			/* of the name; 0: none is here */
+	int			len;			/* of the name; 0: the slot is empty */
 	char		name[KNOWN_NAME_MAX];
 } KnownKey;
 
@@ -101,7 +99,9 @@ ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass)
 }
 
 /*
- * ShedlockMakeName - a name, checked, with its lock tag; it keeps str
+ * ShedlockMakeName - set *name to a name, checked, with its lock tag
+ *
+ * Keeps str.  Error: 22023.
  */
 void
 ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
@@ -117,8 +117,7 @@ ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock name is too long"),
-				 errdetail("A lock name has at most %d characters.",
-						   SHEDLOCK_NAME_MAX)));
+				 errdetail("A lock name has at most %d characters.", SHEDLOCK_NAME_MAX)));
 
 	name->str = str;
 	name->len = len;
@@ -127,9 +126,9 @@ ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 }
 
 /*
- * prefix_role - the role that the part of a name before its first colon names
+ * prefix_role - the role that a name begins with, before its first colon
  *
- * Letter by letter: nothing is quoted or folded.  InvalidOid if it is no role.
+ * Nothing is unquoted or folded.  Returns InvalidOid if there is no such role.
  */
 static Oid
 prefix_role(const char *name)
@@ -144,8 +143,8 @@ prefix_role(const char *name)
 /*
  * ShedlockMayUseName - may the caller use locks of that name?
  *
- * With shedlock.role_prefix on, the names that begin with a role and a colon
- * are for the roles with its privileges, all others for superusers.
+ * With shedlock.role_prefix on, names that begin with a role and a colon are for
+ * roles with its privileges, all others for superusers.
  */
 bool
 ShedlockMayUseName(const char *name)
@@ -159,17 +158,16 @@ ShedlockMayUseName(const char *name)
 }
 
 /*
- * ShedlockCheckMayUse - complain unless the caller may use locks of that name
+ * ShedlockCheckMayUse - raise 42501 unless the caller may use locks of that name
  */
 void
 ShedlockCheckMayUse(const ShedlockName *name)
 {
-	const char *colon;
+	const char *colon = strchr(name->str, ':');
 	Oid			role;
 
 	if (ShedlockMayUseName(name->str))
 		return;
-	colon = strchr(name->str, ':');
 	role = prefix_role(name->str);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
