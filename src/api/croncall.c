@@ -106,14 +106,13 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	char	   *command;
-	Interval   *at_most = ShedlockGetInterval(fcinfo, 2);
-	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
-	Interval   *every = ShedlockGetInterval(fcinfo, 4);
+	Interval   *at_most = ShedlockGetInterval(fcinfo, 2, 0);
+	Interval   *at_least = ShedlockGetInterval(fcinfo, 3, 0);
+	Interval   *every = ShedlockGetInterval(fcinfo, 4, 0);
 	char	   *on_busy = PG_ARGISNULL(5) ? "skip" : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	TimestampTz scheduled_at = PG_ARGISNULL(6) ? GetCurrentTimestamp() : PG_GETARG_TIMESTAMPTZ(6);
 	ErrorContextCallback errcallback;
 	List	   *parsetree_list;
-	Interval   *kept = at_least;
 	struct pg_tm tm;
 	fsec_t		fsec;
 	StringInfoData buf;
@@ -131,9 +130,9 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 
 	ShedlockCheckCommand(parsetree_list);
 
-	if (at_least == NULL)
-		kept = ShedlockDefaultAtLeast();
-	ShedlockCheckTimes(at_most, kept, name.str);
+	ShedlockCheckTimes(at_most,
+					   ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for),
+					   name.str);
 	if (every)
 		(void) ShedlockCurrentTick(every, name.str);
 
@@ -319,7 +318,7 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	/* Nor with such durations, and views compute with them. */
 	for (int i = 0; i < NUM_RUN_ARGS; i++)
 		if (run_arg_types[i] == INTERVALOID && !isnull[i])
-			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_arg_names[i], NULL, true);
+			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_arg_names[i], NULL, true, 0, NULL);
 
 	if (list_length(call->funcname) > 1)
 	{

@@ -54,23 +54,6 @@ check_context(FunctionCallInfo fcinfo)
 }
 
 /*
- * copy_interval - of an argument, or NULL
- */
-static Interval *
-copy_interval(FunctionCallInfo fcinfo, int argno)
-{
-	Interval   *arg = ShedlockGetInterval(fcinfo, argno);
-	Interval   *copy = NULL;
-
-	if (arg)
-	{
-		copy = palloc(sizeof(Interval));
-		*copy = *arg;
-	}
-	return copy;
-}
-
-/*
  * make_run - check the arguments
  */
 static ShedlockRun *
@@ -94,13 +77,11 @@ make_run(FunctionCallInfo fcinfo)
 	error_context_stack = errcallback.previous;
 	ShedlockCheckCommand(run->parsetrees);
 
-	request->at_most = copy_interval(fcinfo, 2);
-	request->at_least = copy_interval(fcinfo, 3);
-	if (request->at_least == NULL)
-		request->at_least = ShedlockDefaultAtLeast();
+	request->at_most = ShedlockGetInterval(fcinfo, 2, 0);
+	request->at_least = ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for);
 	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 
-	run->every = copy_interval(fcinfo, 4);
+	run->every = ShedlockGetInterval(fcinfo, 4, 0);
 	if (run->every)
 		run->tick = ShedlockCurrentTick(run->every, request->name.str);
 

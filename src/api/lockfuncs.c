@@ -20,14 +20,10 @@ make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *reques
 {
 	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = kind;
-	request->at_most = ShedlockGetInterval(fcinfo, 1);
-	request->at_least = ShedlockGetInterval(fcinfo, 2);
+	request->at_most = ShedlockGetInterval(fcinfo, 1, kind == SHEDLOCK_LEASE ?
+										   shedlock_default_lock_at_most_for : 0);
+	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
 	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
-
-	if (request->at_most == NULL && kind == SHEDLOCK_LEASE)
-		request->at_most = ShedlockDefaultAtMost();
-	if (request->at_least == NULL)
-		request->at_least = ShedlockDefaultAtLeast();
 	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
 }
 
@@ -41,7 +37,7 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 	ShedlockRequest request;
 	ShedlockResult result;
 	ShedlockStore store;
-	Interval   *wait = ShedlockGetInterval(fcinfo, 3);
+	Interval   *wait = ShedlockGetInterval(fcinfo, 3, 0);
 	bool		taken;
 
 	PreventCommandIfReadOnly(fname);
@@ -56,11 +52,8 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot execute %s within security-restricted operation", fname)));
 	make_request(fcinfo, kind, &request);
-	if (wait)
-	{
-		ShedlockCheckDuration(wait, "wait", request.name.str, true);
-		ShedlockCheckCap(wait, "wait", request.name.str, shedlock_max_wait, "shedlock.max_wait");
-	}
+	ShedlockCheckDuration(wait, "wait", request.name.str, true,
+						  shedlock_max_wait, "shedlock.max_wait");
 
 	ShedlockOpen(&store, request.name.nsp, "shedlock");
 	taken = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :
@@ -146,8 +139,8 @@ shedlock_extend(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	int64		token = ShedlockGetToken(fcinfo, 1);
-	Interval   *at_most = ShedlockGetInterval(fcinfo, 2);
-	Interval   *at_least = ShedlockGetInterval(fcinfo, 3);
+	Interval   *at_most = ShedlockGetInterval(fcinfo, 2, 0);
+	Interval   *at_least = ShedlockGetInterval(fcinfo, 3, 0);
 
 	PreventCommandIfReadOnly("shedlock_extend()");
 	PreventCommandIfParallelMode("shedlock_extend()");

@@ -150,7 +150,7 @@ shedlock_purge(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "older_than" : "ticks")));
-	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true);
+	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true, 0, NULL);
 	limit = GetCurrentTimestamp() -
 		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));
 

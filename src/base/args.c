@@ -1,10 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * args.c
- *	  Arguments of the SQL functions: texts, durations, who is calling.
+ *	  Arguments of the SQL functions: names, texts, durations; and their caller.
  *
- * Errors: 22004 for a null that is not allowed, 22023 for a value out of
- * range.
+ * Errors: 22004 for a null that is not allowed, 22023 for a value out of range.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -24,10 +23,10 @@
 #include "utils/timestamp.h"
 
 /*
- * ShedlockSchema - the schema of the extension
+ * ShedlockSchema - the schema of the extension: that of the called function
  *
- * Found by the function that was called, on each call: there is no search_path
- * to mislead it and no cache to go stale with DROP EXTENSION.
+ * Looked up at each call, so that no search_path misleads it and no cache is stale
+ * after DROP EXTENSION.
  */
 Oid
 ShedlockSchema(FunctionCallInfo fcinfo)
@@ -36,57 +35,46 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 }
 
 /*
- * control_character - the first that a terminal takes for an order, or NULL
+ * ShedlockMaskText - replace the control characters in a text by question marks
  *
- * len: its length in bytes.
+ * A terminal could obey them.  Returns true if there were any.
  */
-static char *
-control_character(char *str, int *len)
+bool
+ShedlockMaskText(char *str)
 {
+	bool		found = false;
+
 	for (unsigned char *p = (unsigned char *) str; *p; p++)
 	{
-		*len = 1;
-		if (*p < ' ' || *p == 0x7F)
-			return (char *) p;
 		/* U+0080 to U+009F */
-		*len = 2;
-		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F &&
-			GetDatabaseEncoding() == PG_UTF8)
-			return (char *) p;
+		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F && GetDatabaseEncoding() == PG_UTF8)
+			*p++ = '?';
+		else if (*p >= ' ' && *p != 0x7F)
+			continue;
+		*p = '?';
+		found = true;
 	}
-	return NULL;
+	return found;
 }
 
 /*
- * ShedlockCheckText - complain about control characters in a text
+ * ShedlockCheckText - raise an error if a text has control characters
  *
- * Other people read it, in messages as it is.
+ * Others read such a text as it is, in messages and views.
  */
 void
 ShedlockCheckText(char *str, const char *what)
 {
-	int			len;
-
-	if (control_character(str, &len))
+	if (ShedlockMaskText(str))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not have control characters", what)));
 }
 
 /*
- * ShedlockMaskText - question marks for the control characters in a text
- */
-void
-ShedlockMaskText(char *str)
-{
-	int			len;
-
-	while ((str = control_character(str, &len)) != NULL)
-		memset(str, '?', (Size) len);
-}
-
-/*
  * ShedlockGetName - the argument that names the lock
+ *
+ * Errors: those of ShedlockMakeName() and ShedlockCheckMayUse(), too.
  */
 void
 ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
@@ -120,192 +108,7 @@ ShedlockGetToken(FunctionCallInfo fcinfo, int argno)
 }
 
 /*
- * ShedlockGetInterval - an interval argument; NULL if it is null
- */
-Interval *
-ShedlockGetInterval(FunctionCallInfo fcinfo, int argno)
-{
-	return PG_ARGISNULL(argno) ? NULL : PG_GETARG_INTERVAL_P(argno);
-}
-
-/*
- * ShedlockIntervalSetting - the interval of a setting in seconds
- */
-Interval *
-ShedlockIntervalSetting(int seconds)
-{
-	Interval   *span = palloc0(sizeof(Interval));
-
-	span->time = seconds * USECS_PER_SEC;
-	return span;
-}
-
-/*
- * capped_setting - the interval of a setting in seconds, or the cap if that is less
- */
-static Interval *
-capped_setting(int seconds)
-{
-	if (shedlock_max_lock_at_most_for > 0)
-		seconds = Min(seconds, shedlock_max_lock_at_most_for);
-	return ShedlockIntervalSetting(seconds);
-}
-
-/*
- * ShedlockDefaultAtMost - longest time of a lease when the caller names none
- */
-Interval *
-ShedlockDefaultAtMost(void)
-{
-	return capped_setting(shedlock_default_lock_at_most_for);
-}
-
-/*
- * ShedlockDefaultAtLeast - shortest time of a lock when the caller names none
- *
- * NULL if there is none.
- */
-Interval *
-ShedlockDefaultAtLeast(void)
-{
-	return shedlock_default_lock_at_least_for > 0 ?
-		capped_setting(shedlock_default_lock_at_least_for) : NULL;
-}
-
-/*
- * interval_days - length of an interval in days, as its epoch counts them
- */
-static double
-interval_days(const Interval *span)
-{
-	return span->month / MONTHS_PER_YEAR * DAYS_PER_YEAR +
-		span->month % MONTHS_PER_YEAR * (double) DAYS_PER_MONTH +
-		span->day + (double) span->time / USECS_PER_DAY;
-}
-
-/*
- * ShedlockCheckDuration - complain unless a duration is positive and sane
- *
- * what: its argument's name.  name: that of the lock, or NULL.
- */
-void
-ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
-					  bool zero_ok)
-{
-	double		days = interval_days(span);
-
-	/*
-	 * The calendar's months are shorter or longer than that: less a few days
-	 * they could be over before they begin.
-	 */
-	if (span->month != 0 && (span->month < 0 || span->day < 0 || span->time < 0))
-		days = -1;
-	if (days < 0 || (days == 0 && !zero_ok))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 name == NULL ? errmsg(zero_ok ? "%s must not be negative" : "%s must be positive", what) :
-				 errmsg(zero_ok ? "%s of lock \"%s\" must not be negative" : "%s of lock \"%s\" must be positive",
-						what, name)));
-	if (days > SHEDLOCK_YEARS_MAX * 366.0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 name == NULL ? errmsg("%s is too long", what) :
-				 errmsg("%s of lock \"%s\" is too long", what, name),
-				 errdetail("It can be at most %d years.", SHEDLOCK_YEARS_MAX)));
-}
-
-/*
- * ShedlockCheckAtLeast - complain if the shortest time is over the longest
- */
-void
-ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
-					 const char *name)
-{
-	if (interval_days(at_least) > interval_days(at_most))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock_at_least_for is longer than lock_at_most_for for lock \"%s\"",
-						name)));
-}
-
-/*
- * ShedlockIsOverCap - is a duration longer than so many seconds?
- *
- * Whatever the calendar: a month counts as 31 days.  0 seconds: there is no cap.
- */
-bool
-ShedlockIsOverCap(const Interval *span, int seconds)
-{
-	return seconds > 0 &&
-		((int64) span->month * 31 + span->day) * USECS_PER_DAY + span->time >
-		seconds * USECS_PER_SEC;
-}
-
-/*
- * ShedlockCheckCap - complain if a duration is longer than a setting allows
- */
-void
-ShedlockCheckCap(const Interval *span, const char *what, const char *name,
-				 int seconds, const char *setting)
-{
-	if (ShedlockIsOverCap(span, seconds))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s of lock \"%s\" is too long", what, name),
-				 errdetail("The setting %s allows %s.",
-						   setting, GetConfigOptionByName(setting, NULL, false))));
-}
-
-/*
- * ShedlockCheckTimes - complain unless a lock can be held for these
- *
- * Either can be NULL.
- */
-void
-ShedlockCheckTimes(const Interval *at_most, const Interval *at_least, const char *name)
-{
-	if (at_most)
-	{
-		ShedlockCheckDuration(at_most, "lock_at_most_for", name, false);
-		ShedlockCheckCap(at_most, "lock_at_most_for", name,
-						 shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
-	}
-	if (at_least)
-	{
-		ShedlockCheckDuration(at_least, "lock_at_least_for", name, true);
-		ShedlockCheckCap(at_least, "lock_at_least_for", name,
-						 shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
-	}
-	if (at_most && at_least)
-		ShedlockCheckAtLeast(at_least, at_most, name);
-}
-
-/*
- * ShedlockAddInterval - that much later, on the UTC wall clock
- *
- * Months and days are the calendar's, but no session's time zone has a say.
- */
-Timestamp
-ShedlockAddInterval(Timestamp when, const Interval *span)
-{
-	return DatumGetTimestamp(DirectFunctionCall2(timestamp_pl_interval,
-												 TimestampGetDatum(when),
-												 IntervalPGetDatum(span)));
-}
-
-/*
- * ShedlockIntervalMicroseconds - length of a checked interval, exactly
- */
-int64
-ShedlockIntervalMicroseconds(const Interval *span)
-{
-	return ((int64) span->month * 30 + span->day) * USECS_PER_DAY + span->time;
-}
-
-/*
- * ShedlockGetText - a text argument of at most maxchars characters
- *
- * For other people to read, on one line.  Returns NULL if it is null.
+ * ShedlockGetText - a text argument of at most maxchars characters; NULL if it is null
  */
 char *
 ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *what)
@@ -325,7 +128,162 @@ ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *wh
 }
 
 /*
- * client_address - where the client is, as pg_stat_activity has it
+ * ShedlockIntervalSetting - an interval of so many seconds; NULL for 0
+ *
+ * It is shedlock.max_lock_at_most_for if that is shorter.
+ */
+Interval *
+ShedlockIntervalSetting(int seconds)
+{
+	Interval   *span;
+
+	if (seconds == 0)
+		return NULL;
+	if (shedlock_max_lock_at_most_for > 0)
+		seconds = Min(seconds, shedlock_max_lock_at_most_for);
+	span = palloc0(sizeof(Interval));
+	span->time = seconds * USECS_PER_SEC;
+	return span;
+}
+
+/*
+ * ShedlockGetInterval - a copy of an interval argument
+ *
+ * null_seconds: as for ShedlockIntervalSetting(), if the argument is null.
+ */
+Interval *
+ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds)
+{
+	Interval   *span;
+
+	if (PG_ARGISNULL(argno))
+		return ShedlockIntervalSetting(null_seconds);
+	span = palloc(sizeof(Interval));
+	*span = *PG_GETARG_INTERVAL_P(argno);
+	return span;
+}
+
+/*
+ * interval_days - length of an interval in days, as extract(epoch) counts them
+ */
+static double
+interval_days(const Interval *span)
+{
+	return span->month / MONTHS_PER_YEAR * DAYS_PER_YEAR +
+		span->month % MONTHS_PER_YEAR * (double) DAYS_PER_MONTH +
+		span->day + (double) span->time / USECS_PER_DAY;
+}
+
+/*
+ * ShedlockIsOverCap - is a duration longer than so many seconds?
+ *
+ * A month counts as 31 days.  cap 0: there is no cap.
+ */
+bool
+ShedlockIsOverCap(const Interval *span, int cap)
+{
+	return cap > 0 &&
+		((int64) span->month * 31 + span->day) * USECS_PER_DAY + span->time >
+		cap * USECS_PER_SEC;
+}
+
+/*
+ * ShedlockCheckDuration - raise an error unless a duration is positive and not too long
+ *
+ * span NULL: there is nothing to check.  what: the argument's name.  name: the lock's,
+ * or NULL.  cap: seconds that cap_setting allows, or 0.
+ */
+void
+ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
+					  bool zero_ok, int cap, const char *cap_setting)
+{
+	double		days;
+	bool		bad_sign;
+	bool		too_long;
+
+	if (span == NULL)
+		return;
+	days = interval_days(span);
+
+	/*
+	 * The calendar's months are longer or shorter than counted: with days
+	 * off, one could end before it begins.
+	 */
+	if (span->month != 0 && (span->month < 0 || span->day < 0 || span->time < 0))
+		days = -1;
+	bad_sign = days < 0 || (days == 0 && !zero_ok);
+	too_long = days > SHEDLOCK_YEARS_MAX * 366.0;
+	if (!bad_sign && !too_long && !ShedlockIsOverCap(span, cap))
+		return;
+
+	if (name)
+		what = psprintf("%s of lock \"%s\"", what, name);
+	if (bad_sign)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg(zero_ok ? "%s must not be negative" : "%s must be positive", what)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s is too long", what),
+			 too_long ? errdetail("It can be at most %d years.", SHEDLOCK_YEARS_MAX) :
+			 errdetail("The setting %s allows %s.", cap_setting,
+					   GetConfigOptionByName(cap_setting, NULL, false))));
+}
+
+/*
+ * ShedlockCheckAtLeast - raise an error if lock_at_least_for is over lock_at_most_for
+ */
+void
+ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
+					 const char *name)
+{
+	if (interval_days(at_least) > interval_days(at_most))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock_at_least_for is longer than lock_at_most_for for lock \"%s\"",
+						name)));
+}
+
+/*
+ * ShedlockCheckTimes - raise an error unless a lock can be held for these
+ *
+ * Either can be NULL.
+ */
+void
+ShedlockCheckTimes(const Interval *at_most, const Interval *at_least, const char *name)
+{
+	ShedlockCheckDuration(at_most, "lock_at_most_for", name, false,
+						  shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
+	ShedlockCheckDuration(at_least, "lock_at_least_for", name, true,
+						  shedlock_max_lock_at_most_for, "shedlock.max_lock_at_most_for");
+	if (at_most && at_least)
+		ShedlockCheckAtLeast(at_least, at_most, name);
+}
+
+/*
+ * ShedlockAddInterval - a time of the UTC wall clock, and an interval later
+ *
+ * Months and days are those of the calendar, in no time zone.
+ */
+Timestamp
+ShedlockAddInterval(Timestamp when, const Interval *span)
+{
+	return DatumGetTimestamp(DirectFunctionCall2(timestamp_pl_interval,
+												 TimestampGetDatum(when),
+												 IntervalPGetDatum(span)));
+}
+
+/*
+ * ShedlockIntervalMicroseconds - length of a checked interval; a month has 30 days
+ */
+int64
+ShedlockIntervalMicroseconds(const Interval *span)
+{
+	return ((int64) span->month * 30 + span->day) * USECS_PER_DAY + span->time;
+}
+
+/*
+ * client_address - the address of the client, as pg_stat_activity shows it
  */
 static const char *
 client_address(void)
@@ -345,11 +303,11 @@ client_address(void)
 }
 
 /*
- * ShedlockLockedBy - what goes into locked_by
+ * ShedlockLockedBy - the text for locked_by
  *
- * given: the caller's text, or NULL.  A ShedLock client proves its ownership
- * by this text alone, and takes its host's name for it: the token at the end
- * keeps ours distinct from that.  token 0: none.
+ * given: the caller's text, or NULL.  A ShedLock client proves its ownership by this
+ * text alone, which is its host's name: the token at the end makes the text another.
+ * token 0: none.
  */
 char *
 ShedlockLockedBy(const char *given, int64 token)
@@ -372,7 +330,7 @@ ShedlockLockedBy(const char *given, int64 token)
 /*
  * ShedlockMaySee - may the caller know what that role did?
  *
- * The rule of pg_stat_activity and of shedlock_history.
+ * By the rule of pg_stat_activity.
  */
 bool
 ShedlockMaySee(Oid role)
@@ -382,7 +340,7 @@ ShedlockMaySee(Oid role)
 }
 
 /*
- * ShedlockActingRole - the role that acts as an administrator, for the log
+ * ShedlockActingRole - the caller's role, for the log; palloc'd
  */
 const char *
 ShedlockActingRole(void)
@@ -396,9 +354,7 @@ ShedlockActingRole(void)
 }
 
 /*
- * ShedlockTimeString - a time for messages, in the session's time zone
- *
- * The result is palloc'd: messages may have several.
+ * ShedlockTimeString - a time for messages, in the session's time zone; palloc'd
  */
 const char *
 ShedlockTimeString(TimestampTz when)

@@ -84,28 +84,24 @@ extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
 
 /* args.c */
-extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
-extern void ShedlockCheckText(char *str, const char *what);
-extern void ShedlockMaskText(char *str);
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+extern bool ShedlockMaskText(char *str);
+extern void ShedlockCheckText(char *str, const char *what);
+extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
-extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno);
+extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
+							 const char *what);
 extern Interval *ShedlockIntervalSetting(int seconds);
-extern Interval *ShedlockDefaultAtMost(void);
-extern Interval *ShedlockDefaultAtLeast(void);
-extern void ShedlockCheckDuration(const Interval *span, const char *what,
-								  const char *name, bool zero_ok);
+extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
+extern bool ShedlockIsOverCap(const Interval *span, int cap);
+extern void ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
+								  bool zero_ok, int cap, const char *cap_setting);
 extern void ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
 								 const char *name);
-extern bool ShedlockIsOverCap(const Interval *span, int seconds);
-extern void ShedlockCheckCap(const Interval *span, const char *what, const char *name,
-							 int seconds, const char *setting);
 extern void ShedlockCheckTimes(const Interval *at_most, const Interval *at_least,
 							   const char *name);
 extern Timestamp ShedlockAddInterval(Timestamp when, const Interval *span);
 extern int64 ShedlockIntervalMicroseconds(const Interval *span);
-extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
-							 const char *what);
 extern char *ShedlockLockedBy(const char *given, int64 token);
 extern bool ShedlockMaySee(Oid role);
 extern const char *ShedlockActingRole(void);

@@ -57,7 +57,7 @@ ShedlockCurrentTick(const Interval *every, const char *name)
 {
 	int64		period;
 
-	ShedlockCheckDuration(every, "period", name, false);
+	ShedlockCheckDuration(every, "period", name, false, 0, NULL);
 	if (every->month != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -41,7 +41,7 @@ fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 
 	/* A session lock without limit shows the default to whoever reads times. */
 	if (at_most == NULL)
-		at_most = ShedlockDefaultAtMost();
+		at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
 
 	row->name = request->name.str;
 	row->lock_until = ShedlockAddInterval(now, at_most);

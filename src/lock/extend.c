@@ -32,8 +32,8 @@ set_end(ShedlockRow *row, const char *name, TimestampTz now,
 			ShedlockCheckAtLeast(at_least, row->at_most, name);
 		row->keep_until = ShedlockAddInterval(now, at_least);
 	}
-	row->lock_until =
-		ShedlockAddInterval(now, row->at_most ? row->at_most : ShedlockDefaultAtMost());
+	row->lock_until = ShedlockAddInterval(now, row->at_most ? row->at_most :
+										  ShedlockIntervalSetting(shedlock_default_lock_at_most_for));
 	row->lock_until = Max(row->lock_until, row->keep_until);
 }
 
