@@ -19,9 +19,9 @@ void		_PG_init(void);
 /*
  * _PG_init - define the settings, and connect the floors
  *
- * Interrupts are held off because the server's messages about a setting obey a cancel:
- * some settings would be defined, none can be defined twice, and so the session could
- * never load the library.
+ * Interrupts are held off because the server's messages about a setting obey a cancel.
+ * No setting can be defined twice, so that a session in which only some are defined
+ * could not load the library any more.
  */
 void
 _PG_init(void)

@@ -205,10 +205,7 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 		return;
 	days = interval_days(span);
 
-	/*
-	 * The calendar's months are longer or shorter than counted: with days
-	 * off, one could end before it begins.
-	 */
+	/* In a short month, 1 month -29 days could end before it begins. */
 	if (span->month != 0 && (span->month < 0 || span->day < 0 || span->time < 0))
 		days = -1;
 	bad_sign = days < 0 || (days == 0 && !zero_ok);
@@ -261,7 +258,7 @@ ShedlockCheckTimes(const Interval *at_most, const Interval *at_least, const char
 }
 
 /*
- * ShedlockAddInterval - a time of the UTC wall clock, and an interval later
+ * ShedlockAddInterval - add an interval to a time of the UTC wall clock
  *
  * Months and days are those of the calendar, in no time zone.
  */
@@ -305,9 +302,9 @@ client_address(void)
 /*
  * ShedlockLockedBy - the text for locked_by
  *
- * given: the caller's text, or NULL.  A ShedLock client proves its ownership by this
- * text alone, which is its host's name: the token at the end makes the text another.
- * token 0: none.
+ * given: the caller's text, or NULL.  token: at the end, unless it is 0.  A ShedLock
+ * client proves its ownership by this text alone, and uses the name of its host, which
+ * has no such end.
  */
 char *
 ShedlockLockedBy(const char *given, int64 token)

@@ -70,9 +70,9 @@ fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 }
 
 /*
- * place_of - where this process last found the row; an invalid place if it has not
+ * place_of - where this process last found the row
  *
- * Such a place replaces that of another row in its set.
+ * If it has not, the root is invalid, and another row of the set is forgotten.
  */
 static ShedlockPlace *
 place_of(ShedlockStore *store)

@@ -36,7 +36,7 @@ enum
 	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-/* A call removes at most that many of the oldest runs, and reads that many that stay. */
+/* A call removes at most PRUNE_MAX of the oldest runs, and stops after KEPT_MAX that stay. */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
 
@@ -298,7 +298,7 @@ prune_run(Pruning *pruning)
 }
 
 /*
- * prune_front - prune the oldest runs: the order of tokens is that of their starts
+ * prune_front - prune the oldest runs, in the order of their tokens
  */
 static void
 prune_front(Pruning *pruning)

@@ -88,8 +88,7 @@ ShedlockCheckColumns(Relation rel)
 
 	for (int i = 0; OidIsValid(column->type); i++, column++)
 	{
-		bool		same_type = i < desc->natts &&
-		TupleDescAttr(desc, i)->atttypid == column->type;
+		bool		same_type = i < desc->natts && TupleDescAttr(desc, i)->atttypid == column->type;
 
 		if (same_type && (TupleDescAttr(desc, i)->attnotnull || !column->not_null))
 			continue;
@@ -137,9 +136,9 @@ came_with_check(const char *table, const char *conname)
 /*
  * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
- * Its writes check no CHECK constraint, and fire no trigger: the server makes
- * internal triggers for each foreign key and each deferrable constraint.  A trigger
- * that a user made promises nothing, and sees what others write.  The server itself
+ * A write checks no CHECK constraint and fires no trigger, and the server enforces each
+ * foreign key and each deferrable constraint by internal triggers.  A trigger that a
+ * user made enforces nothing, and still sees what others write.  The server itself
  * checks the replica identity, if the table can be replicated.  All of that is in the
  * relation cache.
  *

@@ -191,10 +191,11 @@ check_not_newer(ShedlockStore *store)
 }
 
 /*
- * lock_unless_free - lock a row for an update, or say why it cannot be locked
+ * lock_unless_free - lock the row for an update, unless it is locked
  *
- * Sets *wait if it locks the row: the update then may wait, but has nothing to wait
- * for, while one that must not wait takes a lock of its own transaction for another's.
+ * Returns TM_Ok if the update can be tried.  Sets *wait if it has locked the row:
+ * without wait, heap_update() takes a lock of its own transaction for another's; with
+ * wait, it has nothing to wait for.
  *
  * A row that was not locked when it was read is not locked here, because that adds 56
  * bytes of WAL to the 333 of an acquire and its release.  If another transaction locks
