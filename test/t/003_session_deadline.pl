@@ -98,7 +98,7 @@ take('busy');
 $sessions{busy}->query_until(qr/busy/, "\\echo busy\nSELECT pg_sleep(600);\n");
 
 my @living = (
-	'extended', 'extended within a transaction', 'extended to more than once', 'extended in a savepoint, too',
+	'extended', 'extended within a transaction', 'shortened within a transaction', 'extended to more than once', 'extended in a savepoint, too',
 	'released', 'reset by DISCARD ALL', 'reset by pg_advisory_unlock_all', 'reset in a failed transaction',
 	'taken again after a reset',
 	'acquired in a rolled-back transaction', 'without a limit');
@@ -106,6 +106,9 @@ my @living = (
 take('extended', "SELECT shedlock_extend('extended', lock_at_most_for => '1 hour')");
 take('extended within a transaction',
 	"BEGIN; SELECT shedlock_extend('extended within a transaction', lock_at_most_for => '1 hour')");
+take('shortened within a transaction',
+	"SELECT shedlock_extend('shortened within a transaction', lock_at_most_for => '1 hour')",
+	"BEGIN; SELECT shedlock_extend('shortened within a transaction', lock_at_most_for => '1 s')");
 take('extended to more than once',
 	"SELECT shedlock_extend('extended to more than once', lock_at_most_for => '7 s')",
 	"BEGIN; SELECT shedlock_extend('extended to more than once', lock_at_most_for => '1 s'), shedlock_extend('extended to more than once', lock_at_most_for => '1 hour'); COMMIT");
