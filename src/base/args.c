@@ -90,6 +90,21 @@ ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 }
 
 /*
+ * ShedlockBeginCall - check that a call may write, and read its lock name
+ *
+ * call: the function, for the server's own messages.  The name is argument 0.
+ * Errors: 25006 on a standby or in a read-only transaction; 25000 in a parallel
+ * operation; those of ShedlockGetName().
+ */
+void
+ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name)
+{
+	PreventCommandIfReadOnly(call);
+	PreventCommandIfParallelMode(call);
+	ShedlockGetName(fcinfo, 0, name);
+}
+
+/*
  * ShedlockGetToken - a token argument; 0 if it is null
  */
 int64

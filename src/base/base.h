@@ -88,6 +88,7 @@ extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern bool ShedlockMaskText(char *str);
 extern void ShedlockCheckText(char *str, const char *what);
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern void ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
