@@ -31,9 +31,7 @@ OBJS = \
 	src/lock/extend.o \
 	src/lock/release.o \
 	src/job/tick.o \
-	src/job/command.o \
 	src/job/execute.o \
-	src/job/outcome.o \
 	src/job/finish.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \

@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * execute.c
- *	  Executing a guarded command, as the client's own statement would run.
+ *	  Checks and executes the command of a run, as a client's own statement.
  *
- * In portals of its own, outside SPI, and with no transaction, snapshot or row
- * lock of ours open, so that VACUUM, CREATE INDEX CONCURRENTLY and procedures
- * that commit work.  SPI is used for nothing but its commits: they also let go
- * of the snapshot that the portal of the CALL holds.
+ * The command runs in portals of its own, outside SPI, while the extension has
+ * no transaction, snapshot or row lock open.  So VACUUM, CREATE INDEX
+ * CONCURRENTLY and procedures that commit work.  SPI is used only to commit: it
+ * also drops the snapshot that the portal of the CALL holds.
  *
  * An error is handled as SPI_commit() handles its own: the transaction is
- * aborted, another one is started, and the portal of the CALL lives on, since
- * it was made before either.
+ * aborted and another one started.  The portal of the CALL survives because it
+ * is older than both.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -26,22 +26,100 @@
 #include "parser/analyze.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
-/* The run whose command is being executed, the innermost one. */
+/* The innermost run whose command is being executed */
 static ShedlockRun *executing = NULL;
 
 static emit_log_hook_type next_emit_log_hook = NULL;
 
 /*
- * keep_warning - the last WARNING of a command is for the history, too
+ * position_in_command - error context callback: errors point into the command
  *
- * A command can succeed and have done nothing, as VACUUM of another role's table.
- * The server calls this for what it logs, at any moment: so the text goes into
- * room that is there, and nothing here can fail.  When the process exits that
- * room may be gone.
+ * Without it the position would count in the query that called the function.
+ */
+static void
+position_in_command(void *arg)
+{
+	int			pos = geterrposition();
+
+	if (pos > 0)
+	{
+		errposition(0);
+		internalerrposition(pos);
+		internalerrquery((const char *) arg);
+	}
+}
+
+/*
+ * push_command - let errors point into the command from now on
+ */
+static void
+push_command(ErrorContextCallback *errcallback, char *command)
+{
+	errcallback->callback = position_in_command;
+	errcallback->arg = command;
+	errcallback->previous = error_context_stack;
+	error_context_stack = errcallback;
+}
+
+/*
+ * ShedlockGetCommand - the text argument that is the command to guard
+ *
+ * Sets *parsetrees.  Errors: 22004; 42601 if it does not parse; 22023 if it is
+ * empty; 0A000 if it has a statement that cannot be guarded.
+ */
+char *
+ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees)
+{
+	ErrorContextCallback errcallback;
+	char	   *command;
+	ListCell   *lc;
+
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("command must not be null")));
+	command = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	push_command(&errcallback, command);
+	*parsetrees = pg_parse_query(command);
+	error_context_stack = errcallback.previous;
+
+	if (*parsetrees == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("command is empty")));
+	foreach(lc, *parsetrees)
+	{
+		Node	   *stmt = lfirst_node(RawStmt, lc)->stmt;
+
+		if (IsA(stmt, TransactionStmt))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("%s cannot be used in a guarded command",
+							GetCommandTagName(CreateCommandTag(stmt))),
+					 errhint("shedlock_run commits the command by itself.  For commits in between, CALL a procedure that commits.")));
+
+		/* The client of a CALL does not expect COPY; pg_cron would hang. */
+		if (IsA(stmt, CopyStmt) && ((CopyStmt *) stmt)->filename == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("%s cannot be used in a guarded command",
+							((CopyStmt *) stmt)->is_from ? "COPY FROM STDIN" : "COPY TO STDOUT"),
+					 errhint("COPY from or to a file or a program on the server can.")));
+	}
+	return command;
+}
+
+/*
+ * keep_warning - remember the last WARNING of a command for the history
+ *
+ * A command can succeed without doing anything, like VACUUM of another role's
+ * table.  The server calls this hook at any time for what it logs, so nothing
+ * here can fail.  When the process exits, the memory of the run may be gone.
  */
 static void
 keep_warning(ErrorData *edata)
@@ -54,7 +132,7 @@ keep_warning(ErrorData *edata)
 }
 
 /*
- * ShedlockKeepWarnings - from now on see what is logged; for _PG_init()
+ * ShedlockKeepWarnings - install the hook; for _PG_init()
  */
 void
 ShedlockKeepWarnings(void)
@@ -64,9 +142,7 @@ ShedlockKeepWarnings(void)
 }
 
 /*
- * ShedlockCommitAndStart - commit, and go on in a new transaction
- *
- * No snapshot is active afterwards.
+ * ShedlockCommitAndStart - commit, and start a transaction without a snapshot
  */
 void
 ShedlockCommitAndStart(void)
@@ -77,10 +153,10 @@ ShedlockCommitAndStart(void)
 }
 
 /*
- * ShedlockTakeError - catch the error that is being handled, and start anew
+ * ShedlockTakeError - end the handling of the current error, for PG_CATCH()
  *
- * Returns the error, in that context.  A transaction is open and clean
- * afterwards.  This is what SPI_commit() does with an error of its own.
+ * Aborts the transaction and starts another one.  Returns the error in that
+ * context, which becomes the current one.
  */
 ErrorData *
 ShedlockTakeError(MemoryContext context)
@@ -99,9 +175,8 @@ ShedlockTakeError(MemoryContext context)
 /*
  * log_command - log the command if log_statement asks for one of its statements
  *
- * As exec_simple_query() does it for a client's string.  The CALL around it is
- * logged by 'all' only, with the command in its text or its parameters: to 'ddl'
- * and 'mod' it is no such statement, and what it executes is not seen.
+ * exec_simple_query() does the same for a client's string.  'all' has logged the
+ * CALL with the command in it; 'ddl' and 'mod' do not look into the CALL.
  */
 static void
 log_command(const ShedlockRun *run)
@@ -123,23 +198,19 @@ log_command(const ShedlockRun *run)
 }
 
 /*
- * run_statement - as exec_simple_query() does it, but with the result thrown
- * away
+ * run_statement - do as exec_simple_query() does, but discard the result
  */
 static void
 run_statement(RawStmt *parsetree, const char *command, bool is_top_level)
 {
 	CommandTag	tag = CreateCommandTag(parsetree->stmt);
-	bool		snapshot_set = false;
+	bool		snapshot_set = analyze_requires_snapshot(parsetree);
 	List	   *plans;
 	Portal		portal;
 	QueryCompletion qc;
 
-	if (analyze_requires_snapshot(parsetree))
-	{
+	if (snapshot_set)
 		PushActiveSnapshot(GetTransactionSnapshot());
-		snapshot_set = true;
-	}
 	plans = pg_analyze_and_rewrite_fixedparams(parsetree, command, NULL, 0, NULL);
 	plans = pg_plan_queries(plans, command, CURSOR_OPT_PARALLEL_OK, NULL);
 	if (snapshot_set)
@@ -158,8 +229,10 @@ run_statement(RawStmt *parsetree, const char *command, bool is_top_level)
 }
 
 /*
- * ShedlockRunCommand - step 2: all statements, in one transaction as far as they
- * leave it alone
+ * ShedlockRunCommand - execute all statements of a command, and commit
+ *
+ * They share one transaction unless they end it themselves.  Retakes the
+ * advisory half of the run after each.  Errors: those of the command.
  */
 void
 ShedlockRunCommand(ShedlockRun *run)
@@ -172,12 +245,12 @@ ShedlockRunCommand(ShedlockRun *run)
 	ListCell   *lc;
 
 	log_command(run);
-	ShedlockPushCommand(&errcallback, run->command);
+	push_command(&errcallback, run->command);
 	foreach(lc, run->parsetrees)
 	{
 		ShedlockHolding *holding;
 
-		/* The plan and all that; portals have memory of their own. */
+		/* for the plan; portals have memory of their own */
 		MemoryContextReset(context);
 		MemoryContextSwitchTo(context);
 		run_statement(lfirst_node(RawStmt, lc), run->command, is_top_level);
@@ -188,8 +261,8 @@ ShedlockRunCommand(ShedlockRun *run)
 			ShedlockRetakeHolding(holding);
 
 		/*
-		 * As in a client's string of statements, each has its own time, by
-		 * what a SET before it says.
+		 * Each statement has its own time, as in a client's string of
+		 * statements, and a SET before it counts.
 		 */
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		if (StatementTimeout > 0)
@@ -201,9 +274,10 @@ ShedlockRunCommand(ShedlockRun *run)
 }
 
 /*
- * ShedlockTryCommand - step 2; returns the error that ended it, or NULL
+ * ShedlockTryCommand - execute the command of a run that has begun
  *
- * A transaction is open and clean either way.
+ * Returns the error that ended the command, or NULL.  A transaction is open and
+ * clean either way.
  */
 ErrorData *
 ShedlockTryCommand(ShedlockRun *run)
@@ -217,19 +291,16 @@ ShedlockTryCommand(ShedlockRun *run)
 		if (!ShedlockCommitIsSafe())
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
-					 errmsg("canceling run of lock \"%s\" because it is not known to the synchronous standby",
+					 errmsg("canceling run of lock \"%s\" because its start has not been confirmed by the synchronous standby",
 							run->request.name.str),
 					 errdetail("The wait for the standby was canceled.")));
-		(void) ShedlockWatchRuns(true);
 		executing = run;
 		ShedlockRunCommand(run);
 		executing = outer;
-		(void) ShedlockWatchRuns(false);
 	}
 	PG_CATCH();
 	{
 		executing = outer;
-		(void) ShedlockWatchRuns(false);
 		edata = ShedlockTakeError(context);
 	}
 	PG_END_TRY();

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * finish.c
- *	  The end of a run: its lock given back, its outcome logged.
+ *	  Ends a run: releases its lock, logs its outcome, and says it later.
  *
- * All of it is written as write.c writes, so that it does not matter which role,
- * search_path or default_transaction_read_only the command left behind.
+ * The command may have left any role, search_path and default_transaction_*
+ * behind.  Writes do not depend on them (write.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -16,55 +16,27 @@
 #include "job/job.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 /*
- * begin_bookkeeping - whatever the command has made the session's defaults
+ * release_run - write that the lock is released, unless it was lost
  *
- * The server wants a snapshot to be there when values are read that may be
- * stored out of line.  A run whose wait for the standby was cut short does not
- * begin another one.
+ * Waits for a foreign row lock as an UPDATE does.  Only that wait can be
+ * cancelled.
  */
 static void
-begin_bookkeeping(void)
-{
-	XactReadOnly = false;
-	XactIsoLevel = XACT_READ_COMMITTED;
-	PushActiveSnapshot(GetTransactionSnapshot());
-	if (!ShedlockCommitIsSafe())
-		ShedlockCommitLocally();
-}
-
-/*
- * end_bookkeeping - commit it
- */
-static void
-end_bookkeeping(void)
-{
-	PopActiveSnapshot();
-	ShedlockCommitAndStart();
-}
-
-/*
- * release_run - write that the lock is given back
- *
- * A row lock of somebody else is waited for, and that wait can be cancelled.
- */
-static void
-release_run(ShedlockRun *run)
+release_run(const ShedlockRun *run)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockHolding *holding = ShedlockFindHolding(name->str, run->token);
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = NULL;
+	bool		written = false;
 	ShedlockStore store;
 	ShedlockRow row;
 
 	ShedlockOpen(&store, name->nsp, "shedlock");
 	(void) ShedlockTryShare(&name->tag);
-	for (;;)
+	for (bool wait = false; !written; wait = true)
 	{
 		ShedlockReadRow(&store, name->str, &row);
 		if (!row.found || row.token != run->token || row.kind != SHEDLOCK_RUN)
@@ -75,127 +47,150 @@ release_run(ShedlockRun *run)
 			break;
 		}
 		ShedlockSetReleased(&row, GetCurrentTimestamp(), true);
-		if (ShedlockUpdateRow(&store, &row, false) == TM_Ok)
-			break;
-		RESUME_CANCEL_INTERRUPTS();
-		ShedlockNap(10);
-		HOLD_CANCEL_INTERRUPTS();
-
-		/* The wait may be long: what the last look has left behind is enough. */
-		if (context == NULL)
-			context = AllocSetContextCreate(caller, "shedlock end", ALLOCSET_SMALL_SIZES);
-		MemoryContextReset(context);
-		MemoryContextSwitchTo(context);
+		if (wait)
+			RESUME_CANCEL_INTERRUPTS();
+		written = ShedlockUpdateRow(&store, &row, wait) == TM_Ok;
+		if (wait)
+			HOLD_CANCEL_INTERRUPTS();
 	}
-	MemoryContextSwitchTo(caller);
 	ShedlockClose(&store);
 	if (holding)
 		ShedlockReleaseHolding(holding);
 }
 
 /*
- * try_end - one try to release the lock, and to log the outcome unless it is
- * NULL
+ * end_run - release the lock, claim missed ticks, and log the outcome
+ */
+static void
+end_run(const ShedlockRun *run)
+{
+	release_run(run);
+	if (run->every)
+		ShedlockClaimTicksOfRun(run);
+	ShedlockHistoryEnd(run->request.name.nsp, run->token, run->outcome,
+					   run->error, run->warning);
+}
+
+/*
+ * prune_history - keep the history short
+ */
+static void
+prune_history(const ShedlockRun *run)
+{
+	ShedlockHistoryPrune(run->request.name.nsp);
+}
+
+/*
+ * try_step - one of the above in the current transaction, which it commits
  *
- * Returns the error that it ended with, or NULL.
+ * Values that are stored out of line need an active snapshot.  A run whose wait
+ * for the standby was cancelled does not begin another wait.  Returns the error
+ * that the step failed with, or NULL.
  */
 static ErrorData *
-try_end(ShedlockRun *run, const char *outcome, const ErrorData *edata)
+try_step(const ShedlockRun *run, void (*step) (const ShedlockRun *))
 {
 	MemoryContext context = CurrentMemoryContext;
-	uint32		holdoff = QueryCancelHoldoffCount;
-	int			lock_timeout = LockTimeout;
 	ErrorData  *volatile failure = NULL;
 
-	/* Held off, it would not end a wait here, but what comes after that. */
-	LockTimeout = 0;
-	HOLD_CANCEL_INTERRUPTS();
 	PG_TRY();
 	{
-		begin_bookkeeping();
-		release_run(run);
-		if (outcome)
-		{
-			if (run->every)
-				ShedlockClaimTicksOfRun(&run->request.name, run->every,
-										run->started_at, run->token);
-			ShedlockHistoryEnd(run->request.name.nsp, run->token, outcome, edata,
-							   run->warning);
-		}
-		end_bookkeeping();
+		XactReadOnly = false;
+		XactIsoLevel = XACT_READ_COMMITTED;
+		PushActiveSnapshot(GetTransactionSnapshot());
+		if (!ShedlockCommitIsSafe())
+			ShedlockCommitLocally();
+		step(run);
+		PopActiveSnapshot();
+		ShedlockCommitAndStart();
 	}
 	PG_CATCH();
 	{
 		failure = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
-	LockTimeout = lock_timeout;
-
-	/* An error can come from where cancels were let through. */
-	QueryCancelHoldoffCount = holdoff;
 	return failure;
 }
 
 /*
- * try_prune - keep the history short; not worth failing for
+ * ShedlockEndRun - end a run whose command has ended
+ *
+ * Expects a transaction that has just been started, and leaves another one.
+ * Holds off cancels and timeouts, because a cancel that comes after the command
+ * must not strand the lock.  The lock is worth more than the history, so if
+ * both fail the lock is released alone: the next holder logs the run as lost
+ * (I10).  If even that fails, the lock stays held until this process ends or begins
+ * another run of the name.  Reports failures as WARNINGs.
  */
-static void
-try_prune(const ShedlockRun *run)
+void
+ShedlockEndRun(const ShedlockRun *run)
 {
-	MemoryContext context = CurrentMemoryContext;
+	const char *name = run->request.name.str;
+	uint32		holdoff = QueryCancelHoldoffCount;
+	int			lock_timeout = LockTimeout;
+	ErrorData  *failure;
+	bool		logged;
 
-	PG_TRY();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+
+	/* lock_timeout would not end a wait here, but whatever follows. */
+	LockTimeout = 0;
+	HOLD_CANCEL_INTERRUPTS();
+	failure = try_step(run, end_run);
+	logged = failure == NULL;
+	if (!logged)
 	{
-		begin_bookkeeping();
-		ShedlockHistoryPrune(run->request.name.nsp);
-		end_bookkeeping();
+		/* The error ended the holdoff, and a message obeys a pending cancel. */
+		QueryCancelHoldoffCount = holdoff + 1;
+		ereport(WARNING,
+				(errcode(failure->sqlerrcode),
+				 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
+						run->outcome, name, failure->message)));
+		failure = try_step(run, release_run);
 	}
-	PG_CATCH();
-	{
-		ErrorData  *failure = ShedlockTakeError(context);
+	QueryCancelHoldoffCount = holdoff;
+	LockTimeout = lock_timeout;
 
+	if (failure)
+		ereport(WARNING,
+				(errcode(failure->sqlerrcode),
+				 errmsg("could not release lock \"%s\": %s", name, failure->message),
+				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
+	else if (logged && (failure = try_step(run, prune_history)) != NULL)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not prune the history of runs: %s", failure->message)));
-	}
-	PG_END_TRY();
 }
 
 /*
- * ShedlockEndRun - step 3, in a transaction that has just been started
- *
- * Cancels are held off, and so is statement_timeout: a lock must not be
- * stranded because somebody cancelled a command that was over already.  The
- * lock is worth more than the history, so that it is tried alone if both
- * cannot be had; the next one to come finds the run lost.  If even that fails
- * the lock stays until this process ends or tries a run of that name again.
+ * run_lives - does a run still hold its lock on this server?
  */
-void
-ShedlockEndRun(ShedlockRun *run, const char *outcome, const ErrorData *edata)
+static bool
+run_lives(const ShedlockName *name, int64 token)
 {
-	ErrorData  *failure;
+	ShedlockStore store;
+	ShedlockRow row;
 
-	disable_timeout(STATEMENT_TIMEOUT, false);
-	failure = try_end(run, outcome, edata);
-	if (failure == NULL)
-	{
-		try_prune(run);
-		return;
-	}
+	ShedlockOpenToRead(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, &row);
+	ShedlockClose(&store);
+	return row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
+		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, name, false);
+}
 
-	/* A message obeys a cancel that waits: not before the lock is let go of. */
-	HOLD_CANCEL_INTERRUPTS();
-	ereport(WARNING,
-			(errcode(failure->sqlerrcode),
-			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
-					outcome, run->request.name.str, failure->message)));
-	RESUME_CANCEL_INTERRUPTS();
-	failure = try_end(run, NULL, NULL);
-	if (failure == NULL)
-		return;
-	ereport(WARNING,
-			(errcode(failure->sqlerrcode),
-			 errmsg("could not release lock \"%s\": %s",
-					run->request.name.str, failure->message),
-			 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
+/*
+ * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
+ *
+ * A run without a holder is lost only if the log, read after the lock, still says
+ * that it is running.
+ */
+const char *
+ShedlockRunOutcome(const ShedlockName *name, int64 token)
+{
+	char	   *outcome = ShedlockHistoryLogged(name->nsp, token);
+
+	if (outcome == NULL || strcmp(outcome, "running") != 0 || run_lives(name, token))
+		return outcome;
+	outcome = ShedlockHistoryLogged(name->nsp, token);
+	return outcome == NULL || strcmp(outcome, "running") == 0 ? "lost" : outcome;
 }

@@ -23,7 +23,7 @@ typedef struct ShedlockTick
 	bool		again;			/* it can be claimed once more */
 } ShedlockTick;
 
-/* A call of shedlock_run.  All of it outlives the transactions it makes. */
+/* A call of shedlock_run, which outlives the transactions that it makes. */
 typedef struct ShedlockRun
 {
 	ShedlockRequest request;
@@ -32,8 +32,10 @@ typedef struct ShedlockRun
 	Interval   *every;			/* NULL: it has no tick */
 	TimestampTz tick;
 	bool		error_if_busy;
-	TimestampTz started_at;		/* once it is taken */
+	TimestampTz started_at;		/* this and token: once it has begun */
 	int64		token;
+	const char *outcome;		/* this and error: once its command has ended */
+	ErrorData  *error;			/* NULL: the command succeeded */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
@@ -43,30 +45,23 @@ extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
 extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
 								  ShedlockTick *last);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-							  const Interval *period, int64 token,
+							  const Interval *period, int64 token, bool again,
 							  ShedlockTick *last);
-extern void ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
-									TimestampTz started_at, int64 token);
+extern void ShedlockClaimTicksOfRun(const ShedlockRun *run);
+extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
 
-/* command.c */
-extern void ShedlockCheckCommand(List *parsetree_list);
-extern void ShedlockPushCommand(ErrorContextCallback *errcallback, char *command);
-
 /* execute.c */
+extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);
+extern void ShedlockKeepWarnings(void);
 extern void ShedlockCommitAndStart(void);
 extern ErrorData *ShedlockTakeError(MemoryContext context);
-extern void ShedlockKeepWarnings(void);
 extern void ShedlockRunCommand(ShedlockRun *run);
 extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 
-/* outcome.c */
-extern char *ShedlockHistoryOutcome(const ShedlockName *name, int64 token,
-									char *logged);
-
 /* finish.c */
-extern void ShedlockEndRun(ShedlockRun *run, const char *outcome,
-						   const ErrorData *edata);
+extern void ShedlockEndRun(const ShedlockRun *run);
+extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
 
 /* run.c */
 extern void ShedlockGuardCommand(ShedlockRun *run);

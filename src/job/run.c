@@ -3,16 +3,16 @@
  * run.c
  *	  CALL shedlock_run(): any command, once.
  *
- *	1. Take the lock (and claim the tick, and log the run), commit.
- *	2. Run the command and commit its work (execute.c).
- *	3. Release the lock, log the outcome, commit (finish.c).  With once_every,
- *	   the ticks that came meanwhile are claimed, too: a scheduler that has
- *	   queued them does not start the command for them, back to back.  An error
- *	   of the command is raised again after that.
+ *	1. Acquire the lock, claim the tick, log the run, and commit.
+ *	2. Execute the command and commit its work (execute.c).
+ *	3. Release the lock, log the outcome, and commit (finish.c).  With once_every,
+ *	   also claim the ticks that came meanwhile, because a scheduler that has
+ *	   queued them would start the command for them, back to back.  After that,
+ *	   raise the error of the command again.
  *
- * What a command can drop is the advisory half (DISCARD ALL): it is taken again
- * after each statement, and until then the row with this process's ID and
- * start stands for it.
+ * A command can drop the advisory half (DISCARD ALL).  It is retaken after each
+ * statement; until then the row, which names this process and its start, keeps
+ * the lock held.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -26,14 +26,16 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-/* More runs within runs than anybody means to have. */
+/* More runs within runs than a job needs */
 #define NESTING_MAX		32
 
-/* Calls of shedlock_run in progress, those for a lock of this session included. */
+/* Calls of shedlock_run in progress, those that are part of another run included */
 static int	nesting = 0;
 
 /*
- * skip - say why a run does not happen: to the client, and in the server's log
+ * skip - tell the client and the server's log why a run is skipped
+ *
+ * Errors: 55P03 if the caller wants an error.
  */
 static void
 skip(const ShedlockRun *run, const char *detail)
@@ -55,7 +57,7 @@ skip(const ShedlockRun *run, const char *detail)
 }
 
 /*
- * busy_detail - who has the lock
+ * busy_detail - why an acquire was refused
  */
 static char *
 busy_detail(const ShedlockName *name, const ShedlockResult *result)
@@ -63,7 +65,7 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 	const ShedlockRow *row = &result->row;
 	bool		kept = result->verdict == SHEDLOCK_KEPT;
 
-	/* The at-least time of a dead holder looks like a lock that is held. */
+	/* Without the advisory half, a dead holder's at-least time looks held. */
 	if (result->verdict == SHEDLOCK_HELD && !ShedlockCountsAsLease(row))
 		kept = !ShedlockHolderLives(row, name, false);
 
@@ -81,21 +83,21 @@ busy_detail(const ShedlockName *name, const ShedlockResult *result)
 										   row->lock_until : row->keep_until));
 	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
 		(result->verdict == SHEDLOCK_BUSY && row->kind == SHEDLOCK_LEASE))
-		return pstrdup("It is being taken by an open transaction.");
+		return pstrdup("It is being acquired by an open transaction.");
 	return psprintf("It has been held by \"%s\" since %s.",
 					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
 }
 
 /*
- * tick_detail - who claimed the tick, and what became of it
+ * tick_detail - what claimed the tick, and the outcome of that run
  *
- * For those who may see that in shedlock_history: of a claim without a run
- * nobody knows the role.
+ * Only for callers to whom shedlock_history shows the run.  The role of a claim
+ * without a run is not known.
  */
 static char *
 tick_detail(const ShedlockRun *run, const ShedlockTick *last)
 {
-	char	   *outcome = NULL;
+	const char *outcome = NULL;
 
 	if (last->tick < run->tick)
 		return psprintf("Tick %s is being claimed by an open transaction.",
@@ -103,7 +105,7 @@ tick_detail(const ShedlockRun *run, const ShedlockTick *last)
 	if (!ShedlockHistoryMaySee(run->request.name.nsp, last->token))
 		return psprintf("Tick %s was claimed.", ShedlockTimeString(last->tick));
 	if (last->token != 0)
-		outcome = ShedlockHistoryOutcome(&run->request.name, last->token, NULL);
+		outcome = ShedlockRunOutcome(&run->request.name, last->token);
 	return psprintf("Tick %s was claimed at %s by \"%s\"%s%s.",
 					ShedlockTimeString(last->tick),
 					ShedlockTimeString(last->claimed_at), last->claimed_by,
@@ -111,10 +113,10 @@ tick_detail(const ShedlockRun *run, const ShedlockTick *last)
 }
 
 /*
- * begin_run - step 1
+ * begin_run - step 1, but for the commit
  *
- * Returns false if the run is skipped; nothing is written then.  The tick is
- * looked at first, because a tick that was claimed is the usual reason.
+ * Returns false, having written nothing, if the run is skipped (I3).  Looks at
+ * the tick first, because a claimed tick is the usual reason.
  */
 static bool
 begin_run(ShedlockRun *run)
@@ -123,9 +125,9 @@ begin_run(ShedlockRun *run)
 	ShedlockStore store;
 	ShedlockResult result;
 	ShedlockTick last;
-	bool		taken;
+	bool		acquired;
 
-	/* A role's setting is meant for its own work. */
+	/* A role's default_transaction_read_only is meant for its own work. */
 	PreventCommandDuringRecovery("shedlock_run()");
 	XactReadOnly = false;
 
@@ -136,9 +138,9 @@ begin_run(ShedlockRun *run)
 	}
 
 	ShedlockOpen(&store, name->nsp, "shedlock");
-	taken = ShedlockAcquire(&store, &run->request, &result);
+	acquired = ShedlockAcquire(&store, &run->request, &result);
 	ShedlockClose(&store);
-	if (!taken)
+	if (!acquired)
 	{
 		skip(run, busy_detail(name, &result));
 		return false;
@@ -146,9 +148,10 @@ begin_run(ShedlockRun *run)
 	run->started_at = result.row.locked_at;
 	run->token = result.row.token;
 
-	if (run->every && !ShedlockClaimTick(name, run->tick, run->every, run->token, &last))
+	if (run->every &&
+		!ShedlockClaimTick(name, run->tick, run->every, run->token, true, &last))
 	{
-		/* Somebody was faster: let go of the lock again. */
+		/* Another session claimed the tick meanwhile: undo the acquire. */
 		char	   *detail = tick_detail(run, &last);
 
 		SPI_connect_ext(SPI_OPT_NONATOMIC);
@@ -163,10 +166,10 @@ begin_run(ShedlockRun *run)
 }
 
 /*
- * run_is_over_time - has this run outlived its lock_at_most_for?
+ * is_over_time - has this run outlived its lock_at_most_for?
  */
 static bool
-run_is_over_time(const ShedlockRun *run)
+is_over_time(const ShedlockRun *run)
 {
 	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, run->token);
 
@@ -175,67 +178,60 @@ run_is_over_time(const ShedlockRun *run)
 }
 
 /*
- * outcome_of - the word for the history
- */
-static const char *
-outcome_of(const ShedlockRun *run, const ErrorData *edata)
-{
-	if (edata->sqlerrcode != ERRCODE_QUERY_CANCELED)
-		return "failed";
-	return run_is_over_time(run) ? "timed out" : "cancelled";
-}
-
-/*
- * guarded_run - steps 2 and 3 of a run that has its lock
+ * execute_run - steps 2 and 3 of a run that has begun
  */
 static void
-guarded_run(ShedlockRun *run)
+execute_run(ShedlockRun *run)
 {
-	bool		watched_before = ShedlockWatchRuns(false);
+	const char *name = run->request.name.str;
+	bool		over_time;
 
-	PG_TRY();
+	ShedlockWatchRuns(true);
+	run->error = ShedlockTryCommand(run);
+	ShedlockWatchRuns(false);
+	over_time = is_over_time(run);
+	if (run->error == NULL)
+		run->outcome = "succeeded";
+	else if (run->error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+		run->outcome = "failed";
+	else if (!over_time)
+		run->outcome = "cancelled";
+	else
 	{
-		ErrorData  *edata = ShedlockTryCommand(run);
-		const char *outcome = edata ? outcome_of(run, edata) : "succeeded";
-
 		/* The server says that the user asked for it. */
-		if (strcmp(outcome, "timed out") == 0)
-			edata->message = psprintf("canceling statement due to lock_at_most_for of lock \"%s\"",
-									  run->request.name.str);
-		if (!watched_before || run_is_over_time(run))
-			ShedlockForgetRunDeadlinePassed();
-		ShedlockEndRun(run, outcome, edata);
+		run->outcome = "timed out";
+		run->error->message =
+			psprintf("canceling statement due to lock_at_most_for of lock \"%s\"", name);
+	}
+	if (nesting == 1 || over_time)
+		ShedlockForgetRunDeadlinePassed();
+	ShedlockEndRun(run);
 
-		if (edata)
-		{
-			/* A cancel that comes too late must not take its place. */
-			HOLD_CANCEL_INTERRUPTS();
-			ereport(LOG,
-					(errmsg("run of lock \"%s\": %s", run->request.name.str, outcome),
-					 errdetail_internal("%s", edata->message),
-					 errhidestmt(true)));
-			RESUME_CANCEL_INTERRUPTS();
-			ReThrowError(edata);
-		}
-	}
-	PG_FINALLY();
+	if (run->error)
 	{
-		ShedlockForgetRun(run->request.name.str, run->token);
-		(void) ShedlockWatchRuns(watched_before);
+		/* A cancel that comes too late must not replace it. */
+		HOLD_CANCEL_INTERRUPTS();
+		ereport(LOG,
+				(errmsg("run of lock \"%s\": %s", name, run->outcome),
+				 errdetail_internal("%s", run->error->message),
+				 errhidestmt(true)));
+		RESUME_CANCEL_INTERRUPTS();
+		ReThrowError(run->error);
 	}
-	PG_END_TRY();
 }
 
 /*
  * ShedlockGuardCommand - run a command under a lock of its own
  *
- * Commits.  Errors: 25006; 55P03 if it is busy and run->error_if_busy says so;
- * 54000 if nested too deeply; 57014 past lock_at_most_for; whatever the command
- * raises.
+ * Commits.  Inside a run of the same lock, the command is part of that run.
+ * Errors: 25006; 55P03 if the lock is busy and run->error_if_busy is set; 54000 if
+ * nested too deeply; 57014 past lock_at_most_for; those of the command.
  */
 void
 ShedlockGuardCommand(ShedlockRun *run)
 {
+	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, 0);
+
 	if (nesting == NESTING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -245,23 +241,22 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, 0);
-
 		if (holding && holding->is_run)
 		{
-			/* The lock is this session's already: the command is part of it. */
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run);
 		}
 		else if (begin_run(run))
 		{
 			ShedlockCommitAndStart();
-			guarded_run(run);
+			execute_run(run);
 		}
 	}
 	PG_FINALLY();
 	{
 		nesting--;
+		ShedlockForgetRun(run->request.name.str, run->token);
+		ShedlockWatchRuns(nesting > 0);
 	}
 	PG_END_TRY();
 }

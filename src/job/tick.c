@@ -3,12 +3,12 @@
  * tick.c
  *	  Claiming a scheduled instant: at most one caller for each.
  *
- * A claim is no lock: it has a table and a lock class of its own, and never
- * expires.  The claiming transaction holds an advisory lock exclusively, for which
- * other callers never wait; after its commit the row keeps them off.  Rolling
- * back ends the claim.  Ticks of a name only move forward, so that one row for
- * each name is enough.  shedlock_again() marks the row, so that one more caller
- * can claim the tick; that claim removes the mark.
+ * A claim is no lock: it has its own table and lock class, and never expires.
+ * The claiming transaction holds an advisory lock exclusively, for which other
+ * callers never wait (I2); after its commit the row keeps them off (I12).  Rolling
+ * back ends the claim (I6).  Ticks of a name only move forward, so one row for each
+ * name is enough.  shedlock_again() marks the row, so that one more caller can
+ * claim the tick; that claim removes the mark.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -19,7 +19,6 @@
 #include "access/xact.h"
 #include "common/int.h"
 #include "job/job.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -41,16 +40,14 @@ enum
 static TimestampTz
 tick_at(TimestampTz when, int64 period)
 {
-	int64		since_epoch = when + EPOCH_DISTANCE;
-
-	return since_epoch / period * period - EPOCH_DISTANCE;
+	return (when + EPOCH_DISTANCE) / period * period - EPOCH_DISTANCE;
 }
 
 /*
  * ShedlockCurrentTick - the tick for a timer that fires now
  *
- * A timer that is a little early belongs to the coming tick.  every: the period;
- * months are refused, because their length is not fixed.
+ * A timer that is a little early belongs to the coming tick.  every: the period.
+ * Errors: 22023, also for months, because their length is not fixed.
  */
 TimestampTz
 ShedlockCurrentTick(const Interval *every, const char *name)
@@ -95,7 +92,7 @@ read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 /*
  * tick_is_claimed - is that tick, or a later one, claimed?
  *
- * again: the caller may be the one that shedlock_again() has allowed.
+ * again: the caller may claim the tick that shedlock_again() has allowed.
  */
 static bool
 tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
@@ -144,8 +141,6 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		ShedlockSetNull(&columns, Anum_token);
 	if (period)
 		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(period));
-	else if (!last->found)
-		ShedlockSetNull(&columns, Anum_period);
 	if (again || !last->found)
 		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(false));
 	if (last->found)
@@ -155,19 +150,18 @@ write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 }
 
 /*
- * claim_tick - claim a tick that is not claimed; never wait for an open claim
+ * ShedlockClaimTick - claim a tick that is not claimed
  *
- * period: of the schedule; NULL if the caller names its ticks, which leaves that
- * of an earlier claim.  token: of the run, or 0 for a caller that has none.
- * again: as for tick_is_claimed(); false at the end of a run.  Returns true if
- * the tick is claimed now, for the caller to commit; if it returns false, *last
- * is the claim that is there, with tick 0 if it is not committed.  Locks: the
- * name's lock of SHEDLOCK_CLASS_TICK, exclusive, to the end of the transaction;
- * given back at once if it returns false.
+ * period: of the schedule; NULL, for callers that name their ticks, leaves that of
+ * an earlier claim.  token: of the run, or 0.  again: as for tick_is_claimed();
+ * false at the end of a run.  Returns true if the tick is claimed when the caller
+ * commits.  If it returns false, *last is the claim that is there, with tick 0 if
+ * it is not committed.  Locks: the name's lock of SHEDLOCK_CLASS_TICK, exclusive,
+ * to the end of the transaction unless it returns false; never waits for a claim.
  */
-static bool
-claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
-		   int64 token, bool again, ShedlockTick *last)
+bool
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const Interval *period,
+				  int64 token, bool again, ShedlockTick *last)
 {
 	ShedlockStore store;
 	LOCKTAG		tag;
@@ -195,20 +189,8 @@ claim_tick(const ShedlockName *name, TimestampTz tick, const Interval *period,
 	}
 	ShedlockClose(&store);
 	if (claimed)
-		ShedlockCommitDurably();
-	if (claimed && token == 0)
-		ShedlockTellOfBlock(name, true);
+		ShedlockCommitDurably();	/* (I9) */
 	return claimed;
-}
-
-/*
- * ShedlockClaimTick - claim a tick for the caller, as claim_tick() does
- */
-bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-				  const Interval *period, int64 token, ShedlockTick *last)
-{
-	return claim_tick(name, tick, period, token, true, last);
 }
 
 /*
@@ -220,15 +202,15 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
  * shedlock_again() has allowed meanwhile is for the next caller.
  */
 void
-ShedlockClaimTicksOfRun(const ShedlockName *name, const Interval *every,
-						TimestampTz started_at, int64 token)
+ShedlockClaimTicksOfRun(const ShedlockRun *run)
 {
-	int64		period = ShedlockIntervalMicroseconds(every);
+	int64		period = ShedlockIntervalMicroseconds(run->every);
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockTick last;
 
-	if (now - started_at >= period)
-		(void) claim_tick(name, tick_at(now, period), every, token, false, &last);
+	if (now - run->started_at >= period)
+		(void) ShedlockClaimTick(&run->request.name, tick_at(now, period), run->every,
+								 run->token, false, &last);
 }
 
 /*
@@ -254,88 +236,21 @@ ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
 		end < limit;
 }
 
-PG_FUNCTION_INFO_V1(shedlock_once);
 /*
- * shedlock_once(name, tick) - claim a scheduled instant
+ * ShedlockAllowTickAgain - let the next caller claim the last tick once more
  *
- * Returns true for one caller.  Errors: 22004, 22023, 25006.
+ * Returns false if no claim is committed; else sets *tick.  Waits for an open
+ * claim as an UPDATE does, unless it is the name's first, which has no row yet.
  */
-Datum
-shedlock_once(PG_FUNCTION_ARGS)
+bool
+ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
-	ShedlockName name;
-	ShedlockTick last;
-	TimestampTz tick;
-
-	PreventCommandIfReadOnly("shedlock_once()");
-	PreventCommandIfParallelMode("shedlock_once()");
-	ShedlockGetName(fcinfo, 0, &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("tick of lock \"%s\" must not be null", name.str)));
-	tick = PG_GETARG_TIMESTAMPTZ(1);
-	if (TIMESTAMP_NOT_FINITE(tick))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("tick of lock \"%s\" must be finite", name.str)));
-	if (tick > GetCurrentTimestamp() + SHEDLOCK_TICK_AHEAD_MAX * USECS_PER_SEC)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("tick of lock \"%s\" is in the future", name.str),
-				 errdetail("A tick can be at most %d seconds ahead of the server's clock.",
-						   SHEDLOCK_TICK_AHEAD_MAX),
-				 errhint("Ticks only move forward: a claim in the future would stop the job until then.")));
-	PG_RETURN_BOOL(ShedlockClaimTick(&name, tick, NULL, 0, &last));
-}
-
-PG_FUNCTION_INFO_V1(shedlock_once_every);
-/*
- * shedlock_once_every(name, every) - claim the current period of a schedule
- *
- * Returns true for one caller.  Errors: 22004, 22023, 25006.
- */
-Datum
-shedlock_once_every(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
-	ShedlockTick last;
-	Interval   *every;
-
-	PreventCommandIfReadOnly("shedlock_once_every()");
-	PreventCommandIfParallelMode("shedlock_once_every()");
-	ShedlockGetName(fcinfo, 0, &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("period of lock \"%s\" must not be null", name.str)));
-	every = PG_GETARG_INTERVAL_P(1);
-	PG_RETURN_BOOL(ShedlockClaimTick(&name, ShedlockCurrentTick(every, name.str),
-									 every, 0, &last));
-}
-
-PG_FUNCTION_INFO_V1(shedlock_again);
-/*
- * shedlock_again(name) - allow the last tick to be claimed once more
- *
- * The next caller can claim it, even if a newer tick has come.  Warns and returns
- * false if no claim is committed.  Errors: 22004, 22023, 25006.  Locks: the
- * tick's row.  Waits for an open claim as an UPDATE does, unless it is the name's
- * first: that has no row yet, and counts as no claim.
- */
-Datum
-shedlock_again(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
 	ShedlockStore store;
 	ShedlockTick last;
 	bool		marked = false;
 
-	PreventCommandIfReadOnly("shedlock_again()");
-	PreventCommandIfParallelMode("shedlock_again()");
-	ShedlockGetName(fcinfo, 0, &name);
-	ShedlockOpen(&store, name.nsp, "shedlock_tick");
-	while (!marked && read_tick(&store, &name, &last))
+	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	while (!marked && read_tick(&store, name, &last))
 	{
 		ShedlockColumns columns;
 
@@ -344,17 +259,10 @@ shedlock_again(PG_FUNCTION_ARGS)
 		marked = ShedlockUpdate(&store, &columns, true) == TM_Ok;
 	}
 	ShedlockClose(&store);
-
 	if (marked)
 	{
 		ShedlockCommitDurably();
-		ereport(LOG,
-				(errmsg("tick %s of lock \"%s\" given again by role %s",
-						ShedlockTimeString(last.tick), name.str, ShedlockActingRole())));
+		*tick = last.tick;
 	}
-	else
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("no tick of lock \"%s\" was claimed", name.str)));
-	PG_RETURN_BOOL(marked);
+	return marked;
 }

@@ -231,17 +231,12 @@ ShedlockSetDeadlines(int64 session, int64 run)
 
 /*
  * ShedlockWatchRuns - set whether a command runs that may be cancelled
- *
- * Returns the old setting, for nested runs.
  */
-bool
+void
 ShedlockWatchRuns(bool watch)
 {
-	bool		before = runs_watched;
-
 	runs_watched = watch;
 	set_run_timer();
-	return before;
 }
 
 /*

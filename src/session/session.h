@@ -38,7 +38,7 @@ typedef struct ShedlockHolding
 /* deadline.c */
 extern int64 ShedlockDeadlineAt(TimestampTz until);
 extern void ShedlockSetDeadlines(int64 session, int64 run);
-extern bool ShedlockWatchRuns(bool watch);
+extern void ShedlockWatchRuns(bool watch);
 extern bool ShedlockRunDeadlinePassed(void);
 extern void ShedlockForgetRunDeadlinePassed(void);
 

@@ -37,10 +37,10 @@ sub end_of_run
 }
 
 # The row of the lock is locked by hand when the command has ended.
-my $naps = "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid";
+my $waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid";
 begin_run('row locked');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
-ok(defined await($node, $naps), 'row locked: the release waits');
+ok(defined await($node, $waits), 'row locked: the release waits');
 ask($other, 'COMMIT');
 is(end_of_run(), '', 'row locked: nothing to complain of');
 is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'row locked'"), 'succeeded', 'row locked: the outcome is logged');
@@ -48,11 +48,11 @@ is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name
 # The same, and somebody cancels the release.
 begin_run('cancelled');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'cancelled' FOR UPDATE; SELECT pg_advisory_unlock(1)");
-ok(defined await($node, $naps), 'cancelled: the release waits');
+ok(defined await($node, $waits), 'cancelled: the release waits');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 $runner->{run}->pump until $runner->{stderr} =~ /could not log/ || !$runner->{run}->pumpable;
 like($runner->{stderr}, qr/WARNING: +could not log outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is given up');
-ok(defined await($node, $naps), 'cancelled: the lock is not');
+ok(defined await($node, $waits), 'cancelled: the lock is not');
 ask($other, 'COMMIT');
 unlike(end_of_run(), qr/could not release/, 'cancelled: it is released');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome FROM shedlock_history WHERE name = 'cancelled'"), 't|lost', 'cancelled: and free; the history says that the outcome is lost');
@@ -93,7 +93,7 @@ $node->safe_psql('postgres', $_) foreach ("ALTER SYSTEM SET synchronous_standby_
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}), 'isolated: there should be a standby');
 $node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
 like(error_of($node, "SET statement_timeout = '5s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
-	qr/^57014: canceling run of lock "isolated" because it is not known to the synchronous standby/, 'isolated: the command is not run');
+	qr/^57014: canceling run of lock "isolated" because its start has not been confirmed by the synchronous standby/, 'isolated: the command is not run');
 $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: no more');
 is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next one is');
@@ -192,6 +192,30 @@ like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 
 is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: nothing was held; one without an end needs none');
 $poor->quit;
 
+# Lets a process have that much more memory than it has now, or, again, as much as it likes.
+sub limit_memory
+{
+	my ($of, $more_kb) = @_;
+	my ($kb) = slurp_file("/proc/$of/status") =~ /^VmSize:\s+(\d+) kB/m;
+
+	PostgreSQL::Test::Utils::system_or_bail('prlimit', "--pid=$of", '--as=' . (defined $more_kb ? ($kb + $more_kb) * 1024 : 'unlimited') . ':');
+	return;
+}
+
+# The error of a command is so long that no memory is left to copy it: the run ends
+# without a word.  In another run its session begins it again, and not as a part of that.
+my $short = session($node);
+my $long = join(', ', map { "$_ = x" } qw(MESSAGE DETAIL HINT COLUMN CONSTRAINT DATATYPE TABLE SCHEMA));
+limit_memory(pid_of($short), 360 * 1024);
+ask($short, "CALL shedlock_run('no copy', 'DO \$\$ DECLARE x text := repeat(''x'', 16777216); BEGIN RAISE EXCEPTION USING $long; END \$\$')");
+like($short->{heard}, qr/ERROR: +out of memory/, 'no copy: the client hears why');
+limit_memory(pid_of($short));
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), 'running', 'no copy: the run has no outcome');
+ask($short, q{CALL shedlock_run('around', 'CALL shedlock_run(''no copy'', ''SELECT'')')});
+is($short->{heard}, '', 'no copy: it can be begun again inside another run');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), "lost\nsucceeded", 'no copy: as a run of its own');
+$short->quit;
+
 # No memory is left when a transaction has been committed, or a session ends.  The
 # more clients there may be, the more of it a wake-up takes.
 my $crowd = start_node('crowd', conf => "max_connections = 20000\nmax_locks_per_transaction = 10\nmax_pred_locks_per_transaction = 10\n");
@@ -199,29 +223,19 @@ my $starved = session($crowd);
 my $starved_pid = pid_of($starved);
 my $waiter = session($crowd);
 
-# Lets a process have as much memory as it has now, or, again, as much as it likes.
-sub limit_memory
-{
-	my ($of, $unlimited) = @_;
-	my ($kb) = slurp_file("/proc/$of/status") =~ /^VmSize:\s+(\d+) kB/m;
-
-	PostgreSQL::Test::Utils::system_or_bail('prlimit', "--pid=$of", '--as=' . ($unlimited ? 'unlimited' : $kb * 1024) . ':');
-	return;
-}
-
 ask($starved, "SELECT shedlock_acquire_session('no memory')");
 $waiter->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_acquire('no memory', '1 h', wait => '10 min');\n");
 ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory: somebody waits');
 foreach my $end ('ROLLBACK', 'COMMIT')
 {
 	ask($starved, "BEGIN; SELECT shedlock_release('no memory')");
-	limit_memory($starved_pid);
+	limit_memory($starved_pid, 0);
 	is(ask($starved, "$end;\nSELECT 'alive'"), 'alive', "no memory: a $end comes to its end");
-	limit_memory($starved_pid, 1);
+	limit_memory($starved_pid);
 }
 is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory: whoever waited finds out');
 ask($starved, "SELECT shedlock_acquire_session('no memory at exit')");
-limit_memory($starved_pid);
+limit_memory($starved_pid, 0);
 terminate($crowd, $starved_pid);
 reap($starved);
 is($crowd->safe_psql('postgres', "SELECT shedlock_acquire('no memory at exit')"), 't', 'no memory at exit: its lock is free');
