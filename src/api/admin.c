@@ -21,7 +21,6 @@
 #include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* How long a terminated session may take to end. */
@@ -40,11 +39,10 @@
 static void
 report_in_use(const ShedlockName *name)
 {
-	List	   *holders = ShedlockHolders(&name->tag);
 	ShedlockHolder *holder = NULL;
 	ListCell   *lc;
 
-	foreach(lc, holders)
+	foreach(lc, ShedlockHolders(&name->tag))
 	{
 		holder = lfirst(lc);
 		if (holder->pid != MyProcPid)
@@ -130,34 +128,39 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 }
 
 /*
+ * is_in - has that table of the extension a row of that name?
+ *
+ * Keeps no lock on the table: the caller may wait for the advisory half, whose
+ * holder may wait for a table.
+ */
+static bool
+is_in(const char *table, const ShedlockName *name)
+{
+	ShedlockStore store;
+	bool		found;
+
+	ShedlockOpen(&store, name->nsp, table);
+	found = ShedlockFetch(&store, CStringGetTextDatum(name->str)) ||
+		ShedlockRowIsInProgress(&store, name->str);
+	ShedlockCloseUnused(&store);
+	return found;
+}
+
+/*
  * warn_if_unknown - warn if no lock and no tick has that name
  *
- * Returns true if it warned.  Keeps no lock on the tables: the caller may wait
- * for the advisory half, whose holder may wait for a table.
+ * hint: or NULL.  Returns true if it warned.
  */
 static bool
 warn_if_unknown(const ShedlockName *name, const char *hint)
 {
-	ShedlockStore store;
-	ShedlockRow row;
-	bool		known;
-
-	ShedlockOpen(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &row);
-	known = row.found || ShedlockRowIsInProgress(&store, name->str);
-	ShedlockCloseUnused(&store);
-	if (!known)
-	{
-		ShedlockOpen(&store, name->nsp, "shedlock_tick");
-		known = ShedlockFetch(&store, CStringGetTextDatum(name->str));
-		ShedlockCloseUnused(&store);
-	}
-	if (!known)
-		ereport(WARNING,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("no lock or job is known by the name \"%s\"", name->str),
-				 hint ? errhint("%s", hint) : 0));
-	return !known;
+	if (is_in("shedlock", name) || is_in("shedlock_tick", name))
+		return false;
+	ereport(WARNING,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("no lock or job is known by the name \"%s\"", name->str),
+			 hint ? errhint("%s", hint) : 0));
+	return true;
 }
 
 /*
@@ -258,9 +261,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	bool		ended;
 	bool		freed;
 
-	PreventCommandIfReadOnly("shedlock_force_release()");
-	PreventCommandIfParallelMode("shedlock_force_release()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_force_release()", &name);
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	ended = end_holder(&store, &name, &token);
 	freed = take_over(&store, &name, ended, token) &&
@@ -286,9 +287,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	ShedlockRow row;
 	bool		as_lease;
 
-	PreventCommandIfReadOnly("shedlock_cancel()");
-	PreventCommandIfParallelMode("shedlock_cancel()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_cancel()", &name);
 	ShedlockOpenToRead(&store, name.nsp, "shedlock");
 	ShedlockReadRow(&store, name.str, &row);
 	ShedlockClose(&store);
@@ -325,17 +324,57 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 }
 
 /*
- * share_and_read - wait for the advisory half in share mode, and read the row
+ * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
  *
- * start: of the wait, as for ShedlockAwaitLock().
+ * Returns false if there was no pause to end.  Errors: 55P03 when lock_timeout
+ * ends the wait.  Locks: the advisory half in share mode to the end of the
+ * transaction; waits for an acquire that is not committed.
  */
-static void
-share_and_read(ShedlockStore *store, const ShedlockName *name, ShedlockRow *row,
-			   int64 *start)
+static bool
+set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 {
-	while (!ShedlockTryShare(&name->tag))
-		ShedlockAwaitLock(name, start, SHARE_NAP_MS);
-	ShedlockReadRow(store, name->str, row);
+	bool		pauses = until != DT_NOBEGIN;
+	char	   *role = pauses ? GetUserNameFromId(GetUserId(), false) : NULL;
+	bool		written = false;
+	int64		start = 0;
+	ShedlockStore store;
+	ShedlockRow row;
+
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	if (pauses)
+		ShedlockCheckPromises(&store);
+	for (;;)
+	{
+		while (!ShedlockTryShare(&name->tag))
+			ShedlockAwaitLock(name, &start, SHARE_NAP_MS);
+		ShedlockReadRow(&store, name->str, &row);
+		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
+		{
+			ShedlockUnlock(&name->tag, ShareLock);
+			break;
+		}
+		if (!row.found)
+		{
+			row.name = name->str;
+			row.lock_until = row.locked_at = GetCurrentTimestamp();
+			row.locked_by = "";
+			row.kind = SHEDLOCK_RELEASED;
+			row.keep_until = DT_NOBEGIN;
+		}
+		row.paused_until = until;
+		row.paused_by = role;
+		row.pause_reason = reason;
+		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
+			!ShedlockRowIsInProgress(&store, name->str) && ShedlockInsertRow(&store, &row);
+		if (written)
+			break;
+
+		/* The transaction that has inserted the row may want to acquire. */
+		ShedlockUnlock(&name->tag, ShareLock);
+		ShedlockAwaitLock(name, &start, SHARE_NAP_MS);
+	}
+	ShedlockClose(&store);
+	return written;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_pause);
@@ -343,25 +382,16 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
  * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
  * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Errors: 22004, 22023, 25006, 55P03 when lock_timeout ends the
- * wait.  Locks: the advisory half in share mode to the end of the transaction;
- * waits for an acquire that is not committed.
+ * future job.  Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockStore store;
-	ShedlockRow row;
 	TimestampTz until;
 	char	   *reason;
-	int64		start = 0;
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context;
 
-	PreventCommandIfReadOnly("shedlock_pause()");
-	PreventCommandIfParallelMode("shedlock_pause()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_pause()", &name);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -373,39 +403,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
 	(void) warn_if_unknown(&name, "Check the spelling.  The lock is paused anyway; shedlock_resume ends that.");
-
-	ShedlockOpen(&store, name.nsp, "shedlock");
-	ShedlockCheckPromises(&store);
-	context = AllocSetContextCreate(caller, "shedlock pause", ALLOCSET_SMALL_SIZES);
-	for (;;)
-	{
-		bool		written;
-
-		MemoryContextSwitchTo(context);
-		share_and_read(&store, &name, &row, &start);
-		if (!row.found)
-		{
-			row.name = name.str;
-			row.lock_until = row.locked_at = GetCurrentTimestamp();
-			row.locked_by = "";
-			row.kind = SHEDLOCK_RELEASED;
-			row.keep_until = DT_NOBEGIN;
-		}
-		row.paused_until = until;
-		row.paused_by = GetUserNameFromId(GetUserId(), false);
-		row.pause_reason = reason;
-		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
-			!ShedlockRowIsInProgress(&store, name.str) && ShedlockInsertRow(&store, &row);
-		MemoryContextSwitchTo(caller);
-		if (written)
-			break;
-
-		/* The transaction that has inserted the row may want to acquire. */
-		ShedlockUnlock(&name.tag, ShareLock);
-		ShedlockAwaitLock(&name, &start, SHARE_NAP_MS);
-		MemoryContextReset(context);
-	}
-	ShedlockClose(&store);
+	(void) set_pause(&name, until, reason);
 	ereport(LOG,
 			(errmsg("lock \"%s\" paused until %s by role %s",
 					name.str, ShedlockTimeString(until), ShedlockActingRole())));
@@ -417,35 +415,16 @@ PG_FUNCTION_INFO_V1(shedlock_resume);
  * shedlock_resume(name) - end a pause
  *
  * Returns false if the lock was not paused, and warns if the name is unknown.
- * Errors and locks as for shedlock_pause().
+ * Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockStore store;
-	ShedlockRow row;
 	bool		paused;
-	int64		start = 0;
 
-	PreventCommandIfReadOnly("shedlock_resume()");
-	PreventCommandIfParallelMode("shedlock_resume()");
-	ShedlockGetName(fcinfo, 0, &name);
-	ShedlockOpen(&store, name.nsp, "shedlock");
-	do
-	{
-		share_and_read(&store, &name, &row, &start);
-		paused = row.found && row.paused_until > GetCurrentTimestamp();
-		if (!paused)
-		{
-			ShedlockUnlock(&name.tag, ShareLock);
-			break;
-		}
-		row.paused_until = DT_NOBEGIN;
-		row.paused_by = NULL;
-		row.pause_reason = NULL;
-	} while (ShedlockUpdateRow(&store, &row, true) != TM_Ok);
-	ShedlockClose(&store);
+	ShedlockBeginCall(fcinfo, "shedlock_resume()", &name);
+	paused = set_pause(&name, DT_NOBEGIN, NULL);
 	if (paused)
 		ereport(LOG,
 				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));

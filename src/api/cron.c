@@ -19,6 +19,7 @@
 #include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -33,8 +34,8 @@ PG_FUNCTION_INFO_V1(_shedlock_may_use);
 /*
  * _shedlock_cron_timezone - time zone of pg_cron's schedules
  *
- * Only superusers may read the setting, yet whoever may see a job sees by its
- * runs what the setting is.
+ * The server shows the setting only to superusers, but it is no secret: the runs of
+ * a job show it to every role that can see the job.
  */
 Datum
 _shedlock_cron_timezone(PG_FUNCTION_ARGS)
@@ -47,8 +48,8 @@ _shedlock_cron_timezone(PG_FUNCTION_ARGS)
 /*
  * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
  *
- * Code of a relation of that name that is not pg_cron's would run with the
- * rights of the superuser who looks at it.
+ * Code of another relation of that name would run with the privileges of the
+ * superuser that reads it.
  */
 static Oid
 cron_job_table(void)
@@ -84,13 +85,14 @@ _shedlock_cron_require(PG_FUNCTION_ARGS)
 static bool
 uses_cron(Oid job_table)
 {
-	return DatumGetBool(DirectFunctionCall2(has_schema_privilege_id,
-											ObjectIdGetDatum(get_rel_namespace(job_table)),
-											CStringGetTextDatum("USAGE")));
+	return OidIsValid(job_table) &&
+		DatumGetBool(DirectFunctionCall2(has_schema_privilege_id,
+										 ObjectIdGetDatum(get_rel_namespace(job_table)),
+										 CStringGetTextDatum("USAGE")));
 }
 
 /*
- * _shedlock_cron_is_readable - is pg_cron in this database, and may the caller
+ * _shedlock_cron_is_readable - is pg_cron in this database, and can the caller
  * read its jobs?
  */
 Datum
@@ -98,19 +100,17 @@ _shedlock_cron_is_readable(PG_FUNCTION_ARGS)
 {
 	Oid			relid = cron_job_table();
 
-	PG_RETURN_BOOL(OidIsValid(relid) && uses_cron(relid) &&
-				   DatumGetBool(DirectFunctionCall2(has_table_privilege_id,
-													ObjectIdGetDatum(relid),
-													CStringGetTextDatum("SELECT"))));
+	PG_RETURN_BOOL(uses_cron(relid) &&
+				   pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
 }
 
 /*
  * _shedlock_cron_name_is_shared - has another role than username a job of that
  * name?
  *
- * Row security hides the jobs of other roles, and two locks of one name would
- * make these jobs skip each other: so cron.job is read with the rights of the
- * extension's owner.  A caller who may not use pg_cron gets no answer.
+ * If so, two locks of one name would make these jobs skip each other.  Row security
+ * hides the jobs of other roles from the caller, so the owner of the extension reads
+ * cron.job.  Returns false to a caller that cannot use pg_cron.
  */
 Datum
 _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
@@ -120,17 +120,14 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 	"WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
 	"j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1";
 	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
-	Oid			relid = cron_job_table();
+	Datum		values[] = {fcinfo->args[0].value, fcinfo->args[1].value};
 	HeapTuple	proc;
 	Oid			caller;
 	int			sec_context;
 	bool		found;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !OidIsValid(relid) || !uses_cron(relid))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !uses_cron(cron_job_table()))
 		PG_RETURN_BOOL(false);
-	values[0] = PG_GETARG_DATUM(0);
-	values[1] = PG_GETARG_DATUM(1);
 
 	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
 	if (!HeapTupleIsValid(proc))

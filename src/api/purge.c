@@ -86,9 +86,9 @@ old_names(ShedlockStore *store, uint16 lockclass, TimestampTz limit, int max)
 /*
  * purge_table - delete at most max old rows of a table; return how many
  *
- * Skips each name whose advisory lock is not free.  The advisory locks of the
- * others are held to the end of the transaction: until then an acquirer sees
- * the row and must not update it.
+ * Skips each name whose advisory lock is not free.  Holds the advisory locks of the
+ * others to the end of the transaction: until then an acquirer sees the row and
+ * must not update it (I12).
  */
 static int
 purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,

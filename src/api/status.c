@@ -3,10 +3,10 @@
  * status.c
  *	  Both halves of every lock that is not free, for the views.
  *
- * The table is read with a dirty snapshot, which also shows what open
- * transactions have written, because a lock that is being acquired is worth a
- * line.  The lock table is read first: a lock that is acquired between the two
- * reads is shown without its holder, not left out.
+ * The table is read with a dirty snapshot, which also shows what open transactions
+ * have written, so that locks that are being acquired are shown.  The lock table is
+ * read first: a lock that is acquired between the two reads is shown without its
+ * holder, not left out.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -31,33 +31,13 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-/* Columns of _shedlock_status() */
-enum
-{
-	COL_NAME,
-	COL_STATE,
-	COL_KIND,
-	COL_LOCK_UNTIL,
-	COL_LOCKED_AT,
-	COL_LOCKED_BY,
-	COL_TOKEN,
-	COL_LOCKED_ROLE,
-	COL_WAITERS,
-	COL_PID,
-	COL_PAUSED_UNTIL,
-	COL_PAUSED_BY,
-	COL_PAUSE_REASON,
-	NUM_COLS
-};
-
-/* What the lock table has under a key. */
+/* What the lock table has under a key */
 typedef struct KeyStatus
 {
 	uint64		key;			/* hash key: must be first */
 	int			waiters;
-	int			exclusive_pid;	/* 0: none, or a prepared transaction */
-	bool		exclusive;
-	List	   *pids;			/* of all holders */
+	List	   *pids;			/* of all holders; 0: a prepared transaction */
+	bool		exclusive;		/* then there is one holder */
 	bool		shown;			/* by a committed row */
 } KeyStatus;
 
@@ -67,19 +47,16 @@ typedef struct KeyStatus
 static HTAB *
 read_lock_table(void)
 {
-	HASHCTL		ctl;
-	HTAB	   *hash;
-	List	   *holders = ShedlockHolders(NULL);
+	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(KeyStatus),
+	.hcxt = CurrentMemoryContext};
+	HTAB	   *hash = hash_create("shedlock status", 64, &ctl,
+								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	ListCell   *lc;
 
-	ctl.keysize = sizeof(uint64);
-	ctl.entrysize = sizeof(KeyStatus);
-	ctl.hcxt = CurrentMemoryContext;
-	hash = hash_create("shedlock status", 64, &ctl,
-					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	foreach(lc, holders)
+	foreach(lc, ShedlockHolders(NULL))
 	{
 		ShedlockHolder *holder = lfirst(lc);
+		KeyStatus	empty = {.key = holder->key};
 		KeyStatus  *entry;
 		bool		found;
 
@@ -88,17 +65,13 @@ read_lock_table(void)
 			continue;
 		entry = hash_search(hash, &holder->key, HASH_ENTER, &found);
 		if (!found)
-			memset((char *) entry + sizeof(uint64), 0, sizeof(KeyStatus) - sizeof(uint64));
+			*entry = empty;
 		if (holder->lockclass == SHEDLOCK_CLASS_WAITER)
-		{
 			entry->waiters++;
-			continue;
-		}
-		entry->pids = lappend_int(entry->pids, holder->pid);
-		if (holder->exclusive)
+		else
 		{
-			entry->exclusive = true;
-			entry->exclusive_pid = holder->pid;
+			entry->pids = lappend_int(entry->pids, holder->pid);
+			entry->exclusive |= holder->exclusive;
 		}
 	}
 	return hash;
@@ -125,6 +98,7 @@ committed_state(const ShedlockRow *row, const KeyStatus *entry,
 				TimestampTz now, int *pid)
 {
 	bool		of_process = row->kind == SHEDLOCK_SESSION || row->kind == SHEDLOCK_RUN;
+	bool		in_use = entry && entry->pids != NIL;
 
 	*pid = 0;
 	if (of_process && RecoveryInProgress())
@@ -132,23 +106,19 @@ committed_state(const ShedlockRow *row, const KeyStatus *entry,
 	if (ShedlockCountsAsLease(row))
 	{
 		/* A fence keeps the lock from being free after its lease has expired. */
-		if (entry && !entry->exclusive && entry->pids != NIL &&
-			row->kind != SHEDLOCK_RELEASED)
-		{
+		bool		fenced = in_use && !entry->exclusive && row->kind != SHEDLOCK_RELEASED;
+
+		if (in_use && (fenced || row->lock_until > now))
 			*pid = linitial_int(entry->pids);
+		if (fenced)
 			return "held";
-		}
 		if (row->lock_until > now)
-		{
-			if (entry && entry->pids != NIL)
-				*pid = linitial_int(entry->pids);
 			return row->kind == SHEDLOCK_RELEASED ? "kept" :
 				of_process ? "lost" : "held";
-		}
 	}
 	else
 	{
-		if ((entry && list_member_int(entry->pids, row->pid)) ||
+		if ((in_use && list_member_int(entry->pids, row->pid)) ||
 			(row->kind == SHEDLOCK_RUN &&
 			 ShedlockBackendAlive(row->pid, row->backend_start)))
 		{
@@ -168,30 +138,33 @@ static void
 put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 		const KeyStatus *entry, int pid)
 {
-	Datum		values[NUM_COLS];
-	bool		nulls[NUM_COLS] = {false};
+	/* in the order of the columns of _shedlock_status() */
+	Datum		values[] = {
+		CStringGetTextDatum(row->name),
+		CStringGetTextDatum(state),
+		CStringGetTextDatum(ShedlockKindText(row->kind)),
+		TimestampTzGetDatum(row->lock_until),
+		TimestampTzGetDatum(row->locked_at),
+		CStringGetTextDatum(ShedlockShownBy(row)),
+		Int64GetDatum(row->token),
+		ObjectIdGetDatum(row->locked_role),
+		Int32GetDatum(entry ? entry->waiters : 0),
+		Int32GetDatum(pid),
+		TimestampTzGetDatum(row->paused_until),
+		row->paused_by ? CStringGetTextDatum(row->paused_by) : 0,
+		row->pause_reason ? CStringGetTextDatum(row->pause_reason) : 0
+	};
+	bool		nulls[lengthof(values)] = {
+		false, false, false, false, false, false,
+		row->token == 0,
+		!OidIsValid(row->locked_role),
+		false,
+		pid == 0,
+		row->paused_until == DT_NOBEGIN,
+		row->paused_by == NULL,
+		row->pause_reason == NULL
+	};
 
-	values[COL_NAME] = CStringGetTextDatum(row->name);
-	values[COL_STATE] = CStringGetTextDatum(state);
-	values[COL_KIND] = CStringGetTextDatum(ShedlockKindText(row->kind));
-	values[COL_LOCK_UNTIL] = TimestampTzGetDatum(row->lock_until);
-	values[COL_LOCKED_AT] = TimestampTzGetDatum(row->locked_at);
-	values[COL_LOCKED_BY] = CStringGetTextDatum(ShedlockShownBy(row));
-	values[COL_TOKEN] = Int64GetDatum(row->token);
-	nulls[COL_TOKEN] = row->token == 0;
-	values[COL_LOCKED_ROLE] = ObjectIdGetDatum(row->locked_role);
-	nulls[COL_LOCKED_ROLE] = !OidIsValid(row->locked_role);
-	values[COL_WAITERS] = Int32GetDatum(entry ? entry->waiters : 0);
-	values[COL_PID] = Int32GetDatum(pid);
-	nulls[COL_PID] = pid == 0;
-	values[COL_PAUSED_UNTIL] = TimestampTzGetDatum(row->paused_until);
-	nulls[COL_PAUSED_UNTIL] = row->paused_until == DT_NOBEGIN;
-	nulls[COL_PAUSED_BY] = row->paused_by == NULL;
-	if (row->paused_by)
-		values[COL_PAUSED_BY] = CStringGetTextDatum(row->paused_by);
-	nulls[COL_PAUSE_REASON] = row->pause_reason == NULL;
-	if (row->pause_reason)
-		values[COL_PAUSE_REASON] = CStringGetTextDatum(row->pause_reason);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -237,34 +210,33 @@ scan_locks(Relation rel, HTAB *lock_table, ReturnSetInfo *rsinfo)
 	{
 		ShedlockRow row;
 		KeyStatus  *entry;
-		const char *state = NULL;
+		const char *state;
 		bool		visible;
-		bool		committed;
 		int			pid;
 
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(context);
 		MemoryContextSwitchTo(context);
 		ShedlockSlotToRow(slot, &row);
-		visible = shows_all || ShedlockMayUseName(row.name);
 		entry = find_key(lock_table, row.name);
-		committed = is_committed(slot, &dirty, entry);
-		if (visible && committed)
-			state = committed_state(&row, entry, now, &pid);
-		if (state)
-			put_row(rsinfo, &row, state, entry, pid);
-		MemoryContextSwitchTo(caller);
-
-		if (state && entry)
-			entry->shown = true;
-		if (visible && !committed && entry && entry->exclusive &&
-			row.kind != SHEDLOCK_RELEASED)
+		visible = shows_all || ShedlockMayUseName(row.name);
+		if (visible && is_committed(slot, &dirty, entry))
 		{
-			ShedlockRow *copy = palloc(sizeof(ShedlockRow));
+			state = committed_state(&row, entry, now, &pid);
+			if (state)
+				put_row(rsinfo, &row, state, entry, pid);
+			if (state && entry)
+				entry->shown = true;
+		}
+		else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED)
+		{
+			ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
 
+			MemoryContextSwitchTo(caller);
 			ShedlockSlotToRow(slot, copy);
 			uncommitted = lappend(uncommitted, copy);
 		}
+		MemoryContextSwitchTo(caller);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
@@ -297,7 +269,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!entry->shown)
-			put_row(rsinfo, row, "uncommitted", entry, entry->exclusive_pid);
+			put_row(rsinfo, row, "uncommitted", entry, linitial_int(entry->pids));
 	}
 	table_close(rel, NoLock);
 	return (Datum) 0;

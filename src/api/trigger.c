@@ -21,10 +21,10 @@
  * which the client concludes that the lock is held.  ShedLock also remembers
  * that a row exists, so an INSERT is not turned away before there is one.
  *
- * The row is locked before the trigger runs, so that the trigger takes the
- * advisory half against the lock order, and only ever by a try.  An INSERT of a
- * name whose row is not committed waits, as long as an acquire waits for a
- * foreign row; nothing else does.
+ * The row is locked before the trigger runs.  So the trigger acquires the advisory
+ * half against the lock order, and only ever by a try (I14).  An INSERT of a name
+ * whose row is not committed waits, as long as an acquire waits for a foreign row;
+ * nothing else does.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -41,7 +41,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-/* ShedLock's providers take class 23, 40 and 55 for "exists" or "busy". */
+/* ShedLock's providers read classes 23, 40 and 55 as "exists" or "busy". */
 #define ERRCODE_TAKEN_BY_OPEN_TRANSACTION	MAKE_SQLSTATE('S', 'H', '0', '0', '1')
 
 /* A short lease may expire on the way to the server, which takes this long. */
@@ -174,15 +174,31 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 }
 
 /*
- * take - give a token to a foreign acquisition that has the advisory half
+ * is_free - is the lock free, the advisory half of which was just acquired?
+ *
+ * If not, releases the advisory half.
+ */
+static bool
+is_free(const ShedlockName *name, const ShedlockRow *row, TimestampTz now)
+{
+	if (ShedlockJudge(row, name, now, true) == SHEDLOCK_FREE)
+		return true;
+	ShedlockUnlock(&name->tag, ExclusiveLock);
+	return false;
+}
+
+/*
+ * acquire - give a token to a foreign acquisition that has the advisory half
  *
  * old: the row before, found or not.  Returns the row to write.
  */
 static HeapTuple
-take(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
-	 HeapTuple tuple)
+acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
+		HeapTuple tuple)
 {
 	ShedlockCheckPromises(store);
+	if (old->found && old->kind == SHEDLOCK_RUN)
+		ShedlockHistoryLost(name->nsp, old->token);
 	ShedlockWakeLater(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,
@@ -220,14 +236,11 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 		return turn_insert_away(store, name, new, now);
 	ShedlockReadRow(store, name->str, &there);
-	if (ShedlockJudge(&there, name, now, true) != SHEDLOCK_FREE)
-	{
-		ShedlockUnlock(&name->tag, ExclusiveLock);
+	if (!is_free(name, &there, now))
 		return turn_away(name);
-	}
 
 	/* If there is a row, on_update() draws the token. */
-	return there.found ? tuple : take(store, name, &there, tuple);
+	return there.found ? tuple : acquire(store, name, &there, tuple);
 }
 
 /*
@@ -297,16 +310,9 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 			ShedlockCheckText(name->str, "lock name");
 			if (!same_owner)
 				check_clock(new, now);
-			if (!try_exclusive(name))
+			if (!try_exclusive(name) || !is_free(name, old, now))
 				return turn_away(name);
-			if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
-			{
-				ShedlockUnlock(&name->tag, ExclusiveLock);
-				return turn_away(name);
-			}
-			if (old->kind == SHEDLOCK_RUN)
-				ShedlockHistoryLost(name->nsp, old->token);
-			return take(store, name, old, tuple);
+			return acquire(store, name, old, tuple);
 
 		case UNLOCK_OR_EXTEND:
 			if (new->lock_until > old->lock_until)
