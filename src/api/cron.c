@@ -115,15 +115,12 @@ _shedlock_cron_is_readable(PG_FUNCTION_ARGS)
 Datum
 _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 {
-	static const char query[] =
-	"SELECT FROM cron.job j "
-	"WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
-	"j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1";
 	Oid			types[] = {TEXTOID, TEXTOID};
 	Datum		values[] = {fcinfo->args[0].value, fcinfo->args[1].value};
 	HeapTuple	proc;
 	Oid			caller;
 	int			sec_context;
+	int			result;
 	bool		found;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !uses_cron(cron_job_table()))
@@ -138,7 +135,11 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 	ReleaseSysCache(proc);
 
 	SPI_connect();
-	if (SPI_execute_with_args(query, lengthof(types), types, values, NULL, true, 1) != SPI_OK_SELECT)
+	result = SPI_execute_with_args("SELECT FROM cron.job j "
+								   "WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
+								   "j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1",
+								   lengthof(types), types, values, NULL, true, 1);
+	if (result != SPI_OK_SELECT)
 		elog(ERROR, "could not read cron.job");
 	found = SPI_processed > 0;
 	SPI_finish();

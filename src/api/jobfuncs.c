@@ -30,9 +30,6 @@
 static void
 check_context(FunctionCallInfo fcinfo)
 {
-	CallContext *context = fcinfo->context && IsA(fcinfo->context, CallContext) ?
-	castNode(CallContext, fcinfo->context) : NULL;
-
 	if (IsTransactionBlock() || IsSubTransaction())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -45,7 +42,8 @@ check_context(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("%s cannot be executed within a pipeline", "CALL shedlock_run")));
 #endif
-	if (context == NULL || context->atomic || SPI_inside_nonatomic_context())
+	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic || SPI_inside_nonatomic_context())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("%s cannot be executed from a function, a DO block or a string of several statements",

@@ -291,8 +291,8 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		  const ShedlockRow *new, HeapTuple tuple)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	bool		same_owner = old->locked_at == new->locked_at &&
-	strcmp(old->locked_by, new->locked_by) == 0;
+	bool		same_owner = (old->locked_at == new->locked_at &&
+							  strcmp(old->locked_by, new->locked_by) == 0);
 
 	if (strcmp(old->name, new->name) != 0)
 		ereport(ERROR,
