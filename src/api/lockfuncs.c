@@ -45,7 +45,7 @@ acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
 
 	/*
 	 * It would stay in a session that is not the caller's: see
-	 * ShedlockIsMine().
+	 * ShedlockCallerOwns().
 	 */
 	if (kind == SHEDLOCK_SESSION && InSecurityRestrictedOperation())
 		ereport(ERROR,

@@ -70,7 +70,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 		*now = GetCurrentTimestamp();
 		if (token == 0)
 			require_token(row, name);
-		mine = ShedlockIsMine(row, name, token, *now);
+		mine = ShedlockCallerOwns(row, name, token, *now);
 		ShedlockBreakDelay();
 		if (!mine || ShedlockTryShare(&name->tag))
 		{
@@ -90,7 +90,7 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 
 	ShedlockRereadRow(store, name->str, row);
 	*now = GetCurrentTimestamp();
-	if (ShedlockIsMine(row, name, token, *now))
+	if (ShedlockCallerOwns(row, name, token, *now))
 	{
 		if (row->kind == SHEDLOCK_LEASE)
 			return true;
@@ -144,7 +144,7 @@ void
 ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name, int64 token,
 				 TimestampTz now)
 {
-	char	   *detail = ShedlockLossDetail(row, name, token, now);
+	char	   *detail = ShedlockLossDetail(row, token, now);
 
 	report_loss(WARNING, name, token, detail);
 	if (shedlock_log_locks)
@@ -186,7 +186,7 @@ ShedlockAssert(const ShedlockName *name, int64 token)
 
 	ShedlockOpen(&store, name->nsp, "shedlock");
 	if (!ShedlockSecure(&store, name, token, &row, &now))
-		report_loss(ERROR, name, token, ShedlockLossDetail(&row, name, token, now));
+		report_loss(ERROR, name, token, ShedlockLossDetail(&row, token, now));
 	flush_token(&store);
 	ShedlockClose(&store);
 	return row.token;
@@ -206,8 +206,8 @@ ShedlockTokenOf(const ShedlockName *name)
 
 	ShedlockOpenToRead(&store, name->nsp, "shedlock");
 	ShedlockReadRow(&store, name->str, &row);
-	mine = row.found && ShedlockIsOfMyRole(&row) &&
-		ShedlockIsMine(&row, name, 0, GetCurrentTimestamp());
+	mine = row.found && ShedlockCallerHasRole(&row) &&
+		ShedlockCallerOwns(&row, name, 0, GetCurrentTimestamp());
 	if (mine)
 		flush_token(&store);
 	ShedlockClose(&store);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * judge.c
- *	  What a row means: is the lock free, is it mine, how was it lost.
+ *	  What a row means: is the lock free, who owns it, how was it lost.
  *
  * Nothing here reads or writes a table.  All of it compares with a clock that
  * the caller has read, so that one instant decides and is written.
@@ -19,12 +19,12 @@
 #include "utils/timestamp.h"
 
 /*
- * ShedlockCountsAsLease - is the row over when its time is over?
+ * ShedlockCountsAsLease - does the lock last until its time, whatever its kind?
  *
- * A session lock and a run are over when their holder is gone, which the lock
- * table proves only for the server that the holder is connected to.  On
- * another timeline (promotion, point-in-time recovery) the holder may live on
- * an isolated server.
+ * A session lock and a run last until their holder is gone, which the lock table
+ * proves only on the server that the holder is connected to.  On another
+ * timeline (promotion, point-in-time recovery) the holder may live on an
+ * isolated server.
  */
 bool
 ShedlockCountsAsLease(const ShedlockRow *row)
@@ -43,12 +43,12 @@ is_of_this_backend(const ShedlockRow *row)
 }
 
 /*
- * ShedlockHolderLives - does a session lock or run still have its holder?
+ * ShedlockHolderLives - does a session lock or run still have its holder? (I8)
  *
- * Not to be asked of what counts as a lease.  have_advisory: this call holds
- * the advisory half exclusively, so that no other process has any of it.  Our
- * own locks never stand in our way, so that for a lock of this process what it
- * remembers decides.
+ * Do not call this for rows that count as leases.  have_advisory: this call holds
+ * the advisory half exclusively, so that no other process holds any of it.  A
+ * process never conflicts with its own locks, so that for its own locks its
+ * memory decides.
  */
 bool
 ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
@@ -57,27 +57,21 @@ ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 	if (is_of_this_backend(row))
 		return ShedlockHolds(name->str, row->token);
 
-	/*
-	 * Another process may have its ID by now, this one even, and a fence of
-	 * it.
-	 */
+	/* Another process may have its pid now, and may have fenced this lock. */
 	if (!ShedlockBackendAlive(row->pid, row->backend_start))
 		return false;
 
-	/*
-	 * A guarded command may itself drop all advisory locks, so that a run is
-	 * over only when its process is, too.
-	 */
+	/* A guarded command may drop its advisory locks: its process decides. */
 	return row->kind == SHEDLOCK_RUN ||
 		(!have_advisory && ShedlockHeldByPid(&name->tag, row->pid));
 }
 
 /*
- * ShedlockJudge - is the lock free as far as the row is concerned?
+ * ShedlockJudge - is the lock free, as far as the row is concerned?
  *
- * have_advisory: whether this call holds the advisory half exclusively.
- * Without it, a session lock or run of another session is given the benefit
- * of the doubt: the try for the advisory half decides.
+ * have_advisory: as for ShedlockHolderLives().  Without it, the holder of a
+ * session lock or run counts as gone unless it is this process: the try for the
+ * advisory half decides.
  */
 ShedlockVerdict
 ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
@@ -98,52 +92,47 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 		if (row->keep_until > now)
 			return have_advisory ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
 	}
-	if (row->paused_until > now)
-		return SHEDLOCK_PAUSED;
-	return SHEDLOCK_FREE;
+	return row->paused_until > now ? SHEDLOCK_PAUSED : SHEDLOCK_FREE;
 }
 
 /*
- * ShedlockIsOfMyRole - has the caller the privileges of the role that took it?
+ * ShedlockCallerHasRole - has the caller the privileges of the role that
+ * acquired the lock?
  */
 bool
-ShedlockIsOfMyRole(const ShedlockRow *row)
+ShedlockCallerHasRole(const ShedlockRow *row)
 {
 	return !OidIsValid(row->locked_role) ||
 		has_privs_of_role(GetUserId(), row->locked_role);
 }
 
 /*
- * ShedlockIsMine - does the caller own this lock, and is it alive?
+ * ShedlockCallerOwns - does the caller own this lock, and is it alive?
  *
- * token 0: the caller gives none, so that this session must have taken it.
- * The caller must have the privileges of the role that took the lock, else
- * 42501: a session can serve several roles, and ANALYZE and others call
- * functions of a table's owner, with his rights, in the session of whoever
- * maintains it.  A session lock of another session counts as alive here: only
- * the advisory half can tell.
+ * token 0: the caller gives none, so that this session must have acquired the
+ * lock.  Raises 42501 without the privileges of the role that acquired it: a
+ * session can serve several roles, and ANALYZE and others call functions with
+ * the rights of a table's owner in the session of another role.  A session lock
+ * of another session counts as alive here: only its advisory half can tell.
  */
 bool
-ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
-			   int64 token, TimestampTz now)
+ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
+				   int64 token, TimestampTz now)
 {
-	if (!row->found || row->kind == SHEDLOCK_RELEASED)
-		return false;
+	bool		proved;
 
 	if (token != 0)
-	{
-		if (row->token != token)
-			return false;
-	}
-	else if (!is_of_this_backend(row))
+		proved = row->token == token;
+	else
+		proved = is_of_this_backend(row) &&
+			(row->kind != SHEDLOCK_LEASE || ShedlockLeaseOfSession(row->token));
+	if (!row->found || row->kind == SHEDLOCK_RELEASED || !proved)
 		return false;
-	else if (row->kind == SHEDLOCK_LEASE && !ShedlockLeaseOfSession(row->token))
-		return false;
-	if (!ShedlockIsOfMyRole(row))
+	if (!ShedlockCallerHasRole(row))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for lock \"%s\"", name->str),
-				 errdetail("It can be used only by roles with the privileges of the role that took it.")));
+				 errdetail("It can be used only by roles with the privileges of the role that acquired it.")));
 
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;
@@ -151,41 +140,44 @@ ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
 }
 
 /*
- * ShedlockLossDetail - what became of a lock that is not the caller's
+ * acquirer - who acquired the lock and when, for callers that may see that
+ */
+static char *
+acquirer(const ShedlockRow *row)
+{
+	if (!ShedlockMaySee(row->locked_role))
+		return pstrdup("another caller");
+	return psprintf("\"%s\" at %s", ShedlockShownBy(row),
+					ShedlockTimeString(row->locked_at));
+}
+
+/*
+ * ShedlockLossDetail - what became of a lock that the caller does not own
  *
- * Follows ShedlockIsMine() having said no.  Returns a sentence for DETAIL, with
- * who has it since when for those who may see that.
+ * Call this after ShedlockCallerOwns() has returned false.  Returns a sentence
+ * for DETAIL.
  */
 char *
-ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
-				   int64 token, TimestampTz now)
+ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now)
 {
 	if (!row->found)
 		return pstrdup(token ?
-					   "It was never taken, or the transaction that took it was rolled back." :
-					   "It was never taken.");
-
+					   "It was never acquired, or the transaction that acquired it was rolled back." :
+					   "It was never acquired.");
 	if (token > row->token)
-		return psprintf("Token " INT64_FORMAT " never took it, or the transaction that took it was rolled back or is still open.",
+		return psprintf("Token " INT64_FORMAT " never acquired it, or the transaction that acquired it was rolled back or is still open.",
 						token);
-	if (token != 0 && token < row->token && !ShedlockMaySee(row->locked_role))
-		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ".",
-						token, row->token);
 	if (token != 0 && token < row->token)
-		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ", taken by \"%s\" at %s.",
-						token, row->token, ShedlockShownBy(row),
-						ShedlockTimeString(row->locked_at));
+		return psprintf("Token " INT64_FORMAT " was superseded by token " INT64_FORMAT ", acquired by %s.",
+						token, row->token, acquirer(row));
 	if (row->kind == SHEDLOCK_RELEASED)
 		return psprintf("It was released; its last token is " INT64_FORMAT ".",
 						row->token);
 	if (ShedlockCountsAsLease(row) && row->lock_until <= now)
 		return psprintf("It expired at %s.", ShedlockTimeString(row->lock_until));
-	if (token == 0 && !is_of_this_backend(row) && !ShedlockMaySee(row->locked_role))
-		return pstrdup("It was taken by another session.");
 	if (token == 0 && !is_of_this_backend(row))
-		return psprintf("It was taken by \"%s\" at %s.",
-						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
-	if (row->kind == SHEDLOCK_LEASE)
-		return pstrdup("This session was reset or has prepared the transaction that took it; only its token owns it now.");
-	return pstrdup("The session that took it has ended or was reset.");
+		return psprintf("It was acquired by %s.", acquirer(row));
+	return pstrdup(row->kind == SHEDLOCK_LEASE ?
+				   "This session was reset or has prepared the transaction that acquired it; only its token proves its ownership now." :
+				   "The session that acquired it has ended or was reset.");
 }

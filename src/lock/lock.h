@@ -46,11 +46,10 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
-extern bool ShedlockIsOfMyRole(const ShedlockRow *row);
-extern bool ShedlockIsMine(const ShedlockRow *row, const ShedlockName *name,
-						   int64 token, TimestampTz now);
-extern char *ShedlockLossDetail(const ShedlockRow *row, const ShedlockName *name,
-								int64 token, TimestampTz now);
+extern bool ShedlockCallerHasRole(const ShedlockRow *row);
+extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
+							   int64 token, TimestampTz now);
+extern char *ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now);
 
 /* acquire.c */
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
