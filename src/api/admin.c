@@ -336,7 +336,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	bool		pauses = until != DT_NOBEGIN;
 	char	   *role = pauses ? GetUserNameFromId(GetUserId(), false) : NULL;
 	bool		written = false;
-	int64		start = 0;
+	ShedlockWait wait = {0};
 	ShedlockStore store;
 	ShedlockRow row;
 
@@ -346,7 +346,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	for (;;)
 	{
 		while (!ShedlockTryShare(&name->tag))
-			ShedlockAwaitLock(name, &start, SHARE_NAP_MS);
+			ShedlockAwaitLock(name, &wait, SHARE_NAP_MS);
 		ShedlockReadRow(&store, name->str, &row);
 		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
 		{
@@ -371,8 +371,9 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 
 		/* The transaction that has inserted the row may want to acquire. */
 		ShedlockUnlock(&name->tag, ShareLock);
-		ShedlockAwaitLock(name, &start, SHARE_NAP_MS);
+		ShedlockAwaitLock(name, &wait, SHARE_NAP_MS);
 	}
+	ShedlockEndWait(&wait);
 	ShedlockClose(&store);
 	return written;
 }

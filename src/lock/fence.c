@@ -23,7 +23,6 @@
 #include "access/xlog.h"
 #include "base/breakage.h"
 #include "lock/lock.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /*
@@ -58,14 +57,11 @@ bool
 ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 			   ShedlockRow *row, TimestampTz *now)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = NULL;
-	int64		start = 0;
+	ShedlockWait wait = {0};
+	bool		mine;
 
 	for (;;)
 	{
-		bool		mine;
-
 		ShedlockReadRow(store, name->str, row);
 		*now = GetCurrentTimestamp();
 		if (token == 0)
@@ -73,20 +69,12 @@ ShedlockSecure(ShedlockStore *store, const ShedlockName *name, int64 token,
 		mine = ShedlockCallerOwns(row, name, token, *now);
 		ShedlockBreakDelay();
 		if (!mine || ShedlockTryShare(&name->tag))
-		{
-			MemoryContextSwitchTo(caller);
-			if (!mine)
-				return false;
 			break;
-		}
-
-		/* The wait may be long: what the last look has left behind is enough. */
-		ShedlockAwaitLock(name, &start, 1);
-		if (context == NULL)
-			context = AllocSetContextCreate(caller, "shedlock fence", ALLOCSET_SMALL_SIZES);
-		MemoryContextReset(context);
-		MemoryContextSwitchTo(context);
+		ShedlockAwaitLock(name, &wait, 1);
 	}
+	ShedlockEndWait(&wait);
+	if (!mine)
+		return false;
 
 	ShedlockRereadRow(store, name->str, row);
 	*now = GetCurrentTimestamp();

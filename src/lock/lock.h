@@ -40,6 +40,13 @@ typedef struct ShedlockResult
 	ShedlockRow row;			/* as it is now, or as it stood in the way */
 } ShedlockResult;
 
+/* A wait for a lock; zero before the first nap. */
+typedef struct ShedlockWait
+{
+	int64		start;			/* steady clock */
+	MemoryContext context;		/* of the tries */
+} ShedlockWait;
+
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
 extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
@@ -58,8 +65,9 @@ extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
-								const Interval *wait, ShedlockResult *result);
-extern void ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms);
+								const Interval *limit, ShedlockResult *result);
+extern void ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
+extern void ShedlockEndWait(const ShedlockWait *wait);
 
 /* fence.c */
 extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,

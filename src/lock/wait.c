@@ -3,18 +3,17 @@
  * wait.c
  *	  Waiting for a lock.
  *
- * A waiter never queues for the advisory half.  It holds a marker, a lock of
- * SHEDLOCK_CLASS_WAITER in share mode under the lock's key, and then in a loop
- * resets its latch, tries to acquire, and sleeps on the latch.  The marker is
- * there before the first try: whoever frees the lock after that try finds it
- * (wake.c).
+ * A waiter never queues for the advisory half (I14).  It holds a marker, a lock
+ * of SHEDLOCK_CLASS_WAITER in share mode under the lock's key, and then in a loop
+ * tries to acquire, and sleeps on its latch.  The marker is there before the
+ * first try, so that a session that frees the lock after a try finds it (wake.c).
  *
- * What nobody is woken for, the waiter finds out by itself: it sleeps no
- * longer than to the end of the lease, and never over RECHECK_MS, which
- * covers COMMIT PREPARED, DISCARD ALL and writers that do not know of waiters.
+ * No wake-up comes from COMMIT PREPARED, DISCARD ALL, the end of a lease, and
+ * writers that do not know of waiters: the waiter sleeps no longer than to the
+ * end of the lease, and never over RECHECK_MS.
  *
- * The deadlock detector knows nothing of such a wait, but it always ends: by
- * the caller's limit, lock_timeout, statement_timeout or cancel.
+ * The deadlock detector does not see such a wait, but it always ends: by the
+ * caller's limit, lock_timeout, statement_timeout or cancel.
  *
  * The table is closed meanwhile.  A waiter may wait for hours; VACUUM FULL or
  * ALTER TABLE would wait for it, and the holder's release for them.
@@ -26,8 +25,6 @@
 #include "postgres.h"
 
 #include "lock/lock.h"
-#include "miscadmin.h"
-#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -37,132 +34,107 @@
 #define RECHECK_RUN_MS	50
 
 /*
- * lock_timeout_end - when lock_timeout ends a wait that began then
+ * ShedlockAwaitLock - nap at most that long before the next try for a lock
  *
- * The server arms that timeout in the lock manager's queue only.
- */
-static int64
-lock_timeout_end(int64 start)
-{
-	return LockTimeout > 0 ? start + LockTimeout * INT64CONST(1000) : DT_NOEND;
-}
-
-/*
- * report_lock_timeout - complain as the server does
- */
-static void
-report_lock_timeout(const ShedlockName *name)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("canceling statement due to lock timeout"),
-			 errdetail("The lock \"%s\" is not free.", name->str)));
-}
-
-/*
- * ShedlockAwaitLock - nap before the next try for the advisory half
- *
- * To be called after each failed try, with start 0 at first.  Raises 55P03 when
- * lock_timeout ends the wait.
+ * Call this after each failed try, with *wait zero at first.  A wait may be long:
+ * from the first nap on each try runs in a memory context of its own, which this
+ * resets; ShedlockEndWait() returns to the caller's.  Errors: 55P03 if
+ * lock_timeout ends the wait, because the server's own timeout works only in the
+ * lock manager's queue; 57014 if cancelled.
  */
 void
-ShedlockAwaitLock(const ShedlockName *name, int64 *start, long ms)
+ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 {
-	if (*start == 0)
-		*start = ShedlockSteadyNow();
-	if (ShedlockSteadyNow() >= lock_timeout_end(*start))
-		report_lock_timeout(name);
+	int64		now = ShedlockSteadyNow();
+
+	if (wait->context == NULL)
+	{
+		wait->start = now;
+		wait->context = AllocSetContextCreate(CurrentMemoryContext, "shedlock wait",
+											  ALLOCSET_SMALL_SIZES);
+		MemoryContextSwitchTo(wait->context);
+	}
+	MemoryContextReset(wait->context);
+	if (LockTimeout > 0)
+	{
+		int64		left = wait->start + LockTimeout * INT64CONST(1000) - now;
+
+		if (left <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("canceling statement due to lock timeout"),
+					 errdetail("The lock \"%s\" is not free.", name->str)));
+		ms = (long) Min(ms, left / 1000 + 1);
+	}
 	ShedlockNap(ms);
 }
 
 /*
- * earliest - when the row may let us in, nobody waking us
+ * ShedlockEndWait - end a wait, if one began; what the last try allocated stays
  */
-static TimestampTz
-earliest(const ShedlockResult *result, TimestampTz now)
+void
+ShedlockEndWait(const ShedlockWait *wait)
 {
-	switch (result->verdict)
-	{
-		case SHEDLOCK_HELD:
-		case SHEDLOCK_KEPT:
-			if (result->row.kind == SHEDLOCK_RUN)
-				return TimestampTzPlusMilliseconds(now, RECHECK_RUN_MS);
-			/* A session lock is not over with its time: do not spin on it. */
-			return result->row.lock_until > now ? result->row.lock_until : DT_NOEND;
-		case SHEDLOCK_PAUSED:
-			return result->row.paused_until;
-		default:
-			return DT_NOEND;
-	}
+	if (wait->context)
+		MemoryContextSwitchTo(MemoryContextGetParent(wait->context));
 }
 
 /*
- * nap_ms - milliseconds until the next try, at most RECHECK_MS
+ * nap_ms - milliseconds until the next try, if no session wakes this one
  *
  * left: microseconds until the wait is over.
  */
 static long
-nap_ms(int64 left, const ShedlockResult *result)
+nap_ms(const ShedlockResult *result, int64 left)
 {
+	const ShedlockRow *row = &result->row;
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz then = Min(earliest(result, now),
-						   TimestampTzPlusMilliseconds(now, RECHECK_MS));
-	long		ms = TimestampDifferenceMilliseconds(now, then);
+	TimestampTz then = TimestampTzPlusMilliseconds(now, RECHECK_MS);
 
-	if (left < RECHECK_MS * INT64CONST(1000))
-		ms = Min(ms, (long) (left / 1000) + 1);
-	return Max(1, ms);
+	if (result->verdict == SHEDLOCK_PAUSED)
+		then = Min(then, row->paused_until);
+	else if (result->verdict != SHEDLOCK_BUSY && row->kind == SHEDLOCK_RUN)
+		then = TimestampTzPlusMilliseconds(now, RECHECK_RUN_MS);
+	/* A session lock may outlast its time: do not spin on it. */
+	else if (result->verdict != SHEDLOCK_BUSY && row->lock_until > now)
+		then = Min(then, row->lock_until);
+	return (long) Max(1, Min(TimestampDifferenceMilliseconds(now, then), left / 1000 + 1));
 }
 
 /*
- * ShedlockAcquireWait - take a lock, waiting for it at most that long
+ * ShedlockAcquireWait - acquire a lock, and wait for it at most that long
  *
- * As ShedlockAcquire() otherwise.  Errors: 55P03 when lock_timeout ends the
- * wait, 57014 when cancelled.  The time is counted on the steady clock: moving the server's
- * clock does not make a wait longer or shorter.  While it waits the caller's
- * snapshot stays as it is.
+ * As ShedlockAcquire() otherwise; *store is open again afterwards.  Errors: 55P03
+ * if lock_timeout ends the wait, 57014 if cancelled.  The time is counted on the
+ * steady clock, so that a change of the server's clock does not change the wait.
+ * While it waits the caller's snapshot stays as it is.
  */
 bool
 ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
-					const Interval *wait, ShedlockResult *result)
+					const Interval *limit, ShedlockResult *result)
 {
-	int64		start = ShedlockSteadyNow();
-	int64		give_up = start + ShedlockIntervalMicroseconds(wait);
-	int64		timeout = lock_timeout_end(start);
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "shedlock wait",
-												  ALLOCSET_SMALL_SIZES);
+	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
+	ShedlockWait wait = {0};
 	LOCKTAG		marker;
-	bool		taken;
+	bool		acquired;
 
 	ShedlockTagOfClass(&marker, &request->name.tag, SHEDLOCK_CLASS_WAITER);
 	(void) ShedlockTryLock(&marker, ShareLock);
 
-	for (;;)
+	while (!(acquired = ShedlockAcquire(store, request, result)))
 	{
-		int64		now;
+		int64		left = give_up - ShedlockSteadyNow();
+		long		ms = nap_ms(result, left);
 
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		taken = ShedlockAcquire(store, request, result);
-		MemoryContextSwitchTo(caller);
-		if (taken)
+		if (left <= 0)
 			break;
-
-		now = ShedlockSteadyNow();
-		if (now >= give_up)
-			break;
-		if (now >= timeout)
-			report_lock_timeout(&request->name);
-
-		/* The latch is set if somebody let go after our try. */
 		ShedlockCloseUnused(store);
-		ShedlockNap(nap_ms(Min(give_up, timeout) - now, result));
-		MemoryContextReset(context);
+		/* The latch is set already if a session freed the lock after the try. */
+		ShedlockAwaitLock(&request->name, &wait, ms);
 		ShedlockOpen(store, request->name.nsp, "shedlock");
 	}
 
+	ShedlockEndWait(&wait);
 	ShedlockUnlock(&marker, ShareLock);
-	return taken;
+	return acquired;
 }
