@@ -27,9 +27,7 @@ OBJS = \
 	src/lock/judge.o \
 	src/lock/acquire.o \
 	src/lock/wait.o \
-	src/lock/fence.o \
-	src/lock/extend.o \
-	src/lock/release.o \
+	src/lock/owner.o \
 	src/job/tick.o \
 	src/job/execute.o \
 	src/job/finish.o \

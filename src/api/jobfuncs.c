@@ -138,7 +138,7 @@ claim(const ShedlockName *name, TimestampTz tick, const Interval *period)
 	bool		claimed = ShedlockClaimTick(name, tick, period, 0, true, &last);
 
 	if (claimed)
-		ShedlockTellOfBlock(name, true);
+		ShedlockNoticeBlock(name, true);
 	return claimed;
 }
 

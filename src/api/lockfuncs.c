@@ -3,6 +3,9 @@
  * lockfuncs.c
  *	  The SQL functions for locks: acquire, release, extend, assert, token.
  *
+ * Each raises 22004 and 22023 for arguments that are not allowed, and the errors
+ * of ShedlockBeginCall().
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -13,108 +16,85 @@
 #include "miscadmin.h"
 
 /*
- * make_request - the arguments that all forms of acquire have in common
+ * acquire - the body of all three forms
+ *
+ * Returns the token, or 0 if the lock is not acquired.
  */
-static void
-make_request(FunctionCallInfo fcinfo, ShedlockKind kind, ShedlockRequest *request)
+static int64
+acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 {
-	ShedlockGetName(fcinfo, 0, &request->name);
-	request->kind = kind;
-	request->at_most = ShedlockGetInterval(fcinfo, 1, kind == SHEDLOCK_LEASE ?
-										   shedlock_default_lock_at_most_for : 0);
-	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
-	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
-	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
-}
-
-/*
- * acquire_common - the body of all three forms
- */
-static bool
-acquire_common(FunctionCallInfo fcinfo, ShedlockKind kind, const char *fname,
-			   int64 *token)
-{
-	ShedlockRequest request;
+	ShedlockRequest request = {.kind = kind};
 	ShedlockResult result;
 	ShedlockStore store;
 	Interval   *wait = ShedlockGetInterval(fcinfo, 3, 0);
-	bool		taken;
+	bool		acquired;
 
-	PreventCommandIfReadOnly(fname);
-	PreventCommandIfParallelMode(fname);
+	ShedlockBeginCall(fcinfo, call, &request.name);
 
-	/*
-	 * It would stay in a session that is not the caller's: see
-	 * ShedlockCallerOwns().
-	 */
+	/* The lock would stay in the session of another role. */
 	if (kind == SHEDLOCK_SESSION && InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot execute %s within security-restricted operation", fname)));
-	make_request(fcinfo, kind, &request);
+				 errmsg("cannot execute %s within security-restricted operation", call)));
+
+	request.at_most = ShedlockGetInterval(fcinfo, 1, kind == SHEDLOCK_LEASE ?
+										  shedlock_default_lock_at_most_for : 0);
+	request.at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
+	request.locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+	ShedlockCheckTimes(request.at_most, request.at_least, request.name.str);
 	ShedlockCheckDuration(wait, "wait", request.name.str, true,
 						  shedlock_max_wait, "shedlock.max_wait");
 
 	ShedlockOpen(&store, request.name.nsp, "shedlock");
-	taken = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :
+	acquired = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :
 		ShedlockAcquire(&store, &request, &result);
 	ShedlockClose(&store);
-	*token = taken ? result.row.token : 0;
-	if (taken)
-		ShedlockTellOfBlock(&request.name, false);
-	return taken;
+	if (acquired)
+		ShedlockNoticeBlock(&request.name, false);
+	return acquired ? result.row.token : 0;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_acquire);
 /*
- * shedlock_acquire(name, at_most, at_least, wait, locked_by) - take a lease
+ * shedlock_acquire(name, at_most, at_least, wait, locked_by) - acquire a lease
  *
- * Returns true if it was taken.  Errors: 22004, 22023, 25006, 55P03 and 57014
- * when waiting.
+ * Returns true if it was acquired.  Errors while it waits: 55P03, 57014.
  */
 Datum
 shedlock_acquire(PG_FUNCTION_ARGS)
 {
-	int64		token;
-
-	PG_RETURN_BOOL(acquire_common(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire()", &token));
+	PG_RETURN_BOOL(acquire(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire()") != 0);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_acquire_token);
 /*
- * shedlock_acquire_token(same) - take a lease
- *
- * Returns its fencing token, null if it was not taken.
+ * shedlock_acquire_token(same) - as shedlock_acquire, but return the token or null
  */
 Datum
 shedlock_acquire_token(PG_FUNCTION_ARGS)
 {
-	int64		token;
+	int64		token = acquire(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire_token()");
 
-	if (!acquire_common(fcinfo, SHEDLOCK_LEASE, "shedlock_acquire_token()", &token))
+	if (token == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_acquire_session);
 /*
- * shedlock_acquire_session(same) - take a session lock
+ * shedlock_acquire_session(same) - as shedlock_acquire, but for a session lock
  *
- * Returns true if it was taken.  at_most null: no limit.
+ * at_most null: no limit.  Error: 42501 within a security-restricted operation.
  */
 Datum
 shedlock_acquire_session(PG_FUNCTION_ARGS)
 {
-	int64		token;
-
-	PG_RETURN_BOOL(acquire_common(fcinfo, SHEDLOCK_SESSION, "shedlock_acquire_session()", &token));
+	PG_RETURN_BOOL(acquire(fcinfo, SHEDLOCK_SESSION, "shedlock_acquire_session()") != 0);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_release);
 /*
- * shedlock_release(name, token) - give a lock back
- *
- * Errors: 22004, 22023, 25006; those of ShedlockRelease().
+ * shedlock_release(name, token) - see ShedlockRelease()
  */
 Datum
 shedlock_release(PG_FUNCTION_ARGS)
@@ -122,17 +102,13 @@ shedlock_release(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	int64		token = ShedlockGetToken(fcinfo, 1);
 
-	PreventCommandIfReadOnly("shedlock_release()");
-	PreventCommandIfParallelMode("shedlock_release()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_release()", &name);
 	PG_RETURN_BOOL(ShedlockRelease(&name, token));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_extend);
 /*
- * shedlock_extend(name, token, at_most, at_least) - set the end anew
- *
- * Errors: 22004, 22023, 25006; those of ShedlockExtend().
+ * shedlock_extend(name, token, at_most, at_least) - see ShedlockExtend()
  */
 Datum
 shedlock_extend(PG_FUNCTION_ARGS)
@@ -142,20 +118,14 @@ shedlock_extend(PG_FUNCTION_ARGS)
 	Interval   *at_most = ShedlockGetInterval(fcinfo, 2, 0);
 	Interval   *at_least = ShedlockGetInterval(fcinfo, 3, 0);
 
-	PreventCommandIfReadOnly("shedlock_extend()");
-	PreventCommandIfParallelMode("shedlock_extend()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_extend()", &name);
 	ShedlockCheckTimes(at_most, at_least, name.str);
 	PG_RETURN_BOOL(ShedlockExtend(&name, token, at_most, at_least));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_assert);
 /*
- * shedlock_assert(name, token) - fence: nobody takes my lock before this
- * transaction ends
- *
- * Returns the lock's token.  Errors: 22004, 22023, 25006; those of
- * ShedlockAssert().
+ * shedlock_assert(name, token) - see ShedlockAssert()
  */
 Datum
 shedlock_assert(PG_FUNCTION_ARGS)
@@ -163,17 +133,13 @@ shedlock_assert(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	int64		token = ShedlockGetToken(fcinfo, 1);
 
-	PreventCommandIfReadOnly("shedlock_assert()");
-	PreventCommandIfParallelMode("shedlock_assert()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_assert()", &name);
 	PG_RETURN_INT64(ShedlockAssert(&name, token));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_token);
 /*
- * shedlock_token(name) - fencing token of the lock that this session holds
- *
- * Null if it holds none, or one of a role whose privileges the caller has not.
+ * shedlock_token(name) - see ShedlockTokenOf(); null for 0
  */
 Datum
 shedlock_token(PG_FUNCTION_ARGS)
@@ -181,9 +147,7 @@ shedlock_token(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	int64		token;
 
-	PreventCommandIfReadOnly("shedlock_token()");
-	PreventCommandIfParallelMode("shedlock_token()");
-	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockBeginCall(fcinfo, "shedlock_token()", &name);
 	token = ShedlockTokenOf(&name);
 	if (token == 0)
 		PG_RETURN_NULL();

@@ -1,21 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * acquire.c
- *	  Taking a lock: both halves, in this order, with no gap between them.
+ *	  Acquiring a lock: both halves, in this order, with no gap between them.
  *
- *	1. Read the row.  Held, kept or paused: refused, nothing was touched.
+ *	1. Read the row.  Held, kept or paused: refused, nothing was touched (I3).
  *	2. Try the advisory half in exclusive mode, to the end of the transaction.
- *	   Not available: refused.  Nobody waits here.
- *	3. Read the row again.  Whoever had the advisory half before us had
- *	   committed, or rolled back, before letting go of it, so this read sees
- *	   the last word of all users of this library.  Refused now: the advisory
- *	   half goes back at once.
- *	4. Read the clock, draw the token, write the row.
+ *	   Not available: refused, without waiting (I2).
+ *	3. Read the row again.  The last process that had the advisory half committed,
+ *	   or rolled back, before the server released it (I12), so that this read sees
+ *	   the last word of all users of this library.  Refused now: the advisory half
+ *	   is released at once.
+ *	4. Read the clock (I4), draw the token (I7), write the row.
  *
- * Until this transaction ends the advisory half keeps everybody off, then the
- * row does.  A rollback undoes both.  A writer that does not take the advisory
- * half can have the row locked in step 4; it gets 100 ms to go away, during
- * which the advisory half stays ours.
+ * Until this transaction ends the advisory half keeps other acquirers out, then
+ * the row does (I1).  A rollback undoes both (I6).  A writer that does not use
+ * the advisory half can have the row locked in step 4; this call waits 100 ms for
+ * it to end, and keeps the advisory half meanwhile.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -31,32 +31,37 @@
 #include "utils/timestamp.h"
 
 /*
- * fill_row - what the row says once the lock is taken
+ * ShedlockSetTimes - set the end of a lock from row->at_most, counted from now
+ *
+ * at_least NULL: keep_until stays.  No lock ends before keep_until.  A session
+ * lock without limit shows the default to those who read times.
+ */
+void
+ShedlockSetTimes(ShedlockRow *row, TimestampTz now, const Interval *at_least)
+{
+	if (at_least)
+		row->keep_until = ShedlockAddInterval(now, at_least);
+	row->lock_until =
+		ShedlockAddInterval(now, row->at_most ? row->at_most : ShedlockIntervalSetting(shedlock_default_lock_at_most_for));
+	row->lock_until = Max(row->lock_until, row->keep_until);
+}
+
+/*
+ * fill_row - what the row says after an acquire
  */
 static void
 fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 		 ShedlockRow *row)
 {
-	Interval   *at_most = request->at_most;
-
-	/* A session lock without limit shows the default to whoever reads times. */
-	if (at_most == NULL)
-		at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
-
 	row->name = request->name.str;
-	row->lock_until = ShedlockAddInterval(now, at_most);
 	row->locked_at = now;
 	row->locked_by = ShedlockLockedBy(request->locked_by, token);
 	row->token = token;
 	row->kind = request->kind;
 	row->locked_role = GetUserId();
-	row->keep_until = DT_NOBEGIN;
-	if (request->at_least)
-	{
-		row->keep_until = ShedlockAddInterval(now, request->at_least);
-		row->lock_until = Max(row->lock_until, row->keep_until);
-	}
 	row->at_most = request->at_most;
+	row->keep_until = DT_NOBEGIN;
+	ShedlockSetTimes(row, now, request->at_least);
 	row->pid = MyProcPid;
 	row->backend_start = MyStartTimestamp;
 	row->timeline = GetWALInsertionTimeLine();
@@ -74,12 +79,12 @@ static bool
 write_row(ShedlockStore *store, const ShedlockRequest *request,
 		  ShedlockResult *result)
 {
+	ShedlockRow *row = &result->row;
 	int			tries = 0;
 	int64		token = 0;
 
 	for (;;)
 	{
-		ShedlockRow *row = &result->row;
 		ShedlockRow old;
 		TimestampTz now;
 		bool		written;
@@ -115,11 +120,12 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 }
 
 /*
- * ShedlockAcquire - take a lock if it is free; never wait for a holder
+ * ShedlockAcquire - acquire a lock if it is free; never wait for a holder
  *
- * Returns true if it is taken, with result->row as written; else false, with
- * result->verdict and the row that stood in the way.  Locks: see above;
- * RowExclusiveLock on the table is the caller's.
+ * Returns true if it is acquired, with result->row as written.  If it returns
+ * false, result has the verdict and the row that stood in the way.  Locks: the
+ * advisory half, exclusive, to the end of the transaction; the caller has the
+ * table open with RowExclusiveLock.
  */
 bool
 ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
@@ -127,7 +133,6 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 {
 	const ShedlockName *name = &request->name;
 	ShedlockRow *row = &result->row;
-	TimestampTz deadline = DT_NOEND;
 	bool		known;
 
 	ShedlockCheckPromises(store);
@@ -150,7 +155,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		return false;
 	}
 
-	/* A rollback frees it. */
+	/* A rollback frees the lock. */
 	ShedlockUseSession();
 	ShedlockWakeLater(&name->tag);
 	ShedlockCommitDurably();
@@ -160,30 +165,28 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	if (request->kind == SHEDLOCK_LEASE)
 		ShedlockRememberLease(row->token);
 	else
-	{
-		if (row->at_most)
-			deadline = row->lock_until;
-		ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN, deadline);
-	}
+		ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN,
+						   row->at_most ? row->lock_until : DT_NOEND);
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" acquired by \"%s\" until %s",
 						name->str, row->locked_by,
-						deadline == DT_NOEND && request->kind != SHEDLOCK_LEASE ?
-						"its session ends" : ShedlockTimeString(row->lock_until))));
+						row->at_most ? ShedlockTimeString(row->lock_until) :
+						"its session ends")));
 	return true;
 }
 
 /*
- * ShedlockTellOfBlock - tell whoever works in a transaction block what true means
+ * ShedlockNoticeBlock - tell a caller in a transaction block what true means
  *
- * Drivers open one unasked, and roll it back when the connection is closed: the
- * lock, or tick, has then never been the caller's.  Once a session: whoever means
- * it so need not read it each time.  Behind a pool that is once a server session.
- * Not in a savepoint: it looks like a function's EXCEPTION block in autocommit.
+ * Drivers open a block unasked, and roll it back when the connection is closed:
+ * the lock, or tick, was never the caller's then.  Once a session, because a
+ * caller that uses blocks on purpose need not read it each time; behind a pool
+ * that is once a server session.  Not in a savepoint, which looks like a
+ * function's EXCEPTION block in autocommit.
  */
 void
-ShedlockTellOfBlock(const ShedlockName *name, bool is_tick)
+ShedlockNoticeBlock(const ShedlockName *name, bool is_tick)
 {
 	static bool told = false;
 

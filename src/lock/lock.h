@@ -18,7 +18,7 @@ typedef enum ShedlockVerdict
 {
 	SHEDLOCK_FREE,
 	SHEDLOCK_HELD,				/* the row is alive */
-	SHEDLOCK_KEPT,				/* nobody has it, but its at-least time runs */
+	SHEDLOCK_KEPT,				/* without holder; its at-least time runs */
 	SHEDLOCK_PAUSED,
 	SHEDLOCK_BUSY				/* only the advisory half says so */
 } ShedlockVerdict;
@@ -30,14 +30,14 @@ typedef struct ShedlockRequest
 	ShedlockKind kind;
 	Interval   *at_most;		/* NULL: no limit (session lock, run) */
 	Interval   *at_least;		/* NULL: none */
-	char	   *locked_by;		/* NULL: made of the connection */
+	char	   *locked_by;		/* NULL: made from the connection */
 } ShedlockRequest;
 
 /* What an acquire got. */
 typedef struct ShedlockResult
 {
-	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is ours now */
-	ShedlockRow row;			/* as it is now, or as it stood in the way */
+	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is acquired */
+	ShedlockRow row;			/* as written, or as it stood in the way */
 } ShedlockResult;
 
 /* A wait for a lock; zero before the first nap. */
@@ -59,9 +59,10 @@ extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 extern char *ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now);
 
 /* acquire.c */
+extern void ShedlockSetTimes(ShedlockRow *row, TimestampTz now, const Interval *at_least);
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 							ShedlockResult *result);
-extern void ShedlockTellOfBlock(const ShedlockName *name, bool is_tick);
+extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
 extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
@@ -69,21 +70,11 @@ extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *req
 extern void ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
-/* fence.c */
-extern bool ShedlockSecure(ShedlockStore *store, const ShedlockName *name,
-						   int64 token, ShedlockRow *row, TimestampTz *now);
-extern void ShedlockCheckSession(const ShedlockRow *row, const ShedlockName *name,
-								 const char *what);
-extern void ShedlockWarnLoss(const ShedlockRow *row, const ShedlockName *name,
-							 int64 token, TimestampTz now);
+/* owner.c */
 extern int64 ShedlockAssert(const ShedlockName *name, int64 token);
 extern int64 ShedlockTokenOf(const ShedlockName *name);
-
-/* extend.c */
 extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 						   Interval *at_least);
-
-/* release.c */
 extern bool ShedlockRelease(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 

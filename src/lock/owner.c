@@ -1,0 +1,362 @@
+/*-------------------------------------------------------------------------
+ *
+ * owner.c
+ *	  What the owner of a lock can do: fence, extend and release it.
+ *
+ * Each of these holds the advisory half in share mode until its transaction
+ * ends.  No acquirer is between its decision and its write then, and none
+ * acquires the lock before this transaction ends.  Shares do not conflict,
+ * so that the owner's connections do not hinder each other.  A try can fail
+ * because an acquirer is probing, or has just committed; the owner of a living
+ * lock tries until it succeeds.  That ends: only an administrator who ends the
+ * lock holds the advisory half of a living lock exclusively for longer.
+ *
+ * A released lock keeps its row, because ShedLock's Java clients remember that
+ * it exists.  The advisory half of a session lock is released when that row is
+ * visible (I12, see holdings.c).
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "base/breakage.h"
+#include "lock/lock.h"
+#include "mb/pg_wchar.h"
+#include "utils/timestamp.h"
+
+/* A call by a caller that may own the lock. */
+typedef struct OwnerCall
+{
+	const ShedlockName *name;
+	int64		token;			/* 0: the session proves the ownership */
+	Interval   *at_most;		/* of an extend; NULL: as it is */
+	Interval   *at_least;		/* of an extend; NULL: as it is */
+	ShedlockStore store;
+	ShedlockRow row;
+	TimestampTz now;			/* the clock that decided */
+	ShedlockHolding *holding;	/* of this session; NULL for a lease */
+} OwnerCall;
+
+/*
+ * owns_lock - does the caller own the lock, by the row just read and the clock?
+ */
+static bool
+owns_lock(OwnerCall *call)
+{
+	call->now = GetCurrentTimestamp();
+	return ShedlockCallerOwns(&call->row, call->name, call->token, call->now);
+}
+
+/*
+ * require_token - raise an error if shedlock.require_token forbids a call
+ * without token
+ *
+ * A session lock or run needs no token, because its session is not shared.
+ */
+static void
+require_token(const OwnerCall *call)
+{
+	ShedlockKind kind = call->row.kind;
+
+	if (call->token == 0 && shedlock_require_token &&
+		kind != SHEDLOCK_SESSION && kind != SHEDLOCK_RUN)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("token of lock \"%s\" must not be null", call->name->str),
+				 errdetail("The setting shedlock.require_token is on."),
+				 errhint("Pass the token that shedlock_acquire_token returned.")));
+}
+
+/*
+ * fence - keep a lock that the caller owns until this transaction ends (I5)
+ *
+ * Returns true if the caller owns it and it is alive, false if it is lost.  The
+ * call has the row and the clock that decided.  Errors: 42501; 22004 without
+ * token if shedlock.require_token is on; 55P03 if lock_timeout ends the wait.
+ * Locks: the advisory half in share mode.
+ */
+static bool
+fence(OwnerCall *call)
+{
+	const ShedlockName *name = call->name;
+	ShedlockRow *row = &call->row;
+	ShedlockWait wait = {0};
+	bool		owned;
+
+	for (;;)
+	{
+		ShedlockReadRow(&call->store, name->str, row);
+		require_token(call);
+		owned = owns_lock(call);
+		ShedlockBreakDelay();
+		if (!owned || ShedlockTryShare(&name->tag))
+			break;
+		ShedlockAwaitLock(name, &wait, 1);
+	}
+	ShedlockEndWait(&wait);
+	if (!owned)
+		return false;
+
+	/* Only what is read and measured under share cannot change any more (I4). */
+	ShedlockRereadRow(&call->store, name->str, row);
+	owned = owns_lock(call) &&
+		(ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false));
+	if (!owned)
+		ShedlockUnlock(&name->tag, ShareLock);
+	else if (row->kind != SHEDLOCK_LEASE)
+		ShedlockTouchSession();
+	return owned;
+}
+
+/*
+ * report_loss - report that the caller does not hold the lock, and why
+ */
+static void
+report_loss(int elevel, const OwnerCall *call)
+{
+	char	   *detail = ShedlockLossDetail(&call->row, call->token, call->now);
+
+	ereport(elevel,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 call->token != 0 ?
+			 errmsg("lock \"%s\" is not held by token " INT64_FORMAT, call->name->str, call->token) :
+			 errmsg("lock \"%s\" is not held by this session", call->name->str),
+			 errdetail_internal("%s", detail)));
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" lost", call->name->str),
+				 errdetail_internal("%s", detail)));
+}
+
+/*
+ * find_holding - find what this session remembers of a lock that it may change
+ *
+ * Raises an error if another session holds it: only that session has the
+ * advisory half of its lock, and the timer that ends it.
+ */
+static void
+find_holding(OwnerCall *call)
+{
+	const ShedlockRow *row = &call->row;
+
+	call->holding = row->kind == SHEDLOCK_LEASE ? NULL :
+		ShedlockFindHolding(call->name->str, row->token);
+	if (call->holding == NULL && !ShedlockCountsAsLease(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("lock \"%s\" is held by another session", call->name->str),
+				 errdetail("Only the session with process ID %d can extend or release it.", row->pid),
+				 errhint("End that session, or use shedlock_force_release.")));
+}
+
+/*
+ * update_owned - write a change to the row of a lock that the caller owns
+ *
+ * change: sets the new values in call->row.  Returns false, after a WARNING, if
+ * the lock is lost; the row is not written then.  Waits for a row lock as an
+ * UPDATE does.
+ */
+static bool
+update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
+{
+	bool		owned;
+
+	ShedlockOpen(&call->store, call->name->nsp, "shedlock");
+	if (ShedlockBroken(NO_OWNER_CHECK))
+	{
+		ShedlockReadRow(&call->store, call->name->str, &call->row);
+		call->token = call->row.token;
+	}
+	while ((owned = fence(call)))
+	{
+		find_holding(call);
+		change(call);
+		if (ShedlockUpdateRow(&call->store, &call->row, true) == TM_Ok)
+			break;
+
+		/* A foreign writer was faster, and may have acquired the lock. */
+		ShedlockUnlock(&call->name->tag, ShareLock);
+	}
+	ShedlockClose(&call->store);
+	if (!owned)
+		report_loss(WARNING, call);
+	return owned;
+}
+
+/*
+ * flush_token - make sure that the token of the row read last is never drawn again
+ *
+ * Call this before a function returns a token (I7).  In the transaction that
+ * acquired the lock nothing is on disk yet: after a crash the sequence could
+ * draw the token again.
+ */
+static void
+flush_token(ShedlockStore *store)
+{
+	bool		isnull;
+	Datum		xmin = slot_getsysattr(store->slot, MinTransactionIdAttributeNumber, &isnull);
+
+	if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
+		XLogFlush(XactLastRecEnd);
+}
+
+/*
+ * ShedlockAssert - fence a lock, and return its token
+ *
+ * Errors: those of fence(); 55000 if the caller does not own the lock any more.
+ */
+int64
+ShedlockAssert(const ShedlockName *name, int64 token)
+{
+	OwnerCall	call = {.name = name,.token = token};
+
+	ShedlockOpen(&call.store, name->nsp, "shedlock");
+	if (!fence(&call))
+		report_loss(ERROR, &call);
+	flush_token(&call.store);
+	ShedlockClose(&call.store);
+	return call.row.token;
+}
+
+/*
+ * ShedlockTokenOf - return the token of the lock that this session holds
+ *
+ * Returns 0 if it holds none, or if the caller lacks the privileges of the role
+ * that acquired it.
+ */
+int64
+ShedlockTokenOf(const ShedlockName *name)
+{
+	OwnerCall	call = {.name = name};
+	bool		owned;
+
+	ShedlockOpenToRead(&call.store, name->nsp, "shedlock");
+	ShedlockReadRow(&call.store, name->str, &call.row);
+	owned = call.row.found && ShedlockCallerHasRole(&call.row) && owns_lock(&call);
+	if (owned)
+		flush_token(&call.store);
+	ShedlockClose(&call.store);
+	return owned ? call.row.token : 0;
+}
+
+/*
+ * set_end - what the row says after an extend
+ */
+static void
+set_end(OwnerCall *call)
+{
+	ShedlockRow *row = &call->row;
+
+	if (call->at_most)
+		row->at_most = call->at_most;
+	else if (row->at_most &&
+			 ShedlockIsOverCap(row->at_most, shedlock_max_lock_at_most_for))
+		row->at_most = ShedlockIntervalSetting(shedlock_max_lock_at_most_for);
+	if (call->at_least && row->at_most)
+		ShedlockCheckAtLeast(call->at_least, row->at_most, call->name->str);
+	ShedlockSetTimes(row, call->now, call->at_least);
+}
+
+/*
+ * ShedlockExtend - set the end of a lock, counted from now
+ *
+ * at_most NULL: the duration of the acquire.  at_least NULL: unchanged.  This
+ * can shorten a lock, but not its at-least time.  Returns false, after a WARNING,
+ * if the caller does not own the lock any more.  Errors: those of fence(); 22023;
+ * 0A000 for a session lock of another session.
+ */
+bool
+ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
+			   Interval *at_least)
+{
+	OwnerCall	call = {.name = name,.token = token,.at_most = at_most,.at_least = at_least};
+
+	if (!update_owned(&call, set_end))
+		return false;
+	if (call.holding && call.row.at_most)
+		ShedlockExtendHolding(call.holding, call.row.lock_until);
+	ShedlockCommitDurably();
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" extended until %s, token " INT64_FORMAT,
+						name->str, ShedlockTimeString(call.row.lock_until), call.row.token)));
+	return true;
+}
+
+/*
+ * ShedlockSetReleased - set what the row says after a release
+ *
+ * keep: honour the at-least time.  A Java client proves its ownership by
+ * locked_by, and by a clock that may be behind the server's: its next extend
+ * must not find its name there.
+ */
+void
+ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
+{
+	if (row->kind == SHEDLOCK_LEASE && row->pid == 0)
+	{
+		int			len = (int) strlen(row->locked_by);
+
+		len = pg_mbcharcliplen(row->locked_by, len, SHEDLOCK_LOCKED_BY_MAX);
+		row->locked_by = ShedlockLockedBy(pnstrdup(row->locked_by, (Size) len),
+										  row->token);
+	}
+	row->kind = SHEDLOCK_RELEASED;
+	row->lock_until = keep ? Max(now, row->keep_until) : now;
+	if (!keep)
+		row->keep_until = DT_NOBEGIN;
+}
+
+/*
+ * set_released - what the row says after a release by the owner
+ */
+static void
+set_released(OwnerCall *call)
+{
+	if (call->holding && call->holding->is_run)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("lock \"%s\" is released by shedlock_run when its command ends",
+						call->name->str)));
+	ShedlockSetReleased(&call->row, call->now, true);
+}
+
+/*
+ * ShedlockRelease - release a lock
+ *
+ * Returns false, after a WARNING, if the caller does not own the lock any more.
+ * Errors: those of fence(); 0A000 for a session lock of another session, and for
+ * a run.
+ */
+bool
+ShedlockRelease(const ShedlockName *name, int64 token)
+{
+	OwnerCall	call = {.name = name,.token = token};
+
+	ShedlockBeginRelease();
+	if (!update_owned(&call, set_released))
+	{
+		ShedlockHolding *holding = ShedlockFindHolding(name->str, token);
+
+		/* Its row was deleted: do not keep acquirers out for nothing. */
+		if (holding && !holding->is_run)
+		{
+			ShedlockWakeLater(&name->tag);
+			ShedlockReleaseHolding(holding);
+		}
+		return false;
+	}
+	if (call.holding)
+		ShedlockReleaseHolding(call.holding);
+	ShedlockEndRelease();
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" released, token " INT64_FORMAT,
+						name->str, call.row.token)));
+	return true;
+}
