@@ -57,6 +57,15 @@ ask($other, 'COMMIT');
 unlike(end_of_run(), qr/could not release/, 'cancelled: it is released');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome FROM shedlock_history WHERE name = 'cancelled'"), 't|lost', 'cancelled: and free; the history says that the outcome is lost');
 
+# The same, and the session that has locked the row wants what the release has locked.
+ask($other, 'SET deadlock_timeout = 60000');
+begin_run('row deadlock');
+ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row deadlock' FOR UPDATE; SELECT pg_advisory_unlock(1)");
+ok(defined await($node, $waits), 'row deadlock: the release waits');
+ask($other, 'LOCK TABLE shedlock; COMMIT');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*could not log outcome "succeeded" of lock "row deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'row deadlock: found by the server');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('row deadlock')"), 't', 'row deadlock: the lock is free');
+
 # The row of the history is locked.
 begin_run('history locked');
 ask($other, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
@@ -67,7 +76,6 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outc
 # A cancel, or lock_timeout, that waits while the run is brought to its end: the
 # lock is given back all the same, and the client hears of the command's error.
 ask($runner, 'SET lock_timeout = 3000; SET deadlock_timeout = 5000');
-ask($other, 'SET deadlock_timeout = 60000');
 begin_run('deadlock');
 ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
 ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: its log has to wait');
