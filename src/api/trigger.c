@@ -174,28 +174,20 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 }
 
 /*
- * is_free - is the lock free, the advisory half of which was just acquired?
- *
- * If not, releases the advisory half.
- */
-static bool
-is_free(const ShedlockName *name, const ShedlockRow *row, TimestampTz now)
-{
-	if (ShedlockJudge(row, name, now, true) == SHEDLOCK_FREE)
-		return true;
-	ShedlockUnlock(&name->tag, ExclusiveLock);
-	return false;
-}
-
-/*
  * acquire - give a token to a foreign acquisition that has the advisory half
  *
- * old: the row before, found or not.  Returns the row to write.
+ * old: the row before, found or not.  Returns the row to write.  Releases the
+ * advisory half, and turns the write away, if the lock is not free.
  */
 static HeapTuple
 acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
-		HeapTuple tuple)
+		TimestampTz now, HeapTuple tuple)
 {
+	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
+	{
+		ShedlockUnlock(&name->tag, ExclusiveLock);
+		return turn_away(name);
+	}
 	ShedlockCheckPromises(store);
 	if (old->found && old->kind == SHEDLOCK_RUN)
 		ShedlockHistoryLost(name->nsp, old->token);
@@ -236,11 +228,14 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 		return turn_insert_away(store, name, new, now);
 	ShedlockReadRow(store, name->str, &there);
-	if (!is_free(name, &there, now))
-		return turn_away(name);
+	if (!there.found)
+		return acquire(store, name, &there, now, tuple);
 
-	/* If there is a row, on_update() draws the token. */
-	return there.found ? tuple : acquire(store, name, &there, tuple);
+	/* on_update() draws the token */
+	if (ShedlockJudge(&there, name, now, true) == SHEDLOCK_FREE)
+		return tuple;
+	ShedlockUnlock(&name->tag, ExclusiveLock);
+	return turn_away(name);
 }
 
 /*
@@ -310,9 +305,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 			ShedlockCheckText(name->str, "lock name");
 			if (!same_owner)
 				check_clock(new, now);
-			if (!try_exclusive(name) || !is_free(name, old, now))
-				return turn_away(name);
-			return acquire(store, name, old, tuple);
+			return try_exclusive(name) ? acquire(store, name, old, now, tuple) : turn_away(name);
 
 		case UNLOCK_OR_EXTEND:
 			if (new->lock_until > old->lock_until)
