@@ -182,6 +182,7 @@ query(
 SELECT shedlock_cron_schedule('stuck', '20 Seconds', 'SELECT 1', '1 min');
 UPDATE cron.job SET nodeport = 1 WHERE jobname = 'stuck'});
 query(query("SELECT command FROM cron.job WHERE jobname = 'stuck'"));
+query("UPDATE cron.job SET command = regexp_replace(command, '(scheduled at) .*', '\\1 2026-01-01 00:00:00+00 */') WHERE jobname = 'stuck'");
 
 sub overdue_after
 {
