@@ -10,7 +10,7 @@
 
 # What programs say is read here, and others read what is made here.
 export LC_ALL=C.UTF-8
-unset LANGUAGE
+unset LANGUAGE PERL5LIB PERL5OPT
 umask 022
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
