@@ -156,7 +156,6 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	}
 
 	/* A rollback frees the lock. */
-	ShedlockUseSession();
 	ShedlockWakeLater(&name->tag);
 	ShedlockCommitDurably();
 
