@@ -23,7 +23,7 @@ enum
 	NO_ADVISORY_HALF,			/* acquire goes by the row alone */
 	TRANSACTION_TIME,			/* acquire uses now() as the time */
 	NO_SECOND_READ,				/* step 1 of acquire decides */
-	NO_OWNER_CHECK,				/* release releases any owner's lock */
+	NO_OWNER_CHECK,				/* release and extend change any owner's lock */
 	TOKENS_REUSED				/* each token is given twice */
 };
 
