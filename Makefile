@@ -163,6 +163,9 @@ PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+# PGXS makes no folders for a build outside the tree.
+$(shell mkdir -p $(dir $(OBJS)))
+
 $(DATA_built): $(SQL_PARTS) Makefile
 	@$(MKDIR_P) $(@D)
 	$(JOIN) $(filter %.sql,$^) >$@
