@@ -1,10 +1,10 @@
 -- Included by the regression tests, which keep it out of their output.
 -- Nothing of it outlives the session.
 
--- A setting of a library that is not loaded yet takes any value.
+-- Loads the library; a setting of a library that is not loaded takes any value.
 SELECT _shedlock_cron_timezone() \gset
 
--- What differs from run to run: times, addresses, tokens, process IDs.
+-- Masks what differs from run to run: times, addresses, tokens, process IDs.
 CREATE FUNCTION pg_temp.mask(str text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(str,
@@ -15,7 +15,7 @@ LANGUAGE sql AS $$
 		'(process ID( is| was)?) \d+', '\1 PID', 'gi')
 $$;
 
--- The error that a statement raises, whole.
+-- Returns the whole error that a statement raises.
 CREATE FUNCTION pg_temp.error_of(statement text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,7 +36,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- The locks of ours that this session has in the lock table.
+-- shedlock's advisory locks that this session has in the lock table.
 CREATE FUNCTION pg_temp.my_locks() RETURNS TABLE (class text, mode text, count bigint)
 LANGUAGE sql AS $$
 	SELECT CASE objsubid WHEN 21324 THEN 'lock' WHEN 21325 THEN 'waiter'

@@ -1,4 +1,4 @@
--- A free lock is taken, and a held one is refused, also to its own session.
+-- A free lock is acquired; a held lock is refused, also to the session that holds it.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -9,7 +9,7 @@ SELECT shedlock_acquire_token('acquire');
 SELECT shedlock_acquire_session('acquire');
 
 -- The row: ShedLock's four columns in UTC, whatever the session's time zone,
--- and who has it.
+-- and the holder.
 SET timezone = 'Asia/Tokyo';
 SELECT lock_until - locked_at AS lasts,
 	   clock_timestamp() AT TIME ZONE 'UTC' - locked_at BETWEEN '0' AND '1 min' AS in_utc,
@@ -28,7 +28,7 @@ SELECT lock_until - locked_at AS lasts,
 FROM shedlock WHERE name = 'acquire' \gx
 RESET timezone;
 
--- A committed lease has no advisory half, one that is being taken has.
+-- A committed lease has no advisory half, an uncommitted one has.
 SELECT * FROM pg_temp.my_locks();
 BEGIN;
 SELECT shedlock_acquire('acquire open');
@@ -36,7 +36,7 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
--- All arguments, by name, and without a type.
+-- Every argument can be given by name, and as a parameter without a type.
 SELECT shedlock_acquire(locked_by => 'worker 7', name => 'acquire named',
 						lock_at_least_for => '1 min', lock_at_most_for => '90 min', wait => '0');
 SELECT lock_until - locked_at AS lasts, keep_until - locked_at AS at_least,
@@ -50,7 +50,7 @@ EXECUTE acquire_token('acquire token', '5 min');
 EXECUTE acquire_token('acquire token', '5 min');
 DEALLOCATE ALL;
 
--- Within one statement, too.
+-- A lock that one statement acquires twice is refused the second time.
 SELECT n, shedlock_acquire('acquire ' || (n % 3)) FROM generate_series(1, 6) n;
 SELECT shedlock_acquire('acquire if') AS got \gset
 \if :got
@@ -58,7 +58,7 @@ SELECT shedlock_acquire('acquire if') AS got \gset
 \endif
 SELECT count(*) FROM generate_series(1, 3) WHERE shedlock_acquire('acquire where');
 
--- A lease outlives its session; others see it held until its time is over.
+-- A lease outlives its session; other sessions see it held until it expires.
 SELECT shedlock_acquire('acquire short', '3 s');
 SELECT shedlock_acquire('acquire short');
 \c -

@@ -1,9 +1,9 @@
--- An administrator ends a lock whoever has it, and is told what that means.
+-- An administrator can end the lock of any holder, and is told what that means.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- A lease: its worker goes on.
+-- A lease ends, but the work of its holder goes on.
 SELECT shedlock_acquire_token('admin', '1 h', '30 min') AS token \gset
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
 SELECT shedlock_force_release('admin');
@@ -15,7 +15,7 @@ SELECT shedlock_release('admin', :token);
 SELECT shedlock_acquire('admin');
 SELECT shedlock_release('admin');
 
--- The at-least time of a lock that was released.
+-- The at-least time of a released lock ends, too.
 SELECT shedlock_acquire('admin', '1 h', '30 min');
 SELECT shedlock_release('admin');
 SELECT shedlock_acquire('admin');
@@ -23,14 +23,14 @@ SELECT shedlock_force_release('admin');
 SELECT shedlock_acquire('admin');
 SELECT shedlock_release('admin');
 
--- A free one, and one that never was.
+-- A free lock, or one that was never acquired, is not released.
 SELECT shedlock_force_release('admin');
 SELECT shedlock_force_release('admin never');
 SELECT count(*) FROM shedlock WHERE name = 'admin never';
 SELECT shedlock_once('admin tick', '2026-01-01');
 SELECT shedlock_force_release('admin tick');
 
--- Rolled back, it changes nothing.
+-- A force-release that is rolled back changes nothing.
 SELECT shedlock_acquire('admin');
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'admin';
 BEGIN;
@@ -40,7 +40,7 @@ ROLLBACK;
 SELECT shedlock_acquire('admin');
 SELECT shedlock_assert('admin') > 0 AS asserted;
 
--- Ended and taken over in one transaction.
+-- A lock can be force-released and acquired in one transaction.
 BEGIN;
 SELECT shedlock_force_release('admin');
 SELECT shedlock_acquire('admin');
@@ -48,7 +48,8 @@ COMMIT;
 SELECT shedlock_assert('admin') > 0 AS asserted;
 SELECT shedlock_release('admin');
 
--- The administrator's own session lock and run: there is a simpler way.
+-- An administrator cannot force-release a session lock or run of its own session; the
+-- hint names the simpler way.
 SELECT shedlock_acquire_session('admin session');
 SELECT pg_temp.error_of('SELECT shedlock_force_release(''admin session'')');
 SELECT shedlock_assert('admin session') > 0 AS asserted;
@@ -57,7 +58,8 @@ CALL shedlock_run('admin run', 'SELECT shedlock_force_release(''admin run'')');
 SELECT pg_temp.mask(message) AS message FROM shedlock_history WHERE name = 'admin run';
 SELECT pg_temp.error_of('SELECT shedlock_force_release(''admin run'')');
 
--- A session lock whose session has died is free.
+-- A session lock is free once its session has ended, or kept for its at-least time,
+-- which a force-release ends.
 SELECT shedlock_acquire_session('admin dead');
 SELECT pg_advisory_unlock_all();
 SELECT shedlock_acquire_session('admin kept', lock_at_least_for => '1 h');

@@ -1,5 +1,5 @@
--- A table of ShedLock's is taken over: what is refused, and the shape of the
--- view that takes its place.
+-- shedlock_adopt refuses a table that it cannot take over, and puts a view of the same
+-- shape in the place of any other one.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -17,7 +17,7 @@ CREATE TABLE adopt.model (
 	locked_at timestamp NOT NULL,
 	locked_by varchar(255) NOT NULL);
 
--- The error of adopting adopt.t with this done to it before; leaves nothing.
+-- Returns the error of adopting adopt.t after this change to it; leaves nothing.
 CREATE FUNCTION pg_temp.refusal_after(change text, call text DEFAULT 'SELECT shedlock_adopt(''adopt.t'')') RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,7 +36,7 @@ LANGUAGE sql AS 'SELECT timezone(''UTC'', clock_timestamp())';
 \pset format unaligned
 \pset tuples_only on
 
--- Not a table of the caller's
+-- Refused: anything but a table of the caller
 SELECT pg_temp.error_of('SELECT shedlock_adopt(NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_adopt(''adopt.model'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_adopt(''adopt.model'', locked_at_column => ''lock_until'')');
@@ -67,7 +67,7 @@ BEGIN READ ONLY;
 SELECT substr(pg_temp.error_of('SELECT shedlock_adopt(''adopt.model'')'), 1, 5);
 COMMIT;
 
--- Not of ShedLock's shape
+-- Refused: a table that does not have ShedLock's shape
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t RENAME name TO "lock name"');
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t DROP locked_by');
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ALTER lock_until TYPE timestamptz');
@@ -86,7 +86,7 @@ SELECT substr(pg_temp.refusal_after('ALTER TABLE adopt.t DROP CONSTRAINT t_pkey;
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t DROP CONSTRAINT t_pkey; CREATE UNIQUE INDEX ON adopt.t (name) INCLUDE (locked_by)');
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ADD tenant integer NOT NULL');
 
--- What depends on it would be lost, and is named.
+-- Refused: a table with dependent objects, which would be lost; the error names them.
 SELECT pg_temp.refusal_after('CREATE VIEW adopt.v AS SELECT name FROM adopt.t');
 SELECT pg_temp.refusal_after('CREATE MATERIALIZED VIEW adopt.v AS SELECT name FROM adopt.t');
 SELECT pg_temp.refusal_after('CREATE TABLE adopt.f (name text, FOREIGN KEY (name) REFERENCES adopt.t)');
@@ -99,12 +99,12 @@ SELECT pg_temp.refusal_after('CREATE FUNCTION adopt.f() RETURNS SETOF adopt.t LA
 SET client_min_messages = error;	-- about wal_level
 SELECT pg_temp.refusal_after('CREATE PUBLICATION regress_adopt FOR TABLE adopt.t');
 SET client_min_messages = warning;
--- What is the table's own goes with it.
+-- Accepted: constraints, indexes and statistics of the table itself.
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ADD CHECK (lock_until IS NOT NULL), ADD CHECK (name <> locked_by), ADD n serial,
 	ADD l integer GENERATED ALWAYS AS (length(locked_by)) STORED;
 	CREATE INDEX ON adopt.t (locked_by);
 	CREATE STATISTICS adopt.s ON locked_by, name FROM adopt.t');
--- But not what its owner could have computed by whoever looks at it.
+-- Refused: expressions, whose functions would run with the privileges of the caller.
 CREATE FUNCTION adopt.trap(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1';
 CREATE FUNCTION pg_temp.trapped(change text) RETURNS text
 LANGUAGE sql AS $$
@@ -118,7 +118,7 @@ SELECT pg_temp.trapped('CREATE STATISTICS adopt.trap ON (adopt.trap(''x'') || na
 SELECT pg_temp.trapped('SET LOCAL constraint_exclusion = on; ALTER TABLE adopt.t ADD CHECK (adopt.trap(''x'') <> ''y'')');
 DROP FUNCTION adopt.trap(text);
 
--- Rows that cannot be ShedLock's, or not in UTC
+-- Refused: rows that ShedLock cannot have written, or whose times are not in UTC
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ALTER locked_by DROP NOT NULL;
 	INSERT INTO adopt.t VALUES (''x'', pg_temp.utc(), pg_temp.utc(), NULL)');
 SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ALTER name TYPE text;
@@ -141,17 +141,17 @@ FROM unnest('{0,-9 min,30 min,1 h 5 min,15 h}'::text[]) d;
 SELECT pg_temp.refusal_after('INSERT INTO adopt.t VALUES (''x'', pg_temp.utc(), pg_temp.utc() - interval ''8 h'', ''host'')',
 	'SELECT shedlock_adopt(''adopt.t'', check_clock => false)');
 
--- The name for the old table is taken, by a relation or a type.
+-- Refused: the name for the old table is in use, by a relation or a type.
 SELECT pg_temp.refusal_after('CREATE SEQUENCE adopt.t_before_shedlock');
 SELECT pg_temp.refusal_after('CREATE TYPE adopt.t_before_shedlock AS ENUM ()');
 
--- A lock that is held in both
+-- Refused: a lock that is held in both tables
 SELECT shedlock_acquire('both');
 SELECT pg_temp.refusal_after('INSERT INTO adopt.t VALUES (''both'', pg_temp.utc() + interval ''1 h'', pg_temp.utc(), ''host'')');
 SELECT shedlock_release('both');
 DELETE FROM shedlock;
 
--- Rows: live and free ones; those of names that are known already.
+-- Held and free locks are copied, also those whose names the extension's table has.
 CREATE TABLE adopt.t (LIKE adopt.model INCLUDING ALL);
 INSERT INTO adopt.t VALUES
 ('live', pg_temp.utc() + interval '1 h', pg_temp.utc() - interval '5 s', 'host'),
@@ -185,7 +185,7 @@ FROM adopt.t_before_shedlock o JOIN shedlock s USING (name) ORDER BY name COLLAT
 SELECT name, state, kind FROM shedlock_locks ORDER BY name COLLATE "C";
 SELECT name, shedlock_acquire(name, wait => '0') FROM adopt.t ORDER BY name COLLATE "C";
 SELECT count(*), count(DISTINCT token) FROM shedlock WHERE name IN (SELECT name FROM adopt.t_before_shedlock);
--- Their tokens, which all may read, are for the owner of the old table.
+-- Every role can read their tokens, but only the owner of the old table can use them.
 CREATE ROLE regress_shedlock_anybody;
 SET ROLE regress_shedlock_anybody;
 SELECT pg_temp.error_of(format('SELECT shedlock_release(%L, %s)', name, token)) FROM shedlock_locks WHERE name = 'for ever';
@@ -203,8 +203,8 @@ SELECT shedlock_force_release(name) FROM shedlock_locks, (SELECT set_config('cli
 SET client_min_messages = warning;
 DELETE FROM shedlock;
 
--- Names that need quotes, columns of other names and in another order, a
--- column that ShedLock does not know, names as long as can be
+-- Accepted: names that need quotes, columns of other names and in another order, a
+-- column that ShedLock does not know, names of the maximum length
 CREATE SCHEMA "My %s Schema";
 CREATE TABLE "My %s Schema"."Lock ""Table" (
 	"lockedBy" text NOT NULL,
@@ -234,8 +234,8 @@ SELECT shedlock_force_release(name) FROM shedlock_locks;
 SET client_min_messages = warning;
 DELETE FROM shedlock;
 
--- Owner and privileges: a superuser moves the table of an app's owner, who
--- gave some of it on, not what default privileges would give to the view.
+-- The view has the owner and the grants of the old table, also those that grantees
+-- made, and none from default privileges, if a superuser adopts an owner's table.
 CREATE TABLE adopt.t (LIKE adopt.model INCLUDING ALL);
 GRANT CREATE ON SCHEMA adopt TO regress_adopt_owner;
 ALTER TABLE adopt.t OWNER TO regress_adopt_owner;
@@ -268,7 +268,7 @@ SELECT grantee, privilege_type, string_agg(column_name, ', ' ORDER BY ordinal_po
 FROM information_schema.role_column_grants g JOIN information_schema.columns USING (table_schema, table_name, column_name)
 WHERE table_schema = 'public' AND table_name = 'shedlock' AND grantee LIKE 'regress%' AND privilege_type <> 'SELECT'
 GROUP BY grantee, privilege_type;
--- Nobody but the extension says whose a lock is, and by which process.
+-- The owner of the view cannot write the columns that only the extension writes.
 SET ROLE regress_adopt_owner;
 SELECT pg_temp.error_of(c) FROM unnest(ARRAY[
 	'UPDATE shedlock SET token = 9223372036854775807', 'UPDATE shedlock SET pid = pg_backend_pid()',
@@ -276,7 +276,7 @@ SELECT pg_temp.error_of(c) FROM unnest(ARRAY[
 	'INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES (''x'', now(), now(), ''x'', 0)']) c;
 RESET ROLE;
 
--- ShedLock's own statements by a role that has nothing but its grants on the view
+-- ShedLock's own statements work for a role that has only its grants on the view.
 SET ROLE regress_adopt_app;
 INSERT INTO adopt.t (name, lock_until, locked_at, locked_by)
 VALUES ('app', timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => 10.000), timezone('utc', CURRENT_TIMESTAMP), 'host')
@@ -296,12 +296,12 @@ DROP VIEW adopt.t;
 DROP TABLE adopt.t_before_shedlock;
 REVOKE ALL ON shedlock FROM regress_adopt_owner;
 ALTER DEFAULT PRIVILEGES IN SCHEMA adopt REVOKE ALL ON TABLES FROM regress_adopt_other;
--- A table without any grants gets a view without any.
+-- The view of a table without grants has no grants.
 SET ROLE regress_adopt_owner;
 CREATE TABLE adopt.t (LIKE adopt.model INCLUDING ALL);
 RESET ROLE;
 
--- The owner calls it, who is no superuser: told step by step what is missing.
+-- An owner that is not a superuser is told step by step which privileges are missing.
 SELECT substr(pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')'), 1, 5);
 GRANT EXECUTE ON FUNCTION shedlock_adopt TO regress_adopt_owner;
 SELECT pg_temp.error_of('SET LOCAL ROLE regress_adopt_owner; SELECT shedlock_adopt(''adopt.t'')');
@@ -318,10 +318,10 @@ SET SESSION AUTHORIZATION regress_adopt_owner;
 INSERT INTO adopt.t VALUES ('mine', pg_temp.utc() + interval '1 h', pg_temp.utc(), 'host');
 SELECT shedlock_adopt('adopt.t');
 RESET SESSION AUTHORIZATION;
--- who may not become the app, and gives the reader's grant itself
+-- The owner may not become the app's role, so it makes the reader's grant itself.
 SELECT owner, attname, acl FROM adopt_acl WHERE relname = 't' ORDER BY attname;
 SELECT shedlock_acquire('mine');
--- With the four columns alone the view still works.
+-- The view also works if its owner may write the four columns only.
 REVOKE INSERT, UPDATE ON shedlock FROM regress_adopt_owner;
 GRANT INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by) ON shedlock TO regress_adopt_owner;
 SET ROLE regress_adopt_owner;

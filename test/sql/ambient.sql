@@ -1,4 +1,4 @@
--- Times are the clock's, never those of a transaction that is old already.
+-- Times are the clock's, never those of a transaction that began long ago.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -19,12 +19,12 @@ SELECT name, claimed_at - :'start' >= '0.3 s' AS claimed_at
 FROM shedlock_tick WHERE name LIKE 'ambient%' ORDER BY name;
 SELECT tick - :'start' >= '0.2 s' AS tick FROM shedlock_tick WHERE name = 'ambient period';
 
--- What ended since the transaction began has ended.
+-- A lease that expired since the transaction began has expired.
 SELECT pg_sleep(3);
 SELECT pg_temp.error_of('SELECT shedlock_assert(''ambient'')');
 SELECT shedlock_acquire('ambient');
 
--- An extend and a release, too.
+-- An extend and a release use the clock, too.
 SELECT shedlock_extend('ambient', lock_at_most_for => '30 min');
 SELECT lock_until - :'start'::timestamptz AT TIME ZONE 'UTC' >= '30 min 3.3 s' AS lock_until
 FROM shedlock WHERE name = 'ambient';
@@ -34,7 +34,7 @@ FROM shedlock WHERE name = 'ambient';
 SELECT shedlock_release('ambient session');
 COMMIT;
 
--- Within one statement as well: the second call sees what the first one did.
+-- Within one statement the second call sees that the first one's lease has expired.
 SELECT shedlock_acquire('ambient row', '100 ms') AS first, pg_sleep(0.2) AS sleep,
 	   shedlock_acquire('ambient row', '1 h') AS second;
 

@@ -1,4 +1,4 @@
--- An assert holds a lock of mine firm to the end of the transaction.
+-- An assert proves that the caller owns the lock, and fences it until the transaction ends.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -17,7 +17,7 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
--- It ends with its savepoint.
+-- A fence ends with its savepoint.
 BEGIN;
 SAVEPOINT s;
 SELECT shedlock_assert('assert') > 0 AS asserted;
@@ -30,7 +30,7 @@ SELECT * FROM pg_temp.my_locks();
 ROLLBACK;
 SELECT * FROM pg_temp.my_locks();
 
--- Not with a cursor that it was made through, which fails later.
+-- A fence that was made through a cursor does not end when the cursor fails later.
 BEGIN;
 DECLARE c CURSOR FOR SELECT shedlock_assert('assert') > 0 AS asserted, 1 / (2 - i) FROM generate_series(1, 2) i;
 FETCH c;
@@ -40,7 +40,8 @@ ROLLBACK TO s;
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 
--- Nor does a lock that was taken through it lose its row, by a TRUNCATE of others.
+-- A lock that was acquired through such a cursor keeps its lock on the table, so that
+-- another session's TRUNCATE cannot delete its row.
 BEGIN;
 DECLARE c CURSOR FOR SELECT shedlock_acquire('assert cursor'), 1 / (2 - i) FROM generate_series(1, 2) i;
 FETCH c;
@@ -56,7 +57,7 @@ SELECT shedlock_assert('assert') > 0 AS asserted;
 SELECT pg_current_xact_id_if_assigned();
 COMMIT;
 
--- A fence is an error, not an answer: the transaction does not go on.
+-- An assert that fails raises an error, so that the transaction cannot go on.
 CREATE TABLE assert_work (n int);
 BEGIN;
 INSERT INTO assert_work VALUES (1);
@@ -68,13 +69,13 @@ SELECT * FROM assert_work;
 SELECT * FROM pg_temp.my_locks();
 DROP TABLE assert_work;
 
--- A refused assert keeps nothing.
+-- An assert that fails keeps no advisory lock.
 BEGIN;
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert never'')');
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 
--- Inside the transaction that took the lock.
+-- The transaction that acquires a lock can assert it.
 BEGIN;
 SELECT shedlock_acquire('assert new');
 SELECT shedlock_assert('assert new') = shedlock_token('assert new') AS asserted;
@@ -82,7 +83,7 @@ SELECT shedlock_release('assert new');
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert new'')');
 COMMIT;
 
--- A session lock stands beside its fence.
+-- A session lock can be fenced, and is still held after the fence.
 SELECT shedlock_acquire_session('assert session');
 BEGIN;
 SELECT shedlock_assert('assert session') > 0 AS asserted;
@@ -93,7 +94,7 @@ SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_release('assert session');
 SELECT * FROM pg_temp.my_locks();
 
--- Another connection fences with the token, and only with the token.
+-- Another connection can fence with the token, and only with the token.
 \c -
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
@@ -104,7 +105,7 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT pg_temp.error_of('SELECT shedlock_assert(''assert'')');
 
--- A session that has ended is not this one, which has been given its process ID.
+-- A session does not own the lock of an ended session that had the same process ID.
 SELECT shedlock_acquire_session('assert pid');
 SELECT shedlock_token('assert pid') AS token \gset
 \c -

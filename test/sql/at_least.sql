@@ -10,14 +10,14 @@ SELECT kind, lock_until - locked_at AS lasts, keep_until - locked_at AS kept
 FROM shedlock WHERE name = 'at_least';
 SELECT state, kind, pid FROM shedlock_locks WHERE name = 'at_least';
 
--- Nobody gets it, and nobody has it.
+-- A kept lock is refused to every caller, and has no owner.
 SELECT shedlock_acquire('at_least');
 SELECT shedlock_acquire_session('at_least');
 SELECT shedlock_release('at_least');
 SELECT shedlock_extend('at_least', lock_at_most_for => '1 h');
 SELECT shedlock_token('at_least');
 
--- Over, it is free.
+-- A lock is free after its at-least time.
 SELECT shedlock_acquire('at_least short', '1 h', '3 s');
 SELECT shedlock_release('at_least short');
 SELECT shedlock_acquire('at_least short');
@@ -27,13 +27,13 @@ SELECT shedlock_acquire('at_least short', '1 h', '0');
 SELECT shedlock_release('at_least short');
 SELECT shedlock_acquire('at_least short');
 
--- A release after that time frees it at once.
+-- A release after the at-least time frees the lock at once.
 SELECT shedlock_acquire('at_least past', '1 h', '10 ms');
 SELECT pg_sleep(0.05);
 SELECT shedlock_release('at_least past');
 SELECT shedlock_acquire('at_least past');
 
--- The default, and an argument that overrules it.
+-- The default applies, unless an argument overrides it.
 SET shedlock.default_lock_at_least_for = '10 min';
 SELECT shedlock_acquire('at_least default');
 SELECT shedlock_release('at_least default');
@@ -45,7 +45,7 @@ SELECT name, lock_until - locked_at AS lasts, keep_until - locked_at AS kept
 FROM shedlock WHERE name IN ('at_least default', 'at_least none') ORDER BY name;
 RESET shedlock.default_lock_at_least_for;
 
--- A session lock is kept when it is released, and when its session dies.
+-- A session lock is kept after its release, and after the end of its session.
 SELECT shedlock_acquire_session('at_least session', lock_at_least_for => '1 h');
 SELECT shedlock_release('at_least session');
 SELECT shedlock_acquire('at_least session');

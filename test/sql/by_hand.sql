@@ -1,17 +1,17 @@
--- A row that somebody edits by hand is taken for what it says.
+-- A row that was edited by hand counts as it is.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
 
--- Deleted: not while the lock is in use.
+-- The row of a held lock cannot be deleted.
 SELECT shedlock_acquire('by_hand');
 DELETE FROM shedlock WHERE name = 'by_hand';
 SELECT shedlock_extend('by_hand');
 SELECT shedlock_release('by_hand');
 SELECT shedlock_acquire('by_hand');
 
--- Its end: earlier, later, for ever.
+-- A new end counts, whether it is earlier, later or infinite.
 UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
 SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('by_hand');
@@ -26,7 +26,7 @@ SELECT shedlock_release('by_hand');
 SELECT count(*) FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 
--- By a statement that calls our functions as well.
+-- A statement that edits a row cannot call shedlock's functions for the same row.
 \set VERBOSITY default
 UPDATE shedlock SET lock_until = lock_until WHERE name = 'by_hand' RETURNING shedlock_extend('by_hand');
 \set VERBOSITY sqlstate
@@ -37,7 +37,7 @@ INSERT INTO shedlock VALUES ('by_hand new', NULL, '2026-01-01', '2026-01-01', ''
 \set VERBOSITY terse
 SELECT shedlock_extend('by_hand', lock_at_most_for => '1 h');
 
--- Its token: set, and gone.
+-- A new token counts, and so does a missing one.
 UPDATE shedlock SET token = token + 1000000 WHERE name = 'by_hand' RETURNING token - 1000000 AS old, token AS new \gset
 \set VERBOSITY sqlstate
 SELECT shedlock_release('by_hand', :old);
@@ -52,7 +52,7 @@ SELECT token, state FROM shedlock_locks WHERE name = 'by_hand';
 SELECT shedlock_force_release('by_hand') FROM (SELECT set_config('client_min_messages', 'warning', false)) q;
 RESET client_min_messages;
 
--- Its process: that of another session, and one from before with the same ID.
+-- A changed process counts: that of another session, and an earlier one with the same ID.
 SELECT shedlock_acquire('by_hand process');
 UPDATE shedlock SET pid = 0 WHERE name = 'by_hand process';
 SELECT shedlock_release('by_hand process');
@@ -63,7 +63,7 @@ WHERE name = 'by_hand process';
 SELECT shedlock_release('by_hand process');
 SELECT shedlock_acquire('by_hand process');
 
--- Everything of ours gone: what a ShedLock client would have written.
+-- A row without values in the extension's columns counts as a ShedLock client's.
 SELECT shedlock_acquire('by_hand');
 UPDATE shedlock SET token = NULL, kind = DEFAULT, locked_role = NULL, keep_until = NULL, lock_at_most_for = NULL,
 	pid = NULL, backend_start = NULL, timeline = NULL, locked_by = 'host' WHERE name = 'by_hand';
@@ -75,8 +75,8 @@ UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT token > 0 AS token, kind, pid = pg_backend_pid() AS pid FROM shedlock WHERE name = 'by_hand';
 
--- Kinds: there are three, null is a lock that was given back, and any other one
--- is a lease.
+-- There are three kinds; null is a lock that was released, and any other kind counts
+-- as a lease.
 \set VERBOSITY sqlstate
 UPDATE shedlock SET kind = 'garbage' WHERE name = 'by_hand';
 \set VERBOSITY terse
@@ -99,7 +99,7 @@ UPDATE shedlock SET kind = 'run' WHERE name = 'by_hand';
 SELECT shedlock_release('by_hand');
 SELECT shedlock_acquire('by_hand');
 
--- A session lock's row.
+-- Edits to a session lock's row count, too.
 SELECT shedlock_acquire_session('by_hand session');
 UPDATE shedlock SET kind = 'lease', lock_until = '2026-01-01' WHERE name = 'by_hand session';
 SELECT shedlock_release('by_hand session');
@@ -112,7 +112,7 @@ SELECT shedlock_release('by_hand deleted');
 SELECT shedlock_token('by_hand deleted');
 SELECT pg_advisory_unlock_all();
 
--- A run's row and its log, by its own command.
+-- A command can edit the row and the log of its own run.
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = 1 WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = NULL, lock_until = locked_at WHERE name = ''by_hand run''');
@@ -128,7 +128,7 @@ SELECT shedlock_once('by_hand', '2026-01-02');
 DELETE FROM shedlock_tick WHERE name = 'by_hand';
 SELECT shedlock_once('by_hand', '2026-01-01');
 
--- A column that somebody added keeps its value.
+-- A column that an administrator added keeps its value.
 ALTER TABLE shedlock ADD note text DEFAULT 'none';
 SELECT shedlock_acquire('by_hand column');
 UPDATE shedlock SET note = 'mine' WHERE name = 'by_hand column';

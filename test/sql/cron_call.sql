@@ -1,4 +1,4 @@
--- The CALL of a guarded job is read back as the server would run it, and what
+-- The CALL of a guarded job is read back as the server would run it, and a command that
 -- cannot be guarded is refused before a job is changed.
 SET IntervalStyle = postgres;
 
@@ -8,7 +8,7 @@ SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once
 FROM _shedlock_guarded_call($1)
 $$;
 
--- However it is written
+-- The CALL is recognized however it is written
 SELECT read_back($$CALL shedlock_run('n', 'VACUUM')$$);
 SELECT read_back($$CALL shedlock_run(name => 'n', command => 'VACUUM', once_every => '1 day')$$);
 SELECT read_back($$call Public.SHEDLOCK_RUN ( 'n', 'VACUUM', lock_at_least_for := '1 s' ) ; -- nightly$$);
@@ -17,7 +17,7 @@ SELECT read_back($$CALL shedlock_run('n', $c$it's$c$, CAST('1 h' AS interval), i
 SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip'')');
 SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
 
--- Everything else is no guarded call
+-- Any other command is not a guarded call
 SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded
 FROM unnest(ARRAY[
 	'VACUUM',
@@ -39,7 +39,7 @@ FROM unnest(ARRAY[
 	'SELECT shedlock_run(''n'', ''c'')']) AS command;
 SELECT _shedlock_guarded_call(NULL) IS NULL AS null_is_none;
 
--- A command that the server would not even parse is no error
+-- A command that the server cannot parse is not a guarded call, and raises no error
 SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded
 FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c''',
@@ -52,7 +52,7 @@ FROM unnest(ARRAY[
 	'CREATE ASSERTION shedlock_run CHECK (true)']) AS command;
 SELECT _shedlock_guarded_call(repeat('(', 200000) || 'shedlock_run') IS NULL AS too_deep;
 
--- What goes in comes out, byte for byte, whatever the session's style
+-- Names and commands are read back byte for byte, whatever the session's styles
 CREATE TABLE round_trip (label text, name text, command text, call text);
 INSERT INTO round_trip VALUES
 	('plain', 'nightly', 'VACUUM'),
@@ -74,7 +74,7 @@ WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every,
 	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
 
 SELECT * FROM not_the_same;
--- 19 has no other strings any more.
+-- PostgreSQL 19 no longer has non-standard strings.
 SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
@@ -86,7 +86,7 @@ DROP VIEW not_the_same;
 DROP TABLE round_trip;
 DROP FUNCTION read_back(text);
 
--- The time at the end is that of the scheduling.  What is no such time is none.
+-- The comment at the end gives the time of the scheduling.  Any other comment gives none.
 SET timezone = 'UTC';
 SELECT _shedlock_cron_call('n', 'VACUUM', scheduled_at => t) ~ 'scheduled at' AS written, t
 FROM unnest('{infinity,4713-01-01 BC,10000-01-01}'::timestamptz[]) t;
@@ -119,7 +119,7 @@ FROM unnest(ARRAY['CALL shedlock_run', 'CALL "Odd one".shedlock_run', 'CALL cont
 	_shedlock_guarded_call(call || '(''n'', ''c'')') g;
 RESET timezone;
 
--- Refused
+-- A call that shedlock_run would refuse is refused
 \set SHOW_CONTEXT never
 SELECT _shedlock_cron_call('n', 'VACUUM') IS NULL AS refused;
 SELECT _shedlock_cron_call('n', 'COPY t FROM PROGRAM ''cat''; COPY t TO ''/dev/null''') IS NULL AS refused;

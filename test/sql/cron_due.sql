@@ -1,8 +1,8 @@
--- When a schedule of pg_cron was due last
+-- _shedlock_cron_last_due returns when a schedule of pg_cron was last due.
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 
--- A Saturday.
+-- 2026-11-21 is a Saturday.
 SELECT schedule, _shedlock_cron_last_due(schedule, '2026-11-21 12:34:56') AS last_due
 FROM unnest(ARRAY[
 	'* * * * *',
@@ -68,7 +68,7 @@ FROM unnest(ARRAY[
 	'1 minute',
 	'1.5 seconds']) AS schedule;
 
--- At the very instant, and a moment before
+-- A schedule is due at the exact instant, and not a moment before
 SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 03:00:00') AS at_it,
 	   _shedlock_cron_last_due('0 3 * * *', '2026-11-21 02:59:59.999999') AS before_it;
 SELECT clock_timestamp() - _shedlock_cron_last_due('* * * * *') < '61 s' AS now_by_default;
@@ -78,5 +78,5 @@ SET timezone = 'Asia/Kolkata';
 SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:34:56 UTC') AT TIME ZONE 'UTC' AS utc;
 RESET timezone;
 
--- In GMT there is no summer time, which could bring two runs nearer to each other
+-- GMT has no daylight saving time, which could bring two runs closer together
 SELECT _shedlock_cron_lost_tick('30 0 * * *', '1 day'), _shedlock_cron_lost_tick('30 0 * * *', NULL);

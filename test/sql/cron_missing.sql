@@ -1,4 +1,4 @@
--- Without pg_cron the functions for it say so, with a hint, and the view is empty.
+-- Without pg_cron its functions raise an error with a hint, and the view is empty.
 
 -- SQLSTATE, message and hint of the error that a statement raises
 CREATE FUNCTION error_of(statement text) RETURNS text
@@ -23,8 +23,8 @@ SELECT error_of($$SELECT shedlock_cron_guard('nightly')$$);
 SELECT error_of($$SELECT shedlock_cron_unguard('nightly')$$);
 SELECT count(*) FROM shedlock_jobs;
 
--- A relation of that name that is not pg_cron's is not even looked at: what
--- it calls would run with the rights of whoever looks.
+-- A relation cron.job that is not pg_cron's is never read, because the functions that
+-- it calls would run with the privileges of the reader.
 CREATE SCHEMA cron;
 CREATE FUNCTION cron.spring() RETURNS text
 LANGUAGE plpgsql AS $$
@@ -44,7 +44,7 @@ SELECT error_of($$SELECT _shedlock_cron_name_is_shared('nightly', 'bob')$$);
 
 DROP SCHEMA cron CASCADE;
 
--- Whoever may not use these functions is told that first.
+-- A role that may not use these functions gets that error first.
 CREATE ROLE regress_shedlock_plain;
 SET ROLE regress_shedlock_plain;
 SELECT error_of($$SELECT shedlock_cron_schedule('nightly', '0 3 * * *', 'VACUUM')$$);

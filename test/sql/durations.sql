@@ -1,4 +1,4 @@
--- A duration is positive and sane; a bad one is refused before anything else.
+-- A duration is positive and has a limit; a bad one is refused before anything else.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -18,17 +18,17 @@ SELECT pg_temp.at_most('9000000 h');
 SELECT pg_temp.at_most('178000000 years');
 SELECT pg_temp.at_most('-178000000 years');
 
--- From 17 on there are infinite intervals, before that this is no interval.
+-- PostgreSQL has infinite intervals from 17 on; before that this is not an interval.
 SELECT left(pg_temp.at_most('infinity'), 5) IN ('22007', '22023') AS refused;
 SELECT left(pg_temp.at_most('-infinity'), 5) IN ('22007', '22023') AS refused;
 
--- A lease is never born expired: months are as long as the calendar says, so
--- that this can be any length around a day.
+-- A lease never begins expired: months are as long as the calendar says, so that this
+-- duration can be of any length around a day.
 SELECT pg_temp.at_most('-11 months 335 days');
 SELECT pg_temp.at_most('1 month -29 days');
 SELECT count(*) FROM shedlock WHERE lock_until <= locked_at;
 
--- Good ones, on the calendar of UTC.
+-- Good durations are added on the calendar of UTC.
 SET timezone = 'America/New_York';
 SELECT span, shedlock_acquire('durations ' || span, span) AS taken
 FROM unnest('{0.000001, 00:00:01, 1 day, 36 h, 1 mon, 1 year, 100 years, 36500 days, 1 day -1 h}'::interval[]) span;
@@ -36,7 +36,7 @@ SELECT lock_at_most_for, lock_until = locked_at + lock_at_most_for AS lasts
 FROM shedlock WHERE name LIKE 'durations %' ORDER BY lock_at_most_for;
 RESET timezone;
 
--- At-least: zero will do; over at-most the message names the lock.
+-- The at-least time can be zero; if it exceeds at-most, the message names the lock.
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations least', '1 h', '0')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations equal', '1 h', '1 h')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations over', '1 h', '61 min')$$);
@@ -47,12 +47,12 @@ SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations negative', '1 h', '
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations long', '1 h', '101 years')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_acquire_session('durations zero', '0')$$);
 
--- Without an at-most a session lock has no limit, its at-least time is free.
+-- A session lock without an at-most has no limit, so its at-least time can be any.
 SELECT shedlock_acquire_session('durations session', NULL, '2 h');
 SELECT lock_until - locked_at AS lasts FROM shedlock WHERE name = 'durations session';
 SELECT shedlock_release('durations session');
 
--- The defaults, and what they refuse.
+-- The defaults apply, and bad defaults are refused.
 SHOW shedlock.default_lock_at_most_for;
 SHOW shedlock.default_lock_at_least_for;
 SET shedlock.default_lock_at_most_for = '90 s';
@@ -74,9 +74,9 @@ SET shedlock.default_lock_at_least_for = -1;
 RESET shedlock.default_lock_at_most_for;
 RESET shedlock.default_lock_at_least_for;
 
--- Caps: more is refused, by whatever way it comes; a lease without a time gets
--- the shorter one of default and cap, as any lock does for its at-least time, and
--- no limit stays none.
+-- A duration that exceeds its cap is refused by every function.  A lease without a
+-- duration gets the shorter one of default and cap, as any lock does for its at-least
+-- time, and a lock without a limit keeps none.
 SELECT shedlock_acquire('durations capped extended', '1 day'), shedlock_acquire_session('durations capped extended session', '1 day');
 SET shedlock.max_lock_at_most_for = '2 h';
 SET shedlock.max_wait = '1 min';
@@ -121,7 +121,7 @@ SELECT pg_temp.at_most('1 month');
 RESET shedlock.max_lock_at_most_for;
 RESET shedlock.max_wait;
 
--- Nothing was taken by what was refused, and held locks get the same answer.
+-- A refused call acquires nothing, and a bad duration is refused for a held lock, too.
 SELECT count(*) FROM shedlock WHERE name ~ 'over|negative|long|zero|short|both';
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations equal', '0')$$);
 

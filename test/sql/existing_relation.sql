@@ -1,5 +1,5 @@
--- A relation that stands in the way of the extension gives an error whose
--- hint names the way out: a schema of its own, also one that needs quotes.
+-- An existing relation with a name of the extension's raises an error whose hint names
+-- the remedy: a schema for the extension, which may need quotes.
 DROP EXTENSION shedlock;
 CREATE TABLE shedlock (
 	name varchar(64) NOT NULL PRIMARY KEY,
@@ -39,7 +39,7 @@ SELECT "My Locks".shedlock_cron_guard('existing');
 SELECT * FROM shedlock;
 ALTER EXTENSION shedlock SET SCHEMA public;
 
--- Dropped under the hands of a session that holds locks, and made again.
+-- A session that holds locks works on after the extension was dropped and created again.
 SELECT "My Locks".shedlock_acquire('existing'), "My Locks".shedlock_acquire_session('existing session');
 DROP EXTENSION shedlock;
 DROP SCHEMA "My Locks";

@@ -1,10 +1,10 @@
--- Extending sets the end of a held lock anew, counted from now.
+-- An extend gives a held lock a new end, counted from now.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
 
--- What is left of a lock, in full minutes.
+-- The time left of a lock, in full minutes.
 CREATE FUNCTION pg_temp.left_of(name text)
 RETURNS TABLE (at_most interval, at_least interval, lock_at_most_for interval)
 LANGUAGE sql AS $$
@@ -19,7 +19,7 @@ SELECT * FROM pg_temp.left_of('extend');
 SELECT shedlock_extend('extend', lock_at_most_for => '20 min');
 SELECT * FROM pg_temp.left_of('extend');
 
--- Also a shorter one; without a duration, the last one.
+-- The new end can be earlier; without a duration the last one counts.
 SELECT shedlock_extend('extend', lock_at_most_for => '5 min');
 SELECT * FROM pg_temp.left_of('extend');
 UPDATE shedlock SET lock_until = lock_until - interval '2 min' WHERE name = 'extend';
@@ -27,7 +27,7 @@ SELECT * FROM pg_temp.left_of('extend');
 SELECT shedlock_extend('extend');
 SELECT * FROM pg_temp.left_of('extend');
 
--- At-least: unchanged unless given; the lock never ends before it.
+-- The at-least time is unchanged unless given; the lock never ends before it.
 SELECT shedlock_extend('extend', lock_at_most_for => '30 min', lock_at_least_for => '15 min');
 SELECT * FROM pg_temp.left_of('extend');
 SELECT shedlock_extend('extend', lock_at_most_for => '40 min');
@@ -37,12 +37,12 @@ SELECT * FROM pg_temp.left_of('extend');
 SELECT shedlock_extend(lock_at_least_for => '0', name => 'extend', token => :token);
 SELECT * FROM pg_temp.left_of('extend');
 
--- The token stays, and so does when and by whom it was taken.
+-- An extend keeps the token, the holder and the time of the acquire.
 SELECT token = :token AS token, pid = pg_backend_pid() AS pid,
 	   lock_until - locked_at > '1 min' AS locked_at, kind
 FROM shedlock WHERE name = 'extend';
 
--- The default at acquire counts, not that of today.
+-- The default at the time of the acquire counts, not the present one.
 SET shedlock.default_lock_at_most_for = '2 h';
 SELECT shedlock_acquire('extend default');
 SET shedlock.default_lock_at_most_for = '3 h';
@@ -50,7 +50,7 @@ SELECT shedlock_extend('extend default');
 SELECT * FROM pg_temp.left_of('extend default');
 RESET shedlock.default_lock_at_most_for;
 
--- Never a lock that is not held.
+-- A lock that is not held cannot be extended.
 SELECT shedlock_extend('extend never', lock_at_most_for => '1 h');
 SELECT shedlock_acquire('extend expired', '10 ms');
 SELECT pg_sleep(0.05);
@@ -76,7 +76,7 @@ SELECT lock_until - clock_timestamp() AT TIME ZONE 'UTC' > '30 min' AS extended
 FROM shedlock WHERE name = 'extend';
 SELECT shedlock_release('extend', :token);
 
--- A duration where the token belongs is an error, and no shorter lock.
+-- A duration in the place of the token is an error, and does not shorten the lock.
 SELECT shedlock_acquire('extend swapped', '10 min');
 SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h'::interval)$$);

@@ -1,12 +1,12 @@
--- What ShedLock's clients and hands in psql write: a row trigger sees to it that
--- both sides keep to the same rules.
+-- A row trigger makes the writes of ShedLock's clients and of manual SQL obey the same
+-- rules as shedlock's functions.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- The library's statements, by the server's time and by the client's, which here
--- shows microseconds: nobody has to wait for the next millisecond.  Gives the
--- number of rows, by which the library tells whether it has the lock.
+-- The library's statements, with the server's time and with the client's, which here
+-- has microseconds, so that no test waits for the next millisecond.  Returns the number
+-- of rows, by which the library tells whether it has the lock.
 CREATE FUNCTION pg_temp.lib(mode text, what text, lock text, secs numeric DEFAULT 300, at_least numeric DEFAULT 0,
 							who text DEFAULT 'host', tab text DEFAULT 'public.shedlock', zone text DEFAULT 'UTC')
 RETURNS bigint LANGUAGE plpgsql AS $$
@@ -49,7 +49,7 @@ CREATE TEMP TABLE lib AS
 SELECT mode, 'foreign ' || mode AS name FROM (VALUES ('db'), ('client')) m(mode);
 CREATE TEMP TABLE tokens (name text, token bigint);
 
--- Has the lock of each mode a larger token than when this was asked last?
+-- Returns whether the lock of each mode has a larger token than at the last call.
 CREATE FUNCTION pg_temp.larger() RETURNS TABLE (name text, larger_token boolean) LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY SELECT s.name::text, s.token > coalesce((SELECT max(t.token) FROM tokens t WHERE t.name = s.name), 0)
@@ -68,13 +68,13 @@ $$;
 \set VERBOSITY terse
 SET client_min_messages = error;
 
--- A new name, by INSERT ... ON CONFLICT: a lease with a token.
+-- An INSERT ... ON CONFLICT of a new name makes a lease with a token.
 SELECT mode, pg_temp.lib(mode, 'insert', name) FROM lib;
 SELECT * FROM pg_temp.larger();
 SELECT mode, r.locked_by, r.kind, r.role = current_user::regrole AS my_role, r.ours, r.lasts FROM lib, pg_temp.row_of(name) r;
 SELECT mode, state, kind, locked_by FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
 
--- Held: others are turned away, we are refused.
+-- While a client holds a lock, other clients are turned away and acquirers are refused.
 SELECT mode, pg_temp.lib(mode, 'insert', name, who => 'other') AS insert,
 	   pg_temp.lib(mode, 'update', name, who => 'other') AS update,
 	   pg_temp.lib(mode, 'extend', name, who => 'other') AS extend,
@@ -83,7 +83,7 @@ SELECT mode, shedlock_acquire(name), shedlock_acquire_session(name), shedlock_re
 CALL shedlock_run('foreign db', 'SELECT 1', on_busy => 'error');
 SELECT * FROM pg_temp.larger();
 
--- Extend and unlock leave token and owner alone.
+-- A client's extend and unlock keep the token and the holder.
 SELECT mode, pg_temp.lib(mode, 'extend', name, 3600) FROM lib;
 SELECT mode, r.locked_by, r.lasts >= '3600' AS extended FROM lib, pg_temp.row_of(name) r;
 SELECT mode, pg_temp.lib(mode, 'unlock', name, at_least => 60) FROM lib;
@@ -91,7 +91,8 @@ SELECT mode, shedlock_acquire(name), pg_temp.lib(mode, 'update', name) FROM lib;
 SELECT * FROM pg_temp.larger();
 SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
 
--- Ours, until it is given back; our columns go when a client takes the lock.
+-- Clients are turned away from a lease of shedlock's until it is released; a client that
+-- acquires the lock clears the extension's columns.
 SELECT mode, shedlock_acquire(name, '1 hour') FROM lib;
 SELECT * FROM pg_temp.larger();
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update,
@@ -104,12 +105,12 @@ SELECT mode, r.locked_by, r.kind, r.ours FROM lib, pg_temp.row_of(name) r;
 SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'insert', name, 0) AS no_time FROM lib;
 
--- Ours, kept for its at-least time.
+-- Clients are turned away from a released lock during its at-least time.
 SELECT mode, shedlock_acquire(name, '1 hour', '1 hour'), shedlock_release(name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
 SELECT mode, shedlock_force_release(name) FROM lib;
 
--- Ours, over: taken with a larger token, and we learn of it.
+-- A client takes over an expired lease with a larger token, and the former holder is told.
 SELECT mode, shedlock_acquire(name, '1 ms') FROM lib;
 SELECT * FROM pg_temp.larger();
 SELECT pg_sleep(0.01);
@@ -123,18 +124,18 @@ SET client_min_messages = error;
 SELECT mode, state, locked_by FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
 SELECT mode, pg_temp.lib(mode, 'unlock', name) FROM lib;
 
--- A session lock that has outlived its lock_until, and one without an end.
+-- Clients are turned away from a session lock without a limit, also after its lock_until.
 SELECT mode, shedlock_acquire_session(name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
 UPDATE shedlock SET lock_until = locked_at WHERE name LIKE 'foreign %';
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
--- Nor does a lease that is over when it arrives put its name into the row.
+-- A client's lease that has expired before it is written does not change the holder.
 UPDATE shedlock SET lock_until = lock_until - interval '1 ms', locked_at = timezone('UTC', clock_timestamp()), locked_by = 'late'
 WHERE name LIKE 'foreign %' RETURNING name;
 SELECT mode, r.kind, shedlock_release(name) FROM lib, pg_temp.row_of(name) r;
 SELECT mode, pg_temp.lib(mode, 'insert', name) AS insert, pg_temp.lib(mode, 'unlock', name) AS unlock FROM lib;
 
--- A run, even if its command ends its time in the table.
+-- Clients are turned away from a run, even if its command ends its time in the table.
 CREATE TEMP TABLE seen AS SELECT name AS mode, name AS what, 0::bigint AS rows FROM lib LIMIT 0;
 CALL shedlock_run('foreign db', $$UPDATE shedlock SET lock_until = locked_at WHERE name = 'foreign db';
 	INSERT INTO seen SELECT mode, what, pg_temp.lib(mode, what, 'foreign db') FROM lib, (VALUES ('insert'), ('update')) v(what)$$);
@@ -142,7 +143,7 @@ SELECT * FROM seen;
 SELECT pg_temp.lib('db', 'insert', 'foreign db'), pg_temp.lib('db', 'unlock', 'foreign db');
 SELECT * FROM pg_temp.runs('foreign db');
 
--- A pause: of a lock that was taken, and of a new one, which has a row.
+-- Clients are turned away from a paused lock, and from a paused new name, which has a row.
 SELECT mode, shedlock_pause(name), shedlock_pause('new ' || name) FROM lib;
 SELECT mode, pg_temp.lib(mode, what, lock) FROM lib, (VALUES ('insert'), ('update')) v(what), LATERAL (VALUES (name), ('new ' || name)) n(lock);
 SELECT mode, state FROM lib JOIN shedlock_locks USING (name) ORDER BY 1;
@@ -150,12 +151,12 @@ SELECT mode, shedlock_resume(name), shedlock_resume('new ' || name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'insert', 'new ' || name) AS insert, pg_temp.lib(mode, 'update', name) AS update FROM lib;
 SELECT mode, pg_temp.lib(mode, 'unlock', 'new ' || name) AS insert, pg_temp.lib(mode, 'unlock', name) AS update FROM lib;
 
--- One that is paused while a client has it: its unlock passes, the next is turned away.
+-- A client can unlock a lock that was paused meanwhile; the next client is turned away.
 SELECT mode, pg_temp.lib(mode, 'update', name), shedlock_pause(name) FROM lib;
 SELECT mode, pg_temp.lib(mode, 'extend', name), pg_temp.lib(mode, 'unlock', name), pg_temp.lib(mode, 'update', name) FROM lib;
 SELECT mode, shedlock_resume(name) FROM lib;
 
--- In a transaction that is rolled back; and to a savepoint.
+-- A rollback undoes a client's acquire, also a rollback to a savepoint.
 BEGIN;
 SELECT pg_temp.lib('db', 'update', 'foreign db');
 SELECT * FROM pg_temp.my_locks();
@@ -169,7 +170,7 @@ SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('foreign new'), shedlock_acquire('foreign db');
 ROLLBACK;
 
--- Turned away, a client keeps no lock of ours.
+-- A client that is turned away keeps no advisory lock.
 SELECT shedlock_acquire('foreign db');
 BEGIN;
 SELECT pg_temp.lib('db', 'insert', 'foreign db'), pg_temp.lib('db', 'update', 'foreign db');
@@ -177,7 +178,7 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT shedlock_release('foreign db');
 
--- The table by other names: its schema, quotes, a view.
+-- The rules hold under other names of the table: with its schema, with quotes, as a view.
 CREATE SCHEMA "Old Locks";
 CREATE VIEW "Old Locks"."Shed Lock" AS SELECT name, lock_until, locked_at, locked_by FROM shedlock;
 SET search_path = pg_catalog;
@@ -194,7 +195,7 @@ UPDATE shedlock SET lock_until = locked_at WHERE name LIKE 'foreign %';
 SELECT mode, pg_temp.lib(mode, what, name, tab => '"Old Locks"."Shed Lock"') FROM lib, (VALUES ('insert'), ('update')) v(what);
 SELECT mode, shedlock_release(name) FROM lib;
 
--- A role that may use the table as ShedLock's users do, and one that may read it.
+-- A role needs the privileges of ShedLock's users; to read the table is not enough.
 CREATE ROLE regress_shedlock_service;
 CREATE ROLE regress_shedlock_reader;
 GRANT SELECT, INSERT, UPDATE ON shedlock TO regress_shedlock_service;
@@ -212,8 +213,8 @@ DELETE FROM shedlock WHERE name LIKE 'service %';
 DROP OWNED BY regress_shedlock_service, regress_shedlock_reader;
 DROP ROLE regress_shedlock_service, regress_shedlock_reader;
 
--- A client whose clock shows local time would take living locks, or lose its own
--- at once: it is told, and nothing is written.
+-- A client whose clock shows local time would acquire held locks, or lose its own at
+-- once; it gets an error, and nothing is written.
 RESET client_min_messages;
 SELECT mode, shedlock_acquire(name, '30 min') FROM lib;
 SELECT zone, lock, pg_temp.error_of(format('SELECT pg_temp.lib(''client'', ''insert'', %L, zone => %L)', lock, zone))
@@ -230,13 +231,13 @@ SELECT pg_temp.lib('client', 'unlock', 'foreign client');
 SELECT locked_at, pg_temp.error_of(format('UPDATE shedlock SET lock_until = ''infinity'', locked_at = %L, locked_by = ''me'' WHERE name = ''foreign db''', locked_at))
 FROM (VALUES ('infinity'), ('-infinity'), ('epoch')) t(locked_at);
 
--- A clock that is only somewhat ahead takes no living lock, nor a kept or paused one.
+-- A client whose clock is a little ahead acquires no held, kept or paused lock.
 SELECT shedlock_acquire('foreign client', '30 s');
 UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) + interval '1 min', locked_at = timezone('utc', clock_timestamp()) + interval '8 min', locked_by = 'me'
 WHERE name = 'foreign client';
 SELECT locked_by = 'me' AS taken, shedlock_release('foreign client') FROM shedlock WHERE name = 'foreign client';
 
--- By hand: a row that holds nothing, one that is ours, one that is there already.
+-- Manual INSERTs: a row that holds nothing, one with the extension's columns, one that exists.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
 SELECT token, kind, locked_role FROM shedlock WHERE name = 'by hand';
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind, timeline) VALUES ('by hand 2', 'infinity', '2026-01-01', 'me', 7, 'session', 1);
@@ -245,7 +246,7 @@ INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand',
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 VALUES ('by hand', timezone('utc', clock_timestamp()) + interval '1 h', timezone('utc', clock_timestamp()), 'me');
 
--- An end for what is held, and for what is free; an owner for what is held.
+-- Manual UPDATEs: a new end of a held and of a free lock, and a new holder of a held one.
 SELECT shedlock_acquire('by hand');
 UPDATE shedlock SET lock_until = lock_until + interval '1 h', locked_by = 'me' WHERE name = 'by hand' RETURNING name;
 UPDATE shedlock SET lock_until = lock_until + interval '1 h' WHERE name = 'by hand' RETURNING name;
@@ -255,17 +256,17 @@ SELECT shedlock_acquire('by hand');
 UPDATE shedlock SET lock_until = 'epoch' WHERE name = 'by hand' RETURNING name;
 SELECT shedlock_acquire('by hand');
 
--- A time for what nobody has ever taken: that takes it, and a dump of it can be restored.
+-- A new end of a lock that was never acquired acquires it; a dump of its row can be restored.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 SELECT 'by hand 3', utc - interval '1 h', utc - interval '1 h', 'me' FROM timezone('utc', clock_timestamp()) utc;
 UPDATE shedlock SET lock_until = lock_until + interval '2 h' WHERE name = 'by hand 3' RETURNING token > 0 AS token, kind;
 SELECT shedlock_acquire('by hand 3');
 
--- A time in another zone, even where it has no length.
+-- A time in another zone is refused, even if the lease has no length.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 SELECT 'by hand 4', utc + interval '1 h', utc + interval '1 h', 'me' FROM timezone('utc', clock_timestamp()) utc;
 
--- A lock in use cannot be deleted: a lease, a session lock, a run, a pause, a client's.
+-- The row of a lease, a session lock, a run, a pause or a client's lock cannot be deleted.
 DELETE FROM shedlock WHERE name = 'by hand';
 SELECT shedlock_release('by hand'), shedlock_acquire_session('by hand');
 UPDATE shedlock SET lock_until = locked_at WHERE name = 'by hand';
@@ -281,10 +282,10 @@ SELECT pg_temp.lib('db', 'unlock', 'by hand');
 DELETE FROM shedlock WHERE name = 'by hand' RETURNING name;
 SELECT pg_temp.lib('db', 'update', 'by hand') AS update, pg_temp.lib('db', 'insert', 'by hand') AS insert;
 
--- Nobody knows a lock by another name.
+-- A lock cannot be renamed.
 UPDATE shedlock SET name = 'by another name' WHERE name = 'by hand';
 
--- A lease of a slow clock that is over when it arrives would be nobody's.
+-- A lease by a slow clock that has expired before it is written is refused.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'over', n - interval '1 min', n - interval '3 min', 'slow clock' FROM timezone('utc', clock_timestamp()) n;
 
@@ -295,7 +296,7 @@ SELECT shedlock_pause('paused late');
 UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) + interval '1 h' WHERE name = 'paused late' RETURNING name;
 SELECT shedlock_resume('paused late'), shedlock_acquire('paused late');
 
--- A client whose clock is behind does not get back what was ended by force.
+-- A client whose clock is slow cannot extend a lock that was force-released.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'by force', n + interval '1 h', n, 'slow clock' FROM timezone('utc', clock_timestamp()) n;
 SET client_min_messages = 'warning';
@@ -305,8 +306,8 @@ UPDATE shedlock SET lock_until = lock_until + interval '1 h'
 WHERE name = 'by force' AND locked_by = 'slow clock' AND lock_until > timezone('utc', clock_timestamp()) - interval '1 min' RETURNING name;
 SELECT shedlock_acquire('by force'), shedlock_release('by force');
 
--- Nor does a client lock for longer than the cap and the tolerance; what knows
--- our columns may.
+-- A client cannot lock for longer than the cap and the tolerance; a writer that knows the
+-- extension's columns can.
 SET shedlock.max_lock_at_most_for = '10 min';
 SELECT mode, pg_temp.lib(mode, 'insert', 'capped ' || mode, 600), pg_temp.lib(mode, 'extend', 'capped ' || mode, 1100),
 	   pg_temp.lib(mode, 'unlock', 'capped ' || mode), pg_temp.lib(mode, 'update', 'capped ' || mode, 600)
@@ -319,7 +320,7 @@ SELECT pg_temp.error_of($$UPDATE shedlock SET lock_until = 'infinity' WHERE name
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('capped', 'infinity', timezone('utc', clock_timestamp()), 'host', 1);
 RESET shedlock.max_lock_at_most_for;
 
--- A client takes no lock whose name has control characters.  A row that is there
+-- A client cannot acquire a lock whose name has control characters.  A row that exists
 -- already, or comes with a dump, can be extended, unlocked and purged.
 SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''insert'', %L)', mode, E'\x1b[2Jforeign')) FROM lib;
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (E'terminal\n', 'epoch', 'epoch', 'host');
@@ -330,15 +331,15 @@ SELECT mode, pg_temp.lib(mode, 'extend', E'terminal\n' || mode), pg_temp.lib(mod
 SELECT shedlock_purge('0') >= 3 AS purged;
 SELECT count(*) FROM shedlock WHERE name LIKE E'terminal\n%';
 
--- Control characters in locked_by stay in the table, where a client looks for
--- its text; what people read is without them.
+-- Control characters in locked_by stay in the table, where a client compares its text;
+-- views and messages leave them out.
 SELECT pg_temp.lib('db', 'insert', 'terminal', who => E'\x1b[2J\u009Bhost@10.1.2.3\nNOTICE:  \u00A0'),
 	   pg_temp.lib('db', 'extend', 'terminal', who => E'\x1b[2J\u009Bhost@10.1.2.3\nNOTICE:  \u00A0');
 SELECT locked_by FROM shedlock_locks WHERE name = 'terminal';
 SELECT pg_temp.error_of('SELECT shedlock_assert(''terminal'')');
 SELECT shedlock_force_release('terminal');
 
--- An extend and an unlock keep acquirers off until their transaction ends; a
+-- A client's extend and unlock keep acquirers off until their transaction ends; a
 -- write that is turned away does not.
 SELECT pg_temp.lib('db', 'insert', 'fenced');
 BEGIN;
@@ -356,8 +357,8 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT shedlock_resume('fenced');
 
--- Where nothing is held, before or after, any UPDATE passes; but a session lock
--- that is held past its lock_until keeps its owner.
+-- Any UPDATE of a free lock passes if it leaves the lock free; but a session lock that
+-- is held past its lock_until keeps its holder.
 UPDATE shedlock SET locked_by = 'another host' WHERE name = 'fenced' RETURNING locked_by;
 SELECT shedlock_acquire_session('outlived');
 UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) WHERE name = 'outlived' RETURNING name;
@@ -365,7 +366,7 @@ UPDATE shedlock SET lock_until = lock_until - interval '1 s' WHERE name = 'outli
 UPDATE shedlock SET locked_by = 'another host' WHERE name = 'outlived' RETURNING name;
 SELECT shedlock_release('outlived');
 
--- What breaks a constraint is told by the constraint; the trigger is of no other use.
+-- A row that breaks a constraint gets the constraint's error; the trigger is for no other table.
 \set VERBOSITY sqlstate
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('', 'infinity', timezone('utc', now()), 'me');
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (NULL, 'infinity', timezone('utc', now()), 'me');

@@ -1,4 +1,4 @@
--- The history has every run and how it ended, for as long as it is kept.
+-- The history has every run and its outcome, for as long as shedlock.history_keep says.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -19,7 +19,7 @@ SELECT bool_and(started_at <= ended_at) AS ended_at, bool_and(duration = ended_a
 FROM shedlock_history WHERE name = 'history';
 SELECT clock_timestamp() - min(started_at) < '1 min' AS started_at FROM shedlock_history WHERE name = 'history';
 
--- Of what is too long the beginning is kept, in whole characters, and how long it was.
+-- A text that is too long is cut after a whole character, and its length is added.
 SELECT format('SELECT %L', repeat('x', 8183)) AS just, format('/* %s */ SELECT 1', repeat('日', 100000)) AS longer,
 	   $$DO 'BEGIN RAISE ''%'', repeat(''ä'', 5000); END'$$ AS loud, $$DO 'BEGIN RAISE ''%'', repeat(''ä'', 2048); END'$$ AS less \gset
 CALL shedlock_run('history long', :'just');
@@ -32,7 +32,7 @@ SELECT outcome, left(command, 12) AS command, octet_length(command) AS bytes, su
 	   octet_length(message) AS message_bytes, substring(message FROM 'ä?\.\.\. \(\d+ bytes\)$') AS message_end
 FROM shedlock_history WHERE name = 'history long' ORDER BY token;
 
--- The last warning of a command, whatever became of it; clipped likewise.
+-- The history has the last warning of a command, whatever its outcome, cut in the same way.
 CREATE FUNCTION pg_temp.warn(message text) RETURNS void LANGUAGE plpgsql AS $$BEGIN RAISE WARNING '%', message; RAISE NOTICE 'no'; END$$;
 CREATE ROLE regress_shedlock_history;
 CREATE TABLE history_table ();
@@ -59,15 +59,15 @@ RESET client_min_messages;
 DROP TABLE history_table;
 DROP ROLE regress_shedlock_history;
 
--- While it runs.
+-- The history has a run while it runs.
 CREATE TABLE history_seen (outcome text, ended_at timestamptz, mine boolean);
 CALL shedlock_run('history now', 'INSERT INTO history_seen SELECT outcome, ended_at, pid = pg_backend_pid()
 	FROM shedlock_history WHERE name = ''history now''');
 SELECT * FROM history_seen;
 DROP TABLE history_seen;
 
--- A run whose process died: the view says so at once, the next acquire
--- writes it down.
+-- If the process of a run has died, the view shows that at once, and the next acquire
+-- writes it to the log.
 SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
 UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
 INSERT INTO shedlock_run_log (token, name, command, started_at, outcome, run_role, locked_by, pid)
@@ -77,8 +77,8 @@ SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
 SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
 
--- What is older than shedlock.history_keep goes, a bounded number a run; also
--- what died without an outcome.  The last run of a name stays.
+-- A run deletes a bounded number of runs that are older than shedlock.history_keep, also
+-- those without an outcome.  The last run of a name stays.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
@@ -103,9 +103,9 @@ RESET shedlock.history_keep;
 SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' AND name !~ 'warning|vacuum' GROUP BY name ORDER BY name;
 TRUNCATE shedlock_run_log;
 
--- A hundred nights, long ago and far apart in tokens: each began with jobs that
--- never ran again.  Their runs stay, and each run looks at a few of them only.
--- What is old behind them is come upon all the same.
+-- The last runs of names that never ran again stay, and each run reads only a few of
+-- them; old runs after them are deleted all the same.  Here each of a hundred nights,
+-- long ago and far apart in tokens, began with such names.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT night * 100000 + n, CASE WHEN n <= 30 THEN 'history gone ' || night || ' ' || n ELSE 'history other ' || n END, 'SELECT 1',
 	   now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
@@ -127,7 +127,7 @@ SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
 SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM shedlock_run_log WHERE name LIKE 'history other %';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
--- Without the index by name nothing is removed; another one is as good.
+-- Without an index on name and token nothing is deleted; a new one is as good.
 DROP INDEX shedlock_run_log_name_idx;
 CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
 CREATE INDEX history_other_way ON shedlock_run_log (token, name);
@@ -136,7 +136,7 @@ CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 DROP INDEX history_half, history_other_way;
 CALL shedlock_run('history prune', 'SELECT 1');
 
--- A skipped run prunes nothing and logs nothing.
+-- A skipped run deletes nothing and logs nothing.
 SELECT count(*) AS runs FROM shedlock_run_log \gset
 SET shedlock.history_keep = 0;
 SET client_min_messages = warning;

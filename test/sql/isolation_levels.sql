@@ -1,4 +1,4 @@
--- The isolation level changes no answer, and gives no serialization failure.
+-- The isolation level changes no answer, and raises no serialization failure.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -39,7 +39,7 @@ SELECT pg_temp.siread();
 COMMIT;
 SELECT shedlock_release('level'), shedlock_release('level session');
 
--- As the default of a role, which a run has as well.
+-- The same holds if the level is the default, also for a run.
 SET default_transaction_isolation = 'serializable';
 SELECT shedlock_acquire('level');
 CALL shedlock_run('level run', 'SHOW transaction_isolation');

@@ -1,9 +1,9 @@
--- Whoever does not own a lock any more is told what became of it.
+-- A caller that no longer owns a lock is told why.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- The error of an assert, and the answer and WARNING of the others.
+-- The error of an assert; the other functions give it as a WARNING.
 CREATE FUNCTION pg_temp.told(name text, token bigint DEFAULT NULL) RETURNS text
 LANGUAGE sql AS $$
 	SELECT pg_temp.error_of(format('SELECT shedlock_assert(%L, %L)', name, token))
@@ -40,7 +40,7 @@ SELECT shedlock_acquire_token('lost undone') AS token \gset
 ROLLBACK;
 SELECT pg_temp.told('lost undone', :token);
 
--- The word of a WARNING is that of the error.
+-- A WARNING has the words of the error.
 SELECT shedlock_acquire('lost', locked_by => 'somebody');
 UPDATE shedlock SET token = 1000, locked_by = 'somebody #1000', locked_at = '2026-01-02 03:04:05',
 	lock_until = '2026-01-02 04:04:05' WHERE name = 'lost';
@@ -53,14 +53,14 @@ UPDATE shedlock SET kind = NULL WHERE name = 'lost';
 SELECT shedlock_release('lost', 1000);
 RESET timezone;
 
--- A reset has made the session forget.
+-- After a reset the session no longer owns its locks.
 SELECT shedlock_acquire('lost reset');
 SELECT shedlock_acquire_session('lost reset session');
 SELECT pg_advisory_unlock_all();
 SELECT pg_temp.told('lost reset');
 SELECT pg_temp.told('lost reset session');
 
--- Another session; a session lock that ended with its session.
+-- Another session is told who acquired the lock, or that the holder's session has ended.
 SELECT shedlock_acquire_token('lost other', locked_by => 'somebody') AS token \gset
 SELECT shedlock_acquire_session('lost dead', locked_by => 'somebody');
 SELECT shedlock_token('lost dead') AS dead \gset

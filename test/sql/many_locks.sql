@@ -1,11 +1,11 @@
--- A transaction that fills the server's lock table fails clearly, and leaves
--- nothing half done.
+-- A transaction that fills the server's lock table fails with a clear error, and
+-- acquires nothing.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- 20,000 locks are too many for the default settings; where they are not,
--- the server's own limit is not far.
+-- 20,000 locks are too many for the default settings; with larger settings, four times
+-- the server's own limit is too many.
 SELECT current_setting('max_locks_per_transaction')::int *
 	   (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int) AS capacity \gset
 SELECT set_config('many.locks', greatest(20000, 4 * :capacity)::text, false) AS locks \gset
@@ -24,7 +24,7 @@ $$;
 SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock WHERE name LIKE 'many%';
 
--- At top level, with session locks.
+-- The same holds at top level, with session locks.
 \set VERBOSITY sqlstate
 SELECT count(*) FROM generate_series(1, :locks) n WHERE shedlock_acquire_session('many ' || n);
 \set VERBOSITY default
@@ -32,7 +32,7 @@ SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock WHERE name LIKE 'many%';
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'many%';
 
--- A purge is bounded, and locks that were taken one by one are no problem.
+-- A thousand leases and a thousand session locks fit.
 SELECT count(*) FROM generate_series(1, 1000) n WHERE shedlock_acquire('many ' || n);
 SELECT count(*) FROM generate_series(1001, 2000) n WHERE shedlock_acquire_session('many ' || n);
 SELECT * FROM pg_temp.my_locks();
@@ -40,8 +40,8 @@ SELECT count(*) FROM shedlock_locks WHERE name LIKE 'many%' AND state = 'held';
 SELECT count(*) FROM generate_series(1, 2000) n WHERE shedlock_release('many ' || n);
 SELECT * FROM pg_temp.my_locks();
 
--- What the view takes for locks that are being taken does not grow with those
--- that are held.
+-- The time of the view for locks that are being acquired does not grow with the number
+-- of held locks.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind)
 SELECT 'many held ' || n, 'infinity', timezone('UTC', now()), 'somebody', n, 'lease' FROM generate_series(1, 40000) n;
 CREATE FUNCTION pg_temp.best_of_view() RETURNS interval LANGUAGE plpgsql AS $$

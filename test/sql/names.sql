@@ -29,7 +29,7 @@ INSERT INTO names VALUES
 	(21, repeat(U&'\540D', 255)),
 	(22, repeat(U&'\+01F512', 255));
 
--- None of them stands for another one.
+-- No name stands for another one.
 SELECT n, shedlock_acquire(name) AS taken, shedlock_acquire(name) AS again FROM names ORDER BY n;
 SELECT n, s.name = m.name AS same, s.kind FROM names m JOIN shedlock s USING (name) ORDER BY n;
 SELECT n, state FROM names JOIN shedlock_locks USING (name) ORDER BY n;
@@ -39,10 +39,10 @@ FROM names ORDER BY n;
 SELECT n, shedlock_acquire_session(name) AS session, shedlock_release(name) AS released
 FROM names ORDER BY n;
 
--- Messages have them as they are.
+-- Messages show names unchanged.
 SELECT pg_temp.error_of(format('SELECT shedlock_assert(%L)', name)) FROM names WHERE n BETWEEN 5 AND 17;
 
--- No function takes what is no name.
+-- Every function refuses a text that is not a name.
 CREATE TEMP TABLE calls (n int GENERATED ALWAYS AS IDENTITY, call text);
 INSERT INTO calls (call) VALUES
 	('shedlock_acquire(%L)'),
@@ -76,7 +76,7 @@ CALL shedlock_run(repeat('n', 256), 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
 SELECT count(*) FROM shedlock WHERE length(name) NOT BETWEEN 1 AND 255;
 
--- locked_by is for people, and bounded.
+-- locked_by is any text, of a limited length.
 SELECT shedlock_acquire('names by', locked_by => repeat(U&'\540D', 200));
 SELECT pg_temp.error_of('SELECT shedlock_acquire(''names by 2'', locked_by => repeat(''n'', 201))');
 SELECT shedlock_acquire('names by 3', locked_by => '');

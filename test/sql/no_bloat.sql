@@ -1,5 +1,5 @@
--- A lock that is taken and given back again and again stays on its page: dead
--- versions are pruned on the way, whatever this process remembers of its row.
+-- A lock that is acquired and released again and again stays on its page: dead versions
+-- are pruned on the way, whatever the backend remembers of its row.
 DO $$
 BEGIN
 	FOR i IN 1..2000 LOOP

@@ -16,7 +16,7 @@ SELECT tick, clock_timestamp() - claimed_at BETWEEN '0' AND '1 min' AS claimed_a
 	   token
 FROM shedlock_tick WHERE name = 'once';
 
--- Up to a minute ahead of the clock, but no more.
+-- A tick can be up to a minute ahead of the clock.
 SELECT shedlock_once('once ahead', clock_timestamp() + '50 s');
 SELECT pg_temp.error_of($$SELECT shedlock_once('once far', clock_timestamp() + '70 s')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once('once far', 'infinity')$$);
@@ -24,7 +24,7 @@ SELECT pg_temp.error_of($$SELECT shedlock_once('once far', '-infinity')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once('once far', NULL)$$);
 SELECT shedlock_once('once far', '2026-01-01');
 
--- A claim that is rolled back is free again.
+-- A tick whose claim is rolled back can be claimed again.
 BEGIN;
 SELECT shedlock_once('once undone', '2026-01-01');
 SELECT * FROM pg_temp.my_locks();
@@ -44,15 +44,15 @@ ROLLBACK;
 SELECT tick FROM shedlock_tick WHERE name = 'once undone';
 SELECT * FROM pg_temp.my_locks();
 
--- A claim is no lock, and disturbs none.
+-- A claim is not a lock, and has no effect on locks.
 SELECT shedlock_acquire('once');
 SELECT shedlock_once('once', '2026-01-02');
 SELECT shedlock_release('once');
 SELECT count(*) FROM shedlock WHERE name = 'once other';
 SELECT shedlock_acquire('once other');
 
--- An administrator lets one caller more have it, whichever tick that one wants;
--- the last tick stays the last.
+-- After shedlock_again one more caller claims a tick, whichever one it names; the last
+-- tick stays the last.
 \set VERBOSITY terse
 SELECT shedlock_again('once never');
 SELECT shedlock_again('once');
@@ -61,10 +61,11 @@ SELECT tick AT TIME ZONE 'UTC' AS tick, again FROM shedlock_tick WHERE name = 'o
 SELECT shedlock_once('once', '2025-12-01'), shedlock_once('once', '2026-01-02');
 SELECT shedlock_again('once'), shedlock_again('once');
 SELECT shedlock_once('once', '2026-01-02'), shedlock_once('once', '2026-01-02');
--- A newer one that has come takes it as well.
+-- A claim of a newer tick uses up shedlock_again, too.
 SELECT shedlock_again('once');
 SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-02 01:00');
--- A claim that is rolled back leaves it to the next caller, as it goes with its own transaction.
+-- A claim that is rolled back leaves the tick to the next caller; shedlock_again is rolled
+-- back with its own transaction.
 SELECT shedlock_again('once');
 BEGIN;
 SELECT shedlock_once('once', '2026-01-02 01:00');
@@ -87,7 +88,7 @@ SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01
 SELECT pg_temp.error_of('SELECT shedlock_again(NULL)');
 SELECT * FROM pg_temp.my_locks();
 
--- The next claim of any session sees it.
+-- A new session sees the claims of earlier ones.
 \c -
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none

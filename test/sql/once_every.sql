@@ -3,13 +3,13 @@
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- The tick is that of the clock and a quarter of the period, but at most 30 s.
+-- The tick at the clock's time plus a quarter of the period, but at most plus 30 s.
 CREATE FUNCTION pg_temp.tick(at timestamptz, every interval) RETURNS timestamptz
 LANGUAGE sql AS $$
 	SELECT to_timestamp(floor(extract(epoch FROM at + least(every / 4, '30 s')) /
 							  extract(epoch FROM every)) * extract(epoch FROM every))
 $$;
--- Claims, and tells whether the tick is that of an instant during the claim.
+-- Claims, and returns whether the tick is that of an instant during the claim.
 CREATE FUNCTION pg_temp.claim(every interval, OUT claimed boolean, OUT right_tick boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,7 +22,7 @@ BEGIN
 END
 $$;
 
--- In time zones that share neither day nor hour with UTC.
+-- The session's time zone has no effect, even if its days and hours are not those of UTC.
 SET timezone = 'Asia/Kathmandu';
 SELECT every, c.*
 FROM unnest('{1 day, 7 days, 90 days, 1 h, 90 min, 40 s, 3 s, 0.5 s, 1 day 12 h}'::interval[]) every,
@@ -33,8 +33,8 @@ FROM unnest('{7 days, 90 days}'::interval[]) every,
 	 LATERAL pg_temp.claim(every) c;
 RESET timezone;
 
--- A timer that is a little early belongs to the coming tick: by a quarter of
--- the period, but at most 30 s.
+-- A timer that fires early, by up to a quarter of the period but at most 30 s, claims the
+-- coming tick.
 CREATE FUNCTION pg_temp.period(around numeric, due_from numeric, due_to numeric) RETURNS interval
 LANGUAGE sql AS $$
 	SELECT p * interval '1 s'
@@ -60,21 +60,21 @@ SELECT shedlock_once_every('once_every short', '200 ms');
 SELECT pg_sleep(0.25);
 SELECT shedlock_once_every('once_every short', '200 ms');
 
--- A claim of shedlock_once counts, too.
+-- A claim by shedlock_once counts, too.
 SELECT shedlock_once('once_every mixed', clock_timestamp() + '50 s');
 SELECT shedlock_once_every('once_every mixed', '1 s');
 
--- A claim that lies ahead of the period keeps its runs off, until it is taken back
--- for one caller.
+-- A claim of a later tick refuses the claims of the period, until shedlock_again admits
+-- one caller.
 SELECT shedlock_once('once_every ahead', clock_timestamp() + '50 s');
 SELECT shedlock_once_every('once_every ahead', '36500 days');
 SELECT shedlock_again('once_every ahead');
 SELECT shedlock_once_every('once_every ahead', '36500 days'), shedlock_once_every('once_every ahead', '36500 days');
 SELECT tick > clock_timestamp() AS ahead, again FROM shedlock_tick WHERE name = 'once_every ahead';
 
--- The same for runs: the history has the tick of the period.  While one is at work
--- the mark stays for the next one, though a run that is longer than its period
--- claims what came meanwhile.
+-- The same holds for runs: the history has the tick of the period.  A shedlock_again
+-- during a run counts for the next run, even if the run is longer than its period and
+-- claims the ticks that came meanwhile.
 SET client_min_messages = warning;
 SELECT shedlock_once('once_every run', clock_timestamp() + '50 s');
 CALL shedlock_run('once_every run', 'SELECT 1', once_every => '36500 days');

@@ -1,4 +1,4 @@
--- While a lock is paused nobody gets it, and its holder finishes its work.
+-- A paused lock is refused to every caller, and its holder finishes its work.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -11,7 +11,7 @@ SELECT shedlock_resume('pause');
 SELECT shedlock_resume('pause');
 SELECT shedlock_acquire('pause');
 
--- The holder goes on; the next one does not get it.
+-- The holder can extend, assert and release the lock; the next acquirer is refused.
 SELECT shedlock_pause('pause', '2100-01-01 00:00+00', 'not tonight');
 SELECT shedlock_extend('pause', lock_at_most_for => '2 h'), shedlock_token('pause') > 0 AS token;
 SELECT shedlock_assert('pause') > 0 AS asserted;
@@ -22,7 +22,7 @@ SELECT shedlock_release('pause');
 SELECT shedlock_acquire('pause');
 SELECT name, state, kind, held_for FROM shedlock_locks WHERE name = 'pause';
 
--- A run says who did it, until when, and why.
+-- A skipped run says who paused the lock, until when, and why.
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'pause';
 SET timezone = 'UTC';
 CALL shedlock_run('pause', 'SELECT 1');
@@ -33,7 +33,7 @@ CALL shedlock_run('pause', 'SELECT 1');
 RESET timezone;
 SELECT count(*) FROM shedlock_history WHERE name = 'pause';
 
--- The last word counts, from now on.
+-- The last pause counts, from now on.
 SELECT shedlock_pause('pause', clock_timestamp() + '3 s', 'a little');
 SELECT shedlock_acquire('pause');
 SELECT pg_sleep(3);
@@ -43,7 +43,7 @@ SELECT shedlock_acquire('pause');
 SELECT paused_until, paused_by, pause_reason FROM shedlock WHERE name = 'pause';
 SELECT shedlock_release('pause');
 
--- A session lock and a run of the pausing session.
+-- A session can pause its own session lock and its own run.
 SELECT shedlock_acquire_session('pause session');
 SELECT shedlock_pause('pause session');
 SELECT shedlock_assert('pause session') > 0 AS asserted;
@@ -53,10 +53,10 @@ CALL shedlock_run('pause run', 'SELECT shedlock_pause(''pause run'')');
 SELECT outcome FROM shedlock_history WHERE name = 'pause run';
 SELECT name, state FROM shedlock_locks WHERE name IN ('pause run', 'pause session') ORDER BY name;
 
--- A pause is no claim of a tick.
+-- A pause does not refuse the claim of a tick.
 SELECT shedlock_once('pause run', '2026-01-01');
 
--- Rolled back.
+-- A pause that is rolled back has no effect, nor has one that its transaction resumes.
 BEGIN;
 SELECT shedlock_pause('pause undone');
 SELECT shedlock_acquire('pause undone');

@@ -1,4 +1,5 @@
--- Everybody may lock; only administrators may meddle, and nobody writes the tables.
+-- Every role can use locks; only administrators can change those of others, and no role
+-- can write the tables.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -9,7 +10,7 @@ CREATE ROLE regress_shedlock_team;
 CREATE TABLE privileges_token (token bigint);
 GRANT SELECT, INSERT, DELETE ON privileges_token TO PUBLIC;
 
--- What a plain role can do.
+-- A plain role can acquire, extend, assert, release, claim and run.
 SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire('privileges');
 SELECT shedlock_extend('privileges'), shedlock_token('privileges') > 0 AS token;
@@ -22,8 +23,8 @@ SELECT name, outcome, run_role FROM shedlock_history WHERE name LIKE 'privileges
 SELECT shedlock_acquire('privileges');
 SELECT name, state, kind, locked_by ~ '#' AS locked_by FROM shedlock_locks WHERE name LIKE 'privileges%';
 
--- Who took a lock is shown by its role; the address of the client is for those
--- to whom pg_stat_activity shows it.
+-- Every role sees which role acquired a lock; only those to which pg_stat_activity shows
+-- the client's address see it here.
 SELECT n, pg_temp.error_of(format('SELECT shedlock_acquire(''privileges by'', locked_by => %L)', E'a' || chr(n) || 'b'))
 FROM unnest('{1,10,27,31,127,155}'::integer[]) n;
 SELECT count(shedlock_acquire('privileges by ' || n, locked_by => by))
@@ -33,7 +34,7 @@ RESET ROLE;
 SET ROLE regress_shedlock_bob;
 SELECT regexp_replace(locked_by, '\d+$', 'token') AS locked_by, locked_role FROM shedlock_locks WHERE name LIKE 'privileges by %' ORDER BY name;
 
--- Who has a lock is said in the reason of a loss to those who may know.
+-- The reason of a lost lock names the holder only to roles that may know it.
 SELECT pg_temp.error_of('SELECT shedlock_assert(''privileges by 1'', 1)');
 RESET ROLE;
 GRANT pg_read_all_stats TO regress_shedlock_bob;
@@ -44,7 +45,7 @@ REVOKE pg_read_all_stats FROM regress_shedlock_bob;
 SET ROLE regress_shedlock_alice;
 SELECT count(shedlock_release(name)) FROM shedlock_locks WHERE name LIKE 'privileges by %';
 
--- What it cannot.
+-- A plain role cannot administer locks or write the tables.
 SELECT pg_temp.error_of('SELECT shedlock_force_release(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_cancel(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_pause(''privileges'')');
@@ -60,7 +61,7 @@ SELECT pg_temp.error_of('DELETE FROM shedlock_history');
 SET shedlock.log_locks = on;
 SET shedlock.history_keep = 0;
 
--- Its token is of no use to a role that is no member of it.
+-- A token is of no use to a role that is not a member of the role that acquired the lock.
 DELETE FROM privileges_token;
 SELECT shedlock_release('privileges');
 INSERT INTO privileges_token SELECT shedlock_acquire_token('privileges');
@@ -88,7 +89,7 @@ SELECT shedlock_release('privileges', :token);
 RESET ROLE;
 REVOKE regress_shedlock_team FROM regress_shedlock_bob;
 
--- The role that counts is that of a SECURITY DEFINER function.
+-- In a SECURITY DEFINER function the role of the function's owner counts.
 CREATE FUNCTION privileges_acquire(name text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER AS $$ SELECT shedlock_acquire_token(name) $$;
 ALTER FUNCTION privileges_acquire(text) OWNER TO regress_shedlock_alice;
@@ -99,8 +100,8 @@ SELECT locked_role::regrole FROM shedlock WHERE name = 'privileges';
 SET ROLE regress_shedlock_bob;
 SELECT pg_temp.error_of('SELECT shedlock_release(''privileges'', ' || :token || ')');
 
--- Without the token it is the session that owns, as long as its role has those
--- privileges: one session of a pool can serve several roles.
+-- Without the token the session is the owner as long as its role has those privileges,
+-- because one session of a pool can serve several roles.
 SELECT function, pg_temp.error_of('SELECT ' || function || '(''privileges'')')
 FROM unnest('{shedlock_release,shedlock_extend,shedlock_assert}'::text[]) function;
 SELECT shedlock_token('privileges'), shedlock_acquire('privileges');
@@ -121,7 +122,7 @@ SELECT shedlock_token('privileges') > :token AS token, shedlock_release('privile
 RESET ROLE;
 REVOKE regress_shedlock_alice FROM regress_shedlock_bob;
 
--- A lock that the members of the role can see in the history.
+-- Only members of a run's role and of pg_read_all_stats see the run in the history.
 SET ROLE regress_shedlock_bob;
 CALL shedlock_run('privileges bob', 'SELECT 1');
 SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
@@ -134,7 +135,7 @@ SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%' ORDER 
 RESET ROLE;
 REVOKE pg_read_all_stats FROM regress_shedlock_alice;
 
--- What became of a run is known to the same roles by other ways, too.
+-- Other functions and messages show a run's outcome to the same roles only.
 SET timezone = 'UTC';
 SET ROLE regress_shedlock_bob;
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
@@ -151,7 +152,7 @@ CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 RESET ROLE;
 RESET timezone;
 
--- An administrator needs no more than EXECUTE.
+-- An administrator needs only EXECUTE.
 GRANT EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
 	shedlock_resume(text), shedlock_again(text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
 SELECT shedlock_acquire('privileges');
@@ -166,7 +167,7 @@ SELECT shedlock_again('privileges');
 SELECT shedlock_purge('0') > 0 AS purged;
 RESET ROLE;
 
--- A role that is gone leaves a lock that others can still let go of.
+-- A lock whose role was dropped can still be released, by a superuser with the token.
 SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire_token('privileges orphan') AS token \gset
 RESET ROLE;

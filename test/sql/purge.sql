@@ -1,4 +1,4 @@
--- Purging forgets what nobody uses, a bounded number of rows a call.
+-- A purge deletes unused rows, a bounded number of them a call.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -22,7 +22,7 @@ SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
 SELECT count(*) FROM shedlock_tick WHERE name LIKE 'purge %';
 SELECT * FROM pg_temp.my_locks();
 
--- Never what is in use, paused or kept, and nothing of a session.
+-- A purge spares locks that are held, paused or kept, and session locks.
 SELECT shedlock_acquire('purge held'), shedlock_acquire_session('purge session'),
 	   shedlock_acquire('purge kept', '1 h', '1 h'), shedlock_release('purge kept'),
 	   shedlock_acquire('purge free'), shedlock_release('purge free'),
@@ -38,8 +38,8 @@ SELECT name, kind FROM shedlock WHERE name LIKE 'purge%' ORDER BY name;
 SELECT count(*) FROM shedlock_tick WHERE name = 'purge';
 SELECT shedlock_release('purge held'), shedlock_assert('purge session') > 0 AS asserted, shedlock_release('purge session');
 
--- Until the purge is committed nobody takes the row for its own; rolled back,
--- it is there as before.
+-- A transaction that purges a lock can acquire it; after a rollback the row is as
+-- before.
 SELECT shedlock_acquire('purge open'), shedlock_release('purge open');
 BEGIN;
 SELECT shedlock_purge('0') > 0 AS purged;
@@ -49,7 +49,7 @@ ROLLBACK;
 SELECT kind, count(*) FROM shedlock WHERE name = 'purge open' GROUP BY kind;
 SELECT * FROM pg_temp.my_locks();
 
--- Ticks only when it is told to, and none whose period is not over for that long.
+-- A purge deletes ticks only if told to, and only if their period ended that long ago.
 CREATE TABLE purge_tick AS SELECT now() - interval '3 h' AS of_tick;
 INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period)
 SELECT 'purge tick ' || coalesce(period::text, 'none'), of_tick, of_tick, 'somebody', period::interval
@@ -63,7 +63,7 @@ SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
 DROP TABLE purge_tick;
 
 -- So a period is claimed once, whatever is purged meanwhile; an instant that the
--- caller names can be claimed again once it is forgotten.
+-- caller names can be claimed again after the purge.
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
 CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
 SELECT name, period FROM shedlock_tick WHERE name IN ('purge period', 'purge instant', 'purge run') ORDER BY name;
@@ -71,11 +71,11 @@ SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
 CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
 SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
--- Nor does a claim of an instant end the period of the claim before it.
+-- A claim of an instant does not end the period of the claim before it.
 SELECT shedlock_once('purge period', clock_timestamp());
 SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
 
--- A name that was forgotten begins anew, but for its tokens.
+-- A purged name starts again, but its tokens go on.
 SELECT shedlock_acquire_token('purge again') AS token \gset
 SELECT shedlock_release('purge again');
 SELECT shedlock_purge('0') > 0 AS purged;
@@ -87,8 +87,8 @@ SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''-1 day'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1000 years'')');
 
--- Nor do a thousand session locks that have outlived their lock_until keep it from
--- what comes after them.
+-- A thousand session locks that are held past their lock_until do not keep a purge from
+-- the rows after them.
 TRUNCATE shedlock;
 SET shedlock.default_lock_at_most_for = '1s';
 SELECT count(*) FROM generate_series(1, 1000) i WHERE shedlock_acquire_session('purge outlived ' || i);

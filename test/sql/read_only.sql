@@ -1,4 +1,4 @@
--- In a read-only transaction the answer is the server's own error, at once.
+-- In a read-only transaction a function that writes raises the server's own error, at once.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -30,7 +30,7 @@ SELECT * FROM pg_temp.my_locks();
 SELECT name, state FROM shedlock_locks WHERE name LIKE 'read_only%';
 COMMIT;
 
--- A guard can run, since its bookkeeping is not the reader's work.
+-- A run works where transactions are read-only by default; only its command is read-only.
 CREATE TABLE read_only_work (n int);
 SET default_transaction_read_only = on;
 SELECT pg_temp.error_of('SELECT shedlock_acquire(''read_only'')');
@@ -44,7 +44,7 @@ SELECT outcome, sqlstate, message FROM shedlock_history WHERE name = 'read_only 
 SELECT kind FROM shedlock WHERE name = 'read_only run';
 SELECT * FROM pg_temp.my_locks();
 
--- The same for a role that may not write the tables of locks.
+-- The same holds for a role that may not write shedlock's tables.
 CREATE ROLE regress_shedlock_reader;
 GRANT INSERT ON read_only_work TO regress_shedlock_reader;
 SET ROLE regress_shedlock_reader;

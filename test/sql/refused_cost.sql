@@ -1,4 +1,4 @@
--- A refused acquire writes nothing of its own and keeps nothing.
+-- A refused acquire writes nothing and keeps nothing.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -10,7 +10,7 @@ SELECT shedlock_release('refused session'), shedlock_release('refused kept');
 SELECT shedlock_acquire_session('refused session');
 SELECT shedlock_pause('refused paused');
 
--- No transaction id, no row version, no advisory lock.
+-- It leaves no transaction ID, no row version and no advisory lock.
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS rows FROM shedlock WHERE name LIKE 'refused%' \gset
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS ticks FROM shedlock_tick WHERE name LIKE 'refused%' \gset
 BEGIN;
@@ -24,12 +24,12 @@ COMMIT;
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'ticks' AS ticks FROM shedlock_tick WHERE name LIKE 'refused%';
 
--- Nor is the sequence asked for a token.
+-- It draws no token from the sequence.
 SELECT last_value AS token FROM shedlock_token_seq \gset
 SELECT count(*) FROM generate_series(1, 1000) WHERE shedlock_acquire('refused');
 SELECT last_value = :token AS unused FROM shedlock_token_seq;
 
--- A skipped run does not write either.
+-- A skipped run writes nothing, either.
 SELECT count(*) AS runs FROM shedlock_run_log \gset
 SET client_min_messages = warning;
 CALL shedlock_run('refused', 'SELECT 1');
@@ -41,8 +41,8 @@ RESET client_min_messages;
 SELECT count(*) = :runs AS runs FROM shedlock_run_log;
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
 
--- No byte of WAL in 1,000 calls.  The server writes some now and then on its
--- own account, hence the tries.
+-- 1,000 refused calls write no byte of WAL.  The server itself writes some now and then,
+-- hence the tries.
 VACUUM shedlock, shedlock_tick;
 CHECKPOINT;
 SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'), shedlock_once('refused', '2026-01-01');

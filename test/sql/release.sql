@@ -4,7 +4,7 @@
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
 
--- The session that took it needs no token.
+-- The session that acquired the lock needs no token.
 SELECT shedlock_acquire('release');
 SELECT shedlock_release('release');
 SELECT shedlock_release('release');
@@ -15,7 +15,7 @@ SELECT kind, lock_until <= clock_timestamp() AT TIME ZONE 'UTC' AS over,
 FROM shedlock WHERE name = 'release';
 SELECT shedlock_acquire('release');
 
--- Not held, expired, taken over.
+-- A lock that is not held, has expired or was taken over is not released.
 SELECT shedlock_release('release never');
 SELECT shedlock_acquire('release expired', '10 ms');
 SELECT pg_sleep(0.05);
@@ -51,7 +51,7 @@ SELECT shedlock_release('release token', :token);
 \set VERBOSITY terse
 SELECT shedlock_acquire('release token');
 
--- Taken, given back and taken again in one transaction.
+-- A lock can be acquired, released and acquired again in one transaction.
 BEGIN;
 SELECT shedlock_acquire('release twice');
 SELECT shedlock_release('release twice');
@@ -61,8 +61,8 @@ COMMIT;
 SELECT shedlock_acquire('release twice');
 SELECT shedlock_release('release twice');
 
--- A session that was reset has forgotten its leases: behind a pool, that is
--- where the next client begins.  The token still owns them.
+-- A session does not own its leases after a reset, because with a pool the next client
+-- begins there.  The token still proves the ownership.
 SELECT shedlock_acquire_token('release reset') AS token \gset
 SELECT pg_advisory_unlock_all();
 SELECT shedlock_release('release reset');

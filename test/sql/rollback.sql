@@ -1,11 +1,11 @@
--- Rolling back, also to a savepoint, leaves nothing held and nothing written,
--- and a lock that was released or extended as it was.
+-- A rollback, also to a savepoint, leaves nothing acquired and nothing written, and
+-- leaves a lock that was released or extended as it was.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- An acquire.  A session is told once that it counts from the commit, but not
--- where that comes by itself, nor when the lock is refused.
+-- An acquire is undone.  A NOTICE says once per session that it counts from the commit,
+-- but not if the commit comes by itself, nor if the lock is refused.
 DO $$ BEGIN PERFORM shedlock_acquire('rollback do'); EXCEPTION WHEN OTHERS THEN RAISE; END $$;
 BEGIN;
 SELECT shedlock_acquire('rollback do');
@@ -22,7 +22,7 @@ SELECT shedlock_acquire('rollback') AND 1 / (SELECT count(*) FROM shedlock_tick 
 SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock WHERE name = 'rollback';
 
--- To a savepoint, after which the same transaction can take it.
+-- After a rollback to a savepoint the same transaction can acquire the lock.
 BEGIN;
 SAVEPOINT s;
 SELECT shedlock_acquire('rollback');
@@ -34,7 +34,7 @@ RELEASE s;
 COMMIT;
 SELECT shedlock_acquire('rollback');
 
--- Through a cursor from before the savepoint.
+-- The same holds for an acquire through a cursor from before the savepoint.
 BEGIN;
 DECLARE c CURSOR FOR SELECT shedlock_acquire('rollback cursor');
 SAVEPOINT s;
@@ -43,7 +43,7 @@ ROLLBACK TO s;
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 
--- A savepoint that is released hands it on.
+-- A savepoint that is released passes the lock on to the one around it.
 BEGIN;
 SAVEPOINT s;
 SAVEPOINT t;
@@ -61,7 +61,7 @@ COMMIT;
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_release('rollback nested'), shedlock_release('rollback nested session');
 
--- A release.
+-- A release is undone.
 BEGIN;
 SELECT shedlock_release('rollback');
 ROLLBACK;
@@ -75,7 +75,7 @@ SELECT shedlock_acquire('rollback');
 COMMIT;
 SELECT shedlock_assert('rollback') > 0 AS asserted;
 
--- An extend.
+-- An extend is undone.
 SELECT lock_until AS before, token FROM shedlock WHERE name = 'rollback' \gset
 BEGIN;
 SELECT shedlock_extend('rollback', lock_at_most_for => '10 h', lock_at_least_for => '5 h');
@@ -85,7 +85,7 @@ FROM shedlock WHERE name = 'rollback';
 SELECT shedlock_release('rollback');
 SELECT shedlock_acquire('rollback');
 
--- A session lock: both halves.
+-- A session lock is undone in both halves.
 BEGIN;
 SELECT shedlock_acquire_session('rollback session');
 ROLLBACK;
@@ -106,7 +106,7 @@ COMMIT;
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('rollback session');
 
--- And its time: a short one that is rolled back ends nobody.
+-- A short time of an extend that is rolled back does not end the session.
 BEGIN;
 SELECT shedlock_extend('rollback session', lock_at_most_for => '3 s');
 ROLLBACK;
@@ -118,7 +118,7 @@ COMMIT;
 SELECT pg_sleep(3.2);
 SELECT shedlock_release('rollback session');
 
--- Its commit fails after the session has it.
+-- A session lock is undone if its commit fails late.
 CREATE TABLE rollback_parent (n int PRIMARY KEY);
 CREATE TABLE rollback_child (n int REFERENCES rollback_parent DEFERRABLE INITIALLY DEFERRED);
 BEGIN;
@@ -129,7 +129,7 @@ SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('rollback late');
 DROP TABLE rollback_child, rollback_parent;
 
--- Many subtransactions, half of them rolled back.
+-- Of many subtransactions half are rolled back.
 DO $$
 BEGIN
 	FOR i IN 1..2000 LOOP

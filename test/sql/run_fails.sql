@@ -1,4 +1,4 @@
--- A command that fails gives the client its own error, and the lock is free.
+-- A command that fails gives the client its own error, and the lock is released.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -15,7 +15,7 @@ BEGIN
 END
 $$;
 
--- Each twice: without the guard, and under it.
+-- Most commands run twice: without shedlock_run, and with it.
 INSERT INTO run_parent VALUES (1);
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('run fails', 'INSERT INTO run_parent VALUES (1)');
@@ -47,7 +47,7 @@ CALL shedlock_run('run fails', 'CALL shedlock_run(''run fails inner'', ''SELECT 
 CALL shedlock_run('run fails', 'SET work_mem = ''nothing''');
 \echo :LAST_ERROR_SQLSTATE
 
--- The fields that programs read.
+-- The error has the fields that programs read.
 \set VERBOSITY sqlstate
 CALL shedlock_run('run fields', 'INSERT INTO run_child VALUES (0)');
 CALL shedlock_run('run fields', 'SELECT run_raise()');
@@ -61,11 +61,11 @@ SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'run f%';
 SELECT shedlock_acquire('run fails');
 
--- A failed run keeps its at-least time, too.
+-- The lock of a failed run is kept for its at-least time, too.
 CALL shedlock_run('run fails kept', 'SELECT 1 / 0', lock_at_least_for => '1 h');
 SELECT state FROM shedlock_locks WHERE name = 'run fails kept';
 
--- The session goes on as if the failing statement had been alone.
+-- The session goes on as if the command had failed without shedlock_run.
 SELECT count(*) FROM pg_cursors;
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype NOT IN ('virtualxid', 'relation', 'advisory');
 BEGIN;

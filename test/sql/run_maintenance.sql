@@ -1,4 +1,4 @@
--- The guard runs what cannot run in a transaction, and what commits by itself.
+-- A run executes what cannot run in a transaction, and what commits by itself.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -25,7 +25,7 @@ CALL shedlock_run('run maintenance', 'REFRESH MATERIALIZED VIEW CONCURRENTLY run
 SELECT count(*) FROM run_view;
 CALL shedlock_run('run maintenance', 'CHECKPOINT');
 
--- A transaction or snapshot of the guard's own would make these wait for it.
+-- These would wait for a transaction or a snapshot of shedlock_run itself.
 CALL shedlock_run('run maintenance', 'CREATE DATABASE regression_shedlock TEMPLATE template0');
 CALL shedlock_run('run maintenance', 'ALTER DATABASE regression_shedlock SET work_mem = ''1MB''');
 SELECT count(*) FROM pg_database WHERE datname = 'regression_shedlock';
@@ -36,7 +36,7 @@ SELECT setting FROM pg_file_settings WHERE name = 'shedlock.log_skipped_runs' OR
 CALL shedlock_run('run maintenance', 'ALTER SYSTEM RESET shedlock.log_skipped_runs');
 SELECT count(*) FROM pg_file_settings WHERE name = 'shedlock.log_skipped_runs';
 
--- What commits in the middle.
+-- A command can commit in the middle.
 CREATE TABLE run_batches (n int, xid xid8);
 CREATE PROCEDURE run_batch(fail_at int DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -73,7 +73,7 @@ SELECT count(*), count(DISTINCT xid) AS transactions FROM run_batches;
 SELECT * FROM pg_temp.runs('run batches');
 SELECT * FROM pg_temp.my_locks();
 
--- In several statements none of that can be, as without the guard.
+-- A command of several statements can do none of that, as without shedlock_run.
 \set VERBOSITY sqlstate
 CALL shedlock_run('run batches', 'SELECT 1; VACUUM run_table');
 \set VERBOSITY default

@@ -1,4 +1,4 @@
--- A guard inside a guard: the same lock just runs, another one is another run.
+-- A nested call for the same lock only executes its command; for another lock it is another run.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -14,8 +14,8 @@ SELECT * FROM pg_temp.my_locks();
 CALL shedlock_run('nested', 'CALL shedlock_run(''nested'', ''SELECT 1 / 0'')');
 SELECT outcome, message FROM pg_temp.runs('nested');
 
--- Other locks: both held while the inner one runs, the inner one is given
--- back first.
+-- Other locks: both are held while the inner command executes, and the inner one is
+-- released first.
 TRUNCATE run_nested;
 CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''INSERT INTO run_nested SELECT name || '''' '''' || state FROM shedlock_locks WHERE name LIKE ''''nested%'''''')');
 SELECT * FROM run_nested ORDER BY what;
@@ -25,11 +25,11 @@ WHERE a.name = 'nested inner' AND b.name = 'nested outer';
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'nested%';
 SELECT * FROM pg_temp.my_locks();
 
--- The inner one fails: so does the outer one.
+-- If the inner run fails, the outer one fails, too.
 CALL shedlock_run('nested outer', 'CALL shedlock_run(''nested inner'', ''SELECT 1 / 0'')');
 SELECT DISTINCT ON (name) name, outcome, message FROM shedlock_history WHERE name IN ('nested outer', 'nested inner') ORDER BY name, token DESC;
 
--- The inner one is skipped: the outer one goes on.
+-- If the inner run is skipped, the outer one goes on.
 SELECT shedlock_acquire('nested inner', locked_by => 'somebody');
 UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05' WHERE name = 'nested inner';
 SET timezone = 'UTC';
@@ -39,28 +39,28 @@ RESET timezone;
 SELECT outcome, message FROM pg_temp.runs('nested outer');
 SELECT shedlock_release('nested inner');
 
--- The inner one is out of time, the outer one is not.
+-- The inner run is out of time, the outer one is not.
 CALL shedlock_run('nested outer 2', 'CALL shedlock_run(''nested inner 2'', ''SELECT pg_sleep(20)'', ''2 s'')', '1 h');
 \echo :LAST_ERROR_SQLSTATE
 SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 2' ORDER BY token;
 
--- The outer one is out of time while the inner one runs.
+-- The outer run is out of time while the inner one executes.
 CALL shedlock_run('nested outer 3', 'CALL shedlock_run(''nested inner 3'', ''SELECT pg_sleep(20)'', ''1 h'')', '2 s');
 \echo :LAST_ERROR_SQLSTATE
 SELECT name, outcome, message FROM shedlock_history WHERE name LIKE 'nested % 3' ORDER BY token;
 SELECT pg_sleep(1.2) IS NOT NULL AS slept;
 
--- The same lock under a shorter time: the outer one's counts.
+-- Of two times for the same lock the outer run's counts.
 CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(0.3)'', ''100 ms'')', '1 h');
 CALL shedlock_run('nested time', 'CALL shedlock_run(''nested time'', ''SELECT pg_sleep(20)'', ''1 h'')', '2 s');
 SELECT outcome FROM pg_temp.runs('nested time');
 
--- The inner command resets the session.
+-- The inner command can reset the session.
 CALL shedlock_run('nested reset', 'CALL shedlock_run(''nested reset inner'', ''SELECT pg_advisory_unlock_all()'')');
 SELECT name, outcome FROM shedlock_history WHERE name LIKE 'nested reset%' ORDER BY token;
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'nested reset%';
 
--- A session lock of this session is held, not run.
+-- A session lock of the same session is held, so the run is skipped.
 SELECT shedlock_acquire_session('nested session');
 \set VERBOSITY terse
 CALL shedlock_run('nested session', 'SELECT 1 / 0');
@@ -68,12 +68,12 @@ CALL shedlock_run('nested', 'CALL shedlock_run(''nested session'', ''SELECT 1 / 
 \set VERBOSITY default
 SELECT shedlock_release('nested session');
 
--- Of what cannot stand in a string of several statements, a guard is one.
+-- shedlock_run cannot be one of several statements.
 CALL shedlock_run('nested', 'SELECT 1; CALL shedlock_run(''nested inner'', ''SELECT 1'')');
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM pg_temp.my_locks();
 
--- There is an end of it, whether the locks are others or one.
+-- The depth has a limit, whether the locks differ or are the same.
 CREATE TEMP VIEW deep AS
 WITH RECURSIVE calls(n, others, one) AS
 	(SELECT 0, 'SELECT 1', 'SELECT 1'

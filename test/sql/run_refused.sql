@@ -1,9 +1,9 @@
--- What a guard cannot do, it refuses before it takes the lock.
+-- What a run cannot do is refused before the lock is acquired.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- Where it cannot commit.
+-- Refused: calls that cannot commit.
 BEGIN;
 CALL shedlock_run('refused', 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
@@ -41,7 +41,7 @@ DROP PROCEDURE run_refused();
 SELECT shedlock_run('refused', 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
 
--- Commands that take the client's part, or that end transactions.
+-- Refused: commands that exchange data with the client, or that begin or end transactions.
 CREATE TABLE run_refused (n int);
 CALL shedlock_run('refused', 'COPY run_refused FROM STDIN');
 \echo :LAST_ERROR_SQLSTATE
@@ -68,7 +68,7 @@ CALL shedlock_run('refused', 'ROLLBACK PREPARED ''refused''');
 CALL shedlock_run('refused', 'COMMIT');
 \echo :LAST_ERROR_SQLSTATE
 
--- What is no command.
+-- Refused: texts that are not a command.
 CALL shedlock_run('refused', NULL);
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('refused', '');
@@ -85,7 +85,7 @@ CALL shedlock_run('refused', 'SELECT ''1');
 CALL shedlock_run('refused', 'INSERT INTO run_refused VALUES (1); SELECT (');
 \set VERBOSITY default
 
--- Other arguments.
+-- Refused: other bad arguments.
 CALL shedlock_run('refused', 'SELECT 1', on_busy => 'wait');
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('refused', 'SELECT 1', on_busy => NULL);
@@ -98,13 +98,13 @@ CALL shedlock_run('refused', 'SELECT 1', '1 h', '-1 s');
 CALL shedlock_run('refused', 'SELECT 1', '1 h', '2 h');
 CALL shedlock_run('refused', 'SELECT 1', '1000 years');
 
--- Nothing of it was done, taken or logged.
+-- Refused calls did, acquired and logged nothing.
 SELECT count(*) FROM run_refused;
 SELECT count(*) FROM shedlock WHERE name = 'refused';
 SELECT count(*) FROM shedlock_history WHERE name = 'refused';
 SELECT * FROM pg_temp.my_locks();
 
--- The check that pg_cron's jobs get says the same, without running anything.
+-- The check for pg_cron's jobs raises the same errors, and executes nothing.
 SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'COMMIT')$$);
 SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', '-- SELECT 1')$$);
 SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'SELCT 1')$$);

@@ -10,7 +10,7 @@ CREATE TABLE run_elsewhere.shedlock (n int);
 CREATE TABLE run_held (state text);
 GRANT INSERT ON run_held TO PUBLIC;
 
--- The role, search_path, read-only transactions, row security.
+-- A command can change the role, search_path, read-only transactions and row security.
 CALL shedlock_run('run session', 'SET ROLE regress_shedlock_weak');
 SELECT current_user;
 RESET ROLE;
@@ -36,15 +36,15 @@ SELECT * FROM pg_temp.runs('run session');
 SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock_locks WHERE name = 'run session';
 
--- A role that is gone when the run ends.
+-- A command can set a role that it has created, and a command can drop a role.
 CALL shedlock_run('run role', 'CREATE ROLE regress_shedlock_gone; SET ROLE regress_shedlock_gone');
 RESET ROLE;
 CALL shedlock_run('run role', 'DROP ROLE regress_shedlock_gone');
 SELECT outcome FROM pg_temp.runs('run role');
 
--- SET statement_timeout holds for the statements after it, and for each of them
--- anew, as in a client's string of statements.  What is to be cancelled sleeps for
--- long, and all else has two seconds to spare.
+-- SET statement_timeout applies to the statements after it, and to each of them
+-- separately, as in a client's string of statements.  A statement that must be cancelled
+-- sleeps for long, and every other one has two seconds to spare.
 CREATE TEMP TABLE timeouts (n int, before text, command text);
 INSERT INTO timeouts VALUES
 	(1, '0', 'SET statement_timeout = ''200 ms''; SELECT pg_sleep(20)'),
@@ -61,8 +61,8 @@ RESET statement_timeout;
 \set VERBOSITY default
 SELECT n, before, outcome FROM timeouts JOIN shedlock_history ON name = 'run timeout ' || n ORDER BY n;
 
--- What drops all advisory locks: the run's is held on by its row, and taken
--- again after that statement.
+-- After a statement that drops all advisory locks the row still holds the run's lock, and
+-- its advisory half is acquired again.
 SELECT shedlock_acquire('run lease'), shedlock_acquire_session('run other');
 CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all();
 	INSERT INTO run_held SELECT state || (SELECT '' with '' || mode FROM pg_locks WHERE locktype = ''advisory'' AND objsubid = 21324 AND pid = l.pid)
@@ -92,13 +92,13 @@ CALL shedlock_run('run reset', 'RESET ALL');
 SELECT outcome, count(*) FROM shedlock_history WHERE name = 'run reset' GROUP BY outcome;
 SELECT count(*) FROM shedlock_locks WHERE name = 'run reset';
 
--- Locks that the command takes, and gives back or leaves.
+-- A command can acquire locks, and release or leave them.
 CALL shedlock_run('run locks', 'SELECT shedlock_acquire(''run inner''), shedlock_acquire_session(''run inner session'')');
 CALL shedlock_run('run locks', 'SELECT shedlock_release(''run inner''), shedlock_release(''run inner session'')');
 CALL shedlock_run('run locks', 'SELECT shedlock_acquire_session(''run inner session''), 1 / (SELECT 0)');
 SELECT name, state FROM shedlock_locks WHERE name LIKE 'run inner%';
 
--- Its own lock it can fence and extend, not give away.
+-- A command can assert and extend the lock of its run, but not release it.
 CALL shedlock_run('run own', 'SELECT shedlock_assert(''run own''), shedlock_token(''run own'') > 0');
 CALL shedlock_run('run own', 'SELECT shedlock_extend(''run own'', lock_at_most_for => ''1 h'')', '10 min');
 CALL shedlock_run('run own', 'SELECT shedlock_release(''run own'')');

@@ -1,4 +1,4 @@
--- A run that is not to be is skipped, or an error, and says why.
+-- A run that cannot start is skipped, or raises an error, and says why.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -6,7 +6,7 @@
 SET timezone = 'UTC';
 CREATE TABLE run_skipped (what text);
 
--- The lock is held: by a lease, a session lock, an at-least time.
+-- Skipped: the lock is held, by a lease or a session lock, or kept for its at-least time.
 SELECT shedlock_acquire('skipped'), shedlock_acquire_session('skipped session'),
 	   shedlock_acquire('skipped kept', '1 h', '1 h'), shedlock_release('skipped kept');
 UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05',
@@ -21,18 +21,18 @@ CALL shedlock_run('skipped kept', 'INSERT INTO run_skipped VALUES (1)', on_busy 
 CALL shedlock_run('skipped', 'INSERT INTO run_skipped VALUES (1)', on_busy => 'skip', once_every => '36500 days');
 SELECT shedlock_release('skipped session');
 
--- The last holder is gone, but its at-least time runs.
+-- Skipped: the session of the last holder has ended, but the lock is kept.
 SELECT shedlock_acquire_session('skipped dead', lock_at_least_for => '1 h');
 SELECT pg_advisory_unlock_all();
 UPDATE shedlock SET locked_by = 'somebody', keep_until = '2100-01-02' WHERE name = 'skipped dead';
 CALL shedlock_run('skipped dead', 'INSERT INTO run_skipped VALUES (1)');
 
--- Nothing was run, logged or claimed.
+-- A skipped run executes, logs and claims nothing.
 SELECT count(*) FROM run_skipped;
 SELECT count(*) FROM shedlock_history WHERE name LIKE 'skipped%';
 SELECT count(*) FROM shedlock_tick WHERE name LIKE 'skipped%';
 
--- Once a period: the next one is told when the tick was claimed, and how that
+-- Skipped: the period is claimed.  The message says when it was claimed, and how that
 -- run ended.
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''once'')', once_every => '36500 days');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
@@ -47,29 +47,29 @@ SELECT name, tick, token IS NOT NULL AS token FROM shedlock_tick WHERE name LIKE
 SELECT name, outcome, tick FROM shedlock_history WHERE name LIKE 'once%' ORDER BY token;
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'once%';
 
--- Without it, the same call runs again.
+-- Without once_every the same command runs again.
 CALL shedlock_run('once failed', 'INSERT INTO run_skipped VALUES (''by hand'')');
 SELECT * FROM run_skipped;
 
--- A claim by shedlock_once is one for runs, too.
+-- A claim by shedlock_once counts for runs, too.
 SELECT shedlock_once('once mixed', '1970-01-01 00:00+00');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name = 'once mixed';
 CALL shedlock_run('once mixed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
 
--- Periods go by.
+-- The next period has a run of its own.
 CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
 SELECT pg_sleep(0.4);
 CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
 SELECT count(*) FROM run_skipped WHERE what = 'short';
 
--- A run that is late, and goes on into the next period, leaves that to the next
--- one who is late; but one that takes longer than a period uses it up.
+-- A late run that goes on into the next period leaves that period to the next late run;
+-- but a run that takes longer than a period claims it.
 SELECT pg_sleep(8 - mod(extract(epoch FROM clock_timestamp()) + 4, 8)::float8);
 CALL shedlock_run('once late', 'SELECT pg_sleep(8.2 - mod(extract(epoch FROM clock_timestamp()), 8)::float8)', once_every => '8 s');
 CALL shedlock_run('once late', 'INSERT INTO run_skipped VALUES (''late'')', once_every => '8 s');
 SELECT count(*) FROM run_skipped WHERE what = 'late';
 
--- A tick is claimed with the lock, or not at all: paused, the job has it yet.
+-- A tick is claimed with the lock or not at all: after a pause the job can still claim it.
 SELECT shedlock_pause('once paused', '2100-01-01', 'not tonight');
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'once paused';
 CALL shedlock_run('once paused', 'INSERT INTO run_skipped VALUES (''paused'')', once_every => '36500 days');

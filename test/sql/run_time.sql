@@ -1,4 +1,4 @@
--- A command that outlives its lock_at_most_for is cancelled; one without is not.
+-- A command that exceeds its lock_at_most_for is cancelled; one without is not.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -18,27 +18,27 @@ CALL shedlock_run('run time', 'SELECT pg_sleep(0.01)', '1 h');
 CALL shedlock_run('run time', 'INSERT INTO nowhere VALUES (1)', '1 min');
 \echo :LAST_ERROR_SQLSTATE
 
--- Soon after it: a machine that is busy is late now and then, hence the tries.
+-- The cancel comes soon after that time.  A busy machine is late now and then, hence the tries.
 CALL shedlock_run('run time soon', 'SELECT pg_sleep(20)', '300 ms');
 CALL shedlock_run('run time soon', 'SELECT pg_sleep(20)', '300 ms');
 CALL shedlock_run('run time soon', 'SELECT pg_sleep(20)', '300 ms');
 SELECT min(tenths) BETWEEN 3 AND 15 AS in_time FROM pg_temp.timed_runs('run time soon');
 
--- The time is that of the whole command, and what it did is undone.
+-- The time is that of the whole command, and what the command did is rolled back.
 CREATE TABLE run_time (n int);
 CALL shedlock_run('run time sum', 'INSERT INTO run_time VALUES (1); SELECT pg_sleep(1.2); SELECT pg_sleep(1.2); SELECT pg_sleep(1.2); SELECT pg_sleep(20)', '2 s');
 SELECT outcome, tenths BETWEEN 20 AND 50 AS in_time FROM pg_temp.timed_runs('run time sum');
 SELECT count(*) FROM run_time;
 
--- The timer is off once the command has ended: nothing of the session is
--- cancelled afterwards.
+-- The timer is off after the command has ended: no later statement of the session is
+-- cancelled.
 CALL shedlock_run('run time off', 'SELECT 1', '2 s');
 CALL shedlock_run('run time off 2', 'SELECT 1 / 0', '2 s');
 SELECT pg_sleep(2.2) IS NOT NULL AS slept;
 CALL shedlock_run('run time off', 'SELECT pg_sleep(20)', '200 ms');
 SELECT pg_sleep(1.2) IS NOT NULL AS slept;
 
--- Without a limit there is none, however short the default is.
+-- Without lock_at_most_for a run has no limit, however short the default is.
 SET shedlock.default_lock_at_most_for = '1 s';
 CALL shedlock_run('run time none', 'SELECT pg_sleep(1.3); INSERT INTO run_time
 	SELECT 1 FROM shedlock_locks WHERE name = ''run time none'' AND state = ''held'' AND remaining IS NULL');
@@ -46,8 +46,8 @@ RESET shedlock.default_lock_at_most_for;
 SELECT count(*) FROM run_time;
 SELECT outcome, tenths >= 13 AS whole FROM pg_temp.timed_runs('run time none');
 
--- One that swallows the cancel is cancelled again each second; until it gives
--- up nobody else gets the lock.
+-- A command that catches the cancel is cancelled again each second; until it ends the
+-- lock is held.
 CREATE FUNCTION run_stubborn(times int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,11 +72,11 @@ CALL shedlock_run('run time stubborn 2', 'SELECT run_stubborn(1); SELECT pg_slee
 SELECT outcome, tenths BETWEEN 12 AND 60 AS each_second FROM pg_temp.timed_runs('run time stubborn 2');
 SELECT pg_sleep(1.2) IS NOT NULL AS slept;
 
--- A cancel of somebody's before that time is just that.
+-- A cancel by hand before that time is recorded as such.
 CALL shedlock_run('run time cancelled', 'SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(20)', '1 h');
 SELECT outcome, message FROM pg_temp.timed_runs('run time cancelled');
 
--- An extend moves it, and a rolled-back one does not.
+-- An extend moves the limit, and an extend that is rolled back does not.
 CREATE PROCEDURE run_extend()
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -98,7 +98,7 @@ $$;
 CALL shedlock_run('run time extended', 'CALL run_extend_not()', '2 s');
 \echo :LAST_ERROR_SQLSTATE
 
--- In what commits by itself.
+-- A command that commits by itself is cancelled, too.
 CREATE PROCEDURE run_slow()
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- The guard runs queries, changes and definitions, and holds the lock meanwhile.
+-- A run executes queries, changes and definitions, and holds the lock meanwhile.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -6,7 +6,7 @@
 CREATE TABLE run_work (n int PRIMARY KEY, what text);
 CREATE TABLE run_seen (state text, kind text, mine boolean, token boolean, advisory text, locked_at_known boolean);
 
--- What other sessions see while a command runs, as far as it can tell itself.
+-- What the view shows while a command runs, as seen by the command itself.
 CREATE FUNCTION run_look(lock_name text) RETURNS void
 LANGUAGE sql AS $$
 	INSERT INTO run_seen
@@ -21,7 +21,7 @@ SELECT * FROM run_seen;
 SELECT * FROM pg_temp.my_locks();
 SELECT kind, lock_until <= clock_timestamp() AT TIME ZONE 'UTC' AS over FROM shedlock WHERE name = 'run';
 
--- Its work is committed, and a result is thrown away.
+-- The command's work is committed, and its result is discarded.
 CALL shedlock_run('run', 'INSERT INTO run_work VALUES (1, ''insert'')');
 CALL shedlock_run('run', 'SELECT * FROM run_work');
 CALL shedlock_run('run', 'INSERT INTO run_work VALUES (2, ''returning'') RETURNING *');
@@ -36,7 +36,7 @@ CALL shedlock_run('run', 'INSERT INTO run_work VALUES (10, ''first''); INSERT IN
 CALL shedlock_run('run', 'INSERT INTO run_work VALUES (20, ''undone''); SELECT 1 / 0; INSERT INTO run_work VALUES (21, ''not reached'')');
 SELECT * FROM run_work ORDER BY n;
 
--- Definitions, also of what the next statement uses.
+-- A statement can use what the statement before it has defined.
 CALL shedlock_run('run', 'CREATE TABLE run_made (n int); INSERT INTO run_made VALUES (1); ALTER TABLE run_made ADD m int DEFAULT 2; CREATE INDEX ON run_made (m);');
 SELECT * FROM run_made;
 CALL shedlock_run('run', 'DROP TABLE run_made');
@@ -48,7 +48,7 @@ CALL shedlock_run('run', 'TRUNCATE run_temp');
 SELECT count(*) FROM run_temp;
 CALL shedlock_run('run', 'CREATE TABLE run_as AS SELECT generate_series(1, 3) AS n; DROP TABLE run_as');
 
--- Prepared statements, cursors, NOTIFY and LISTEN.
+-- Prepared statements, cursors, NOTIFY and LISTEN work.
 PREPARE run_insert AS INSERT INTO run_work VALUES ($1, 'prepared');
 CALL shedlock_run('run', 'EXECUTE run_insert(30)');
 CALL shedlock_run('run', 'PREPARE run_delete AS DELETE FROM run_work WHERE n = $1');
@@ -62,12 +62,12 @@ CALL shedlock_run('run', 'DECLARE run_cursor CURSOR WITH HOLD FOR SELECT n FROM 
 FETCH run_cursor;
 CLOSE run_cursor;
 
--- COPY between the server and its files, and programs.
+-- COPY works between the server and its programs.
 CALL shedlock_run('run', 'COPY run_work TO PROGRAM ''cat >/dev/null''');
 CALL shedlock_run('run', 'COPY run_work FROM PROGRAM ''printf "40\tcopied\n"''');
 SELECT * FROM run_work WHERE n = 40;
 
--- Blocks and functions.
+-- Blocks work, and their messages go to the client.
 CALL shedlock_run('run', $call$DO $$BEGIN INSERT INTO run_work VALUES (50, 'do'); END$$$call$);
 CALL shedlock_run('run', $call$DO $$BEGIN INSERT INTO run_work VALUES (51, 'do'); RAISE NOTICE 'to the client'; PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN RAISE WARNING 'caught'; END$$$call$);
 SELECT * FROM run_work WHERE n >= 50 ORDER BY n;
@@ -76,7 +76,7 @@ SELECT outcome, count(*) FROM pg_temp.runs('run') GROUP BY outcome ORDER BY outc
 SELECT name, statement FROM pg_cursors;
 SELECT * FROM pg_temp.my_locks();
 
--- At-least and at-most, by name or in order, with the defaults.
+-- At-least and at-most can be given by name or position, or are the defaults.
 CALL shedlock_run('run args', 'SELECT 1', '1 h', '30 min', NULL, 'skip');
 SELECT kind, lock_until - locked_at AS lasts, keep_until - locked_at AS kept, lock_at_most_for
 FROM shedlock WHERE name = 'run args';

@@ -17,7 +17,7 @@ BEGIN
 END
 $$;
 
--- Earlier than pg_catalog: what our functions and views are made of.
+-- Traps, found before pg_catalog, for what shedlock's functions and views are made of.
 CREATE FUNCTION search_path_trap.clock_timestamp() RETURNS timestamptz
 LANGUAGE sql AS $$ SELECT pg_catalog.now() FROM search_path_trap.spring('clock_timestamp') $$;
 CREATE FUNCTION search_path_trap.pg_has_role(oid, text) RETURNS boolean
@@ -64,7 +64,7 @@ SELECT is_called FROM search_path_trap.shedlock_token_seq;
 -- The traps do work.
 SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text AS sprung;
 
--- An empty one, and temporary tables, which come first by default.
+-- An empty search_path works, and so do temporary tables, which come first by default.
 SET search_path = '';
 SELECT public.shedlock_acquire('path empty');
 SELECT name, state FROM public.shedlock_locks WHERE name = 'path empty';

@@ -1,4 +1,4 @@
--- A session lock lasts as long as its session, unless that gives it back.
+-- A session lock lasts as long as its session, unless the session releases it.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -13,8 +13,7 @@ FROM shedlock WHERE name = 'session_lock';
 SELECT state, kind, pid = pg_backend_pid() AS pid
 FROM shedlock_locks WHERE name = 'session_lock';
 
--- It is not over with the time in its row, which is for those who know of no
--- sessions.
+-- A session lock does not expire at the time in its row, which is for ShedLock's clients.
 UPDATE shedlock SET lock_until = locked_at - interval '1 day' WHERE name = 'session_lock';
 SELECT shedlock_acquire('session_lock');
 SELECT shedlock_assert('session_lock') > 0 AS asserted;
@@ -25,21 +24,22 @@ SELECT shedlock_release('session_lock');
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_release('session_lock');
 
--- Before its commit it is the transaction's, and share mode is added there.
+-- Until the commit the transaction has the lock, in exclusive mode; the commit gives the
+-- session share mode.
 BEGIN;
 SELECT shedlock_acquire_session('session_lock');
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
--- The other way round, it is held until the commit.
+-- A session lock that is released is held until the commit.
 BEGIN;
 SELECT shedlock_release('session_lock');
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
--- Taken and given back in one transaction, and taken again.
+-- A session lock can be acquired, released and acquired again in one transaction.
 BEGIN;
 SELECT shedlock_acquire_session('session_lock');
 SELECT shedlock_release('session_lock');
@@ -53,12 +53,12 @@ SELECT shedlock_acquire_session('session_lock');
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
--- By its token, from its own session.
+-- Its own session can release it by its token.
 SELECT shedlock_release('session_lock', shedlock_token('session_lock'));
 SELECT * FROM pg_temp.my_locks();
 
--- An extended one is not ended at its first time, nor is one that was released
--- or rolled back.
+-- The session is not ended at the first limit of a lock that was extended, nor at the
+-- limit of one that was released or rolled back.
 SELECT shedlock_acquire_session('session_lock', '3 s');
 SELECT shedlock_extend('session_lock', lock_at_most_for => '1 h');
 SELECT shedlock_acquire_session('session_lock released', '3 s');
@@ -69,13 +69,13 @@ ROLLBACK;
 SELECT pg_sleep(3.2);
 SELECT shedlock_assert('session_lock') > 0 AS asserted;
 
--- What ends a session for the next client of a pool ends it here.
+-- A reset, which ends the session of a pool's client, ends its session locks.
 SELECT pg_advisory_unlock_all();
 SELECT shedlock_release('session_lock');
 SELECT shedlock_acquire_session('session_lock');
 
--- Also between a release, or a fence, and its commit; what is taken after it is
--- kept.
+-- The same holds between a release, or a fence, and its commit; a lock that is acquired
+-- after the reset stays.
 BEGIN;
 SELECT shedlock_release('session_lock');
 SELECT pg_advisory_unlock_all();
@@ -93,7 +93,7 @@ SELECT shedlock_release('session_lock');
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire_session('session_lock');
 
--- Taken by a transaction that is not committed yet, it is not the session's.
+-- A lock that is acquired and not yet committed is not the session's, so it stays.
 BEGIN;
 SELECT shedlock_acquire_session('session_lock kept');
 SELECT pg_advisory_unlock_all();
@@ -102,7 +102,7 @@ SELECT shedlock_acquire_session('session_lock');
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_release('session_lock kept');
 
--- And as pools do it.
+-- DISCARD ALL, which pools send, is such a reset.
 DISCARD ALL;
 SELECT count(*) FROM shedlock_locks WHERE name = 'session_lock';
 SELECT shedlock_token('session_lock');
@@ -129,8 +129,8 @@ ROLLBACK PREPARED 'session_lock';
 SELECT shedlock_assert('session_lock') > 0 AS asserted;
 SELECT shedlock_acquire('session_lock prepared');
 
--- ANALYZE calls functions of the table's owner, who can neither take nor touch
--- what belongs to the session.
+-- ANALYZE calls functions of the table's owner, which can neither acquire a session lock
+-- nor use the session's locks.
 CREATE ROLE regress_shedlock_owner;
 CREATE SCHEMA session_lock_owned AUTHORIZATION regress_shedlock_owner;
 SET ROLE regress_shedlock_owner;
@@ -165,7 +165,7 @@ DROP SCHEMA session_lock_owned CASCADE;
 RESET client_min_messages;
 DROP ROLE regress_shedlock_owner;
 
--- Gone with its session, long before its time.
+-- A session lock is free after the end of its session, long before its time.
 SELECT shedlock_token('session_lock') AS token \gset
 \c -
 \set VERBOSITY sqlstate

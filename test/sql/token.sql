@@ -30,12 +30,12 @@ CALL shedlock_run('token', 'SELECT pg_temp.keep(''run'', shedlock_token(''token'
 SELECT pg_temp.keep('last', shedlock_acquire_token('token'));
 SELECT n, how, token > lag(token) OVER (ORDER BY n) AS grows FROM tokens ORDER BY n;
 
--- One that was not taken has none; nor does a refused acquire have it.
+-- A refused acquire has no token.
 SELECT count(*), count(token) FROM tokens;
 SELECT shedlock_acquire_token('token') IS NULL AS refused;
 SELECT shedlock_token('token') = max(token) AS mine FROM tokens;
 
--- The one in the row, within the transaction that took it as well.
+-- shedlock_token returns the token in the row, also before the acquire is committed.
 BEGIN;
 SELECT shedlock_acquire_token('token open') AS token \gset
 SELECT shedlock_token('token open') = :token AS mine;
@@ -50,7 +50,7 @@ SELECT shedlock_token('token open');
 -- All locks of the database draw from one sequence.
 SELECT count(DISTINCT shedlock_acquire_token('token ' || n)) FROM generate_series(1, 100) n;
 
--- Only a live lock of this session has one.
+-- shedlock_token returns only the token of a held lock of this session.
 SELECT shedlock_acquire('token short', '10 ms');
 SELECT pg_sleep(0.05);
 SELECT shedlock_token('token short');
@@ -65,13 +65,13 @@ SELECT shedlock_token('token session') > 0 AS mine;
 SELECT shedlock_token('token');
 SELECT shedlock_token('token session');
 
--- Asking for it keeps nobody from the table but those who want all of it.
+-- shedlock_token and shedlock_cancel conflict only with ACCESS EXCLUSIVE locks on the table.
 BEGIN;
 SELECT shedlock_token('token'), shedlock_cancel('token');
 SELECT mode FROM pg_locks WHERE relation = 'shedlock'::regclass AND pid = pg_backend_pid();
 COMMIT;
 
--- Roles behind a pool can be made to pass the token of a lease.
+-- With shedlock.require_token a role must give the token of a lease.
 SELECT shedlock_acquire_token('token required') AS token \gset
 SET shedlock.require_token = on;
 SELECT pg_temp.error_of($$SELECT shedlock_release('token required')$$);
@@ -86,7 +86,7 @@ SELECT shedlock_assert('token session') > 0 AS asserted;
 SELECT shedlock_release('token session');
 RESET shedlock.require_token;
 
--- A sequence that was set back does not make them fall.
+-- Tokens grow even if the sequence was set back; if it is far back, the acquire fails.
 SELECT shedlock_acquire_token('token back') AS token, shedlock_release('token back') \gset
 SELECT setval('shedlock_token_seq', :token - 100) < :token AS back;
 SELECT shedlock_acquire_token('token back') > :token AS grows, shedlock_release('token back');

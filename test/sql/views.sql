@@ -1,4 +1,4 @@
--- shedlock_locks shows the locks that are not free: which, how, and who.
+-- shedlock_locks shows every lock that is not free: its state, its kind and its holder.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
@@ -20,17 +20,17 @@ SELECT shedlock_pause('views paused');
 SELECT shedlock_pause('views lease', '2100-01-01', 'holder goes on');
 SELECT * FROM pg_temp.shown('views%');
 
--- Since when it is held, if anybody holds it.
+-- held_for is shown only for a held lock.
 SELECT name, held_for < '1 min' AS held_for, locked_at IS NOT NULL AS locked_at
 FROM shedlock_locks WHERE name LIKE 'views%' ORDER BY name;
 
--- The process is shown only while it has the advisory half: behind a pooler
--- that of a lease is a stranger by now.
+-- The process is shown only while it has the advisory half, because with a pooler the
+-- process of a lease serves another client by now.
 SELECT name, pid = pg_backend_pid() AS mine, application_name = current_setting('application_name') AS application_name,
 	   query LIKE 'SELECT name, pid%' AS query
 FROM shedlock_locks WHERE name IN ('views lease', 'views session') ORDER BY name;
 
--- All of a lock that is held.
+-- All columns of a held lock are shown.
 SELECT name, state, kind,
 	   held_for BETWEEN '0' AND '1 min' AS held_for,
 	   clock_timestamp() - locked_at BETWEEN '0' AND '1 min' AS locked_at,
@@ -41,7 +41,7 @@ SELECT name, state, kind,
 	   paused_until, paused_by, pause_reason
 FROM shedlock_locks WHERE name = 'views session' \gx
 
--- Inside the transaction that takes, extends or gives back.
+-- The view is correct inside a transaction that acquires, extends or releases.
 BEGIN;
 SELECT shedlock_acquire('views open'), shedlock_acquire_session('views open session'),
 	   shedlock_acquire('views free'), shedlock_acquire('views undone');
@@ -57,7 +57,7 @@ SELECT shedlock_assert('views lease') > 0 AS asserted;
 SELECT * FROM pg_temp.shown('views lease');
 COMMIT;
 
--- A run.
+-- A run is shown while it runs.
 CREATE TABLE views_seen AS SELECT * FROM pg_temp.shown('nothing');
 CALL shedlock_run('views run', 'INSERT INTO views_seen SELECT * FROM pg_temp.shown(''views run'')', '10 min');
 SELECT * FROM views_seen;
@@ -65,7 +65,7 @@ SELECT * FROM pg_temp.shown('views run');
 DROP TABLE views_seen;
 
 -- A session lock or run from before a promotion or a point-in-time recovery
--- may have its holder on another server: lost, and held for its time.
+-- may have its holder on another server: it is lost, and held until its lock_until.
 SELECT pg_advisory_unlock_all();
 UPDATE shedlock SET timeline = 1000000 WHERE name IN ('views session', 'views dead');
 SELECT * FROM pg_temp.shown('views session');
@@ -73,7 +73,7 @@ SELECT shedlock_acquire('views session');
 UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'views session';
 SELECT shedlock_acquire('views session');
 
--- What died is kept for its at-least time, or free at once.
+-- A lock whose session has ended is kept for its at-least time, or is free at once.
 UPDATE shedlock SET timeline = (SELECT timeline_id FROM pg_control_checkpoint()) WHERE name = 'views dead';
 SELECT * FROM pg_temp.shown('views dead');
 SELECT held_for FROM shedlock_locks WHERE name = 'views dead';

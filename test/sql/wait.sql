@@ -1,9 +1,9 @@
--- Waiting ends when the lock is free, and else when the caller said.
+-- A wait ends as soon as the lock is free, or at the limit that the caller gave.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- Acquires and tells how long that took, in tenths of a second.
+-- Acquires, and returns how long that took, in tenths of a second.
 CREATE FUNCTION pg_temp.timed(name text, wait interval, OUT taken boolean, OUT tenths int)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,8 +14,8 @@ BEGIN
 END
 $$;
 
--- A free lock is not waited for, and a held one no longer than asked for.  A
--- machine that is busy is late now and then, hence the tries.
+-- An acquire waits for no free lock, and for a held one only as long as it was asked to.
+-- A busy machine is late now and then, hence the tries.
 SELECT bool_and(taken) AS taken, min(tenths) < 5 AS at_once
 FROM generate_series(1, 5) n, pg_temp.timed('wait ' || n, '10 s');
 SELECT shedlock_acquire('wait');
@@ -26,8 +26,8 @@ SELECT bool_or(taken) AS taken, min(tenths) BETWEEN 3 AND 8 AS in_time
 FROM generate_series(1, 5) n, pg_temp.timed('wait', '300 ms' + n * interval '0');
 SELECT * FROM pg_temp.my_locks();
 
--- The end of a lease, of an at-least time, of a pause: nobody wakes us.  How soon
--- after it is what t/009_waiters measures.
+-- A waiter sees the end of a lease, an at-least time or a pause, though no session wakes
+-- it.  How soon it does is what t/009_waiters measures.
 CREATE FUNCTION pg_temp.after_end(name text, OUT taken boolean, OUT in_time boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -45,7 +45,7 @@ SELECT * FROM pg_temp.after_end('wait kept');
 SELECT shedlock_pause('wait paused', clock_timestamp() + '2 s');
 SELECT * FROM pg_temp.after_end('wait paused');
 
--- The lease is counted from when it was got, not from when it was asked for.
+-- A lease is counted from its acquisition, not from the call.
 SELECT clock_timestamp() AS start \gset
 SELECT shedlock_acquire('wait start', '400 ms');
 SELECT shedlock_acquire('wait start', '200 ms', wait => '10 s');
@@ -59,7 +59,7 @@ SELECT shedlock_acquire_session('wait token', wait => '10 s');
 SELECT shedlock_acquire_session('wait token', wait => '100 ms');
 SELECT shedlock_release('wait token');
 
--- The server's timeouts hold.
+-- The server's timeouts end a wait.
 SET lock_timeout = '200 ms';
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '10 s')$$);
 SET lock_timeout = '20 s';
@@ -71,7 +71,7 @@ SELECT shedlock_acquire('wait', wait => '10 s');
 RESET statement_timeout;
 SELECT * FROM pg_temp.my_locks();
 
--- A wait that is given up keeps nothing, also inside a transaction.
+-- A wait that ends without the lock keeps nothing, also inside a transaction.
 BEGIN;
 SELECT shedlock_acquire('wait', wait => '50 ms');
 SELECT * FROM pg_temp.my_locks();
