@@ -34,12 +34,25 @@ sub remaining
 	return "(SELECT round(extract(epoch FROM remaining) / 60) FROM shedlock_locks WHERE name = '$name')";
 }
 
+# What psql prints, and its errors.  A session that is refused for its options does
+# not read its input, which would end the test.
+sub psql_says
+{
+	my ($sql, %options) = @_;
+	my ($status, $out, $err);
+
+	if ($ENV{PGOPTIONS})
+	{
+		$options{extra_params} = [ @{ $options{extra_params} // [] }, '-c', $sql ];
+		$sql = '';
+	}
+	($status, $out, $err) = $node->psql('postgres', $sql, %options);
+	return ($out, $err);
+}
+
 sub heard
 {
-	my ($sql, @options) = @_;
-	my ($status, $out, $err) = $node->psql('postgres', $sql, @options);
-
-	return $err;
+	return (psql_says(@_))[1];
 }
 
 sub test_settings
@@ -262,8 +275,7 @@ sub test_attacks
 			foreach my $attack (sort keys %attacks)
 			{
 				local $ENV{PGOPTIONS} = $attack eq 'PGOPTIONS' ? "-c $name=$built_in" : '';
-				my ($status, $out, $err) = $node->psql('postgres',
-					"$attacks{$attack} ROLLBACK; SELECT shedlock_token('app:x'); SELECT 'has ' || setting FROM pg_settings WHERE name = '$name'", @as_app);
+				my ($out, $err) = psql_says("$attacks{$attack} ROLLBACK; SELECT shedlock_token('app:x'); SELECT 'has ' || setting FROM pg_settings WHERE name = '$name'", @as_app);
 				my $holds = $out =~ /^has \Q$value\E$/m || $err =~ /(?:ERROR|FATAL):  permission denied to set parameter "$name"/ && $attack eq 'PGOPTIONS';
 
 				ok($holds, "$how: $source: $name, attacked by $attack") or diag "$out\n$err";
