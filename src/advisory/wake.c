@@ -19,13 +19,24 @@
 #include "postgres.h"
 
 #include "access/twophase.h"
+#include "access/xact.h"
 #include "advisory/advisory.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
-/* The locks that the end of this transaction may free. */
-static LOCKTAG *wake_tags = NULL;
+/*
+ * A lock that the end of this transaction may free.  What a subtransaction has added
+ * since it began is at the end of the list, and has its ID or a larger one, as
+ * those have that began and were committed within it.
+ */
+typedef struct WakeEntry
+{
+	LOCKTAG		tag;
+	SubTransactionId subid;		/* that added it last */
+} WakeEntry;
+
+static WakeEntry *wake_list = NULL;
 static int	wake_count = 0;
 static int	wake_size = 0;
 
@@ -35,21 +46,21 @@ static int	wake_size = 0;
 void
 ShedlockWakeLater(const LOCKTAG *tag)
 {
-	/* The same lock again, most likely. */
-	if (wake_count > 0 && memcmp(&wake_tags[wake_count - 1], tag, sizeof(LOCKTAG)) == 0)
-		return;
-
 	ShedlockUseSession();
 	if (wake_count == wake_size)
 	{
 		int			size = Max(16, wake_size * 2);
 
-		wake_tags = wake_tags ?
-			repalloc(wake_tags, (Size) size * sizeof(LOCKTAG)) :
-			MemoryContextAlloc(TopMemoryContext, (Size) size * sizeof(LOCKTAG));
+		wake_list = wake_list ?
+			repalloc(wake_list, (Size) size * sizeof(WakeEntry)) :
+			MemoryContextAlloc(TopMemoryContext, (Size) size * sizeof(WakeEntry));
 		wake_size = size;
 	}
-	wake_tags[wake_count++] = *tag;
+
+	/* It is the same lock again, most likely. */
+	if (wake_count == 0 || memcmp(&wake_list[wake_count - 1].tag, tag, sizeof(LOCKTAG)) != 0)
+		wake_list[wake_count++].tag = *tag;
+	wake_list[wake_count - 1].subid = GetCurrentSubTransactionId();
 }
 
 /*
@@ -72,32 +83,36 @@ ShedlockTryShare(const LOCKTAG *tag)
 /*
  * ShedlockWakeAtRelease - wake the waiters of locks that have just been released
  *
- * At the end of a subtransaction (!top_level) these are the locks that this
- * process does not hold any more.  Raises no error: after the commit record that
+ * At the end of a subtransaction (!top_level) these are the locks that it added and
+ * this process does not hold any more.  Raises no error: after the commit record that
  * would be a panic (I13).
  */
 void
 ShedlockWakeAtRelease(bool top_level)
 {
-	int			kept = 0;
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	int			first = wake_count;
+	int			end = wake_count;
 
-	for (int i = 0; i < wake_count; i++)
+	while (first > 0 && (top_level || wake_list[first - 1].subid >= subid))
+		first--;
+	wake_count = first;
+	for (int i = first; i < end; i++)
 	{
-		const LOCKTAG *tag = &wake_tags[i];
+		const LOCKTAG *tag = &wake_list[i].tag;
 
 		if (!top_level && (lock_held_by_me(tag, ShareLock) ||
 						   lock_held_by_me(tag, ExclusiveLock)))
-			wake_tags[kept++] = *tag;
+			wake_list[wake_count++] = wake_list[i];
 		else
 			ShedlockWake(tag);
 	}
-	wake_count = kept;
 
 	/* A transaction of many locks was an exception. */
 	if (wake_count == 0 && wake_size > 1024)
 	{
-		pfree(wake_tags);
-		wake_tags = NULL;
+		pfree(wake_list);
+		wake_list = NULL;
 		wake_size = 0;
 	}
 }

@@ -336,6 +336,8 @@ ShedlockSessionCommit(void)
 void
 ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent)
 {
+	if (!session_touched)
+		return;
 	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
 		ShedlockHandOverChange(&holding->state, subid, parent);
 }
@@ -351,6 +353,9 @@ ShedlockSessionAbort(SubTransactionId subid)
 	bool		whole = subid == InvalidSubTransactionId;
 	ShedlockHolding **link = &holdings;
 
+	/* Thousands of locks must not slow down each EXCEPTION of a function. */
+	if (!whole && !session_touched)
+		return;
 	while (*link)
 	{
 		ShedlockHolding *holding = *link;
