@@ -103,20 +103,23 @@ exit_callback(int code, Datum arg)
 /*
  * explain_end - let the client and the log read why this session is ended
  *
- * The server's FATAL error only tells of an administrator.  This allocates in
- * the server's own memory for errors.
+ * The server's FATAL error only tells of an administrator.  In the log, since 19, a
+ * detail names the sender of the signal: without POSIX timers, this process.  This
+ * allocates in the server's own memory for errors.
  */
 static void
 explain_end(ErrorData *edata)
 {
-	if (edata->elevel == FATAL && edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
-		edata->detail == NULL)
+	if (edata->elevel == FATAL && edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 	{
 		const char *name = ShedlockOutlivedLock();
 
 		if (name)
+		{
 			edata->detail = psprintf("Session lock \"%s\" has outlived its lock_at_most_for.",
 									 name);
+			edata->detail_log = NULL;
+		}
 	}
 	if (next_emit_log_hook)
 		next_emit_log_hook(edata);
