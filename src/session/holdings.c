@@ -208,11 +208,16 @@ ShedlockHolds(const char *name, int64 token)
 void
 ShedlockRetakeHolding(ShedlockHolding *holding)
 {
+	int			resets;
+
 	if (!holding->is_run || !was_reset(holding))
 		return;
+
+	/* First, because it can fail: end_holding() would not release the lock then. */
+	resets = ShedlockWatchReset();
 	while (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		ShedlockNap(1);
-	holding->resets = ShedlockWatchReset();
+	holding->resets = resets;
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("advisory locks were dropped while lock \"%s\" was held",
