@@ -596,7 +596,7 @@ SELECT j.jobid,
 	   o.overdue,
 	   CASE WHEN x.problem IS NOT NULL THEN x.problem
 			WHEN NOT d.here THEN
-				pg_catalog.format('runs in database "%s": only there can be seen whether it is overdue', j.database)
+				pg_catalog.format('runs in database "%s": whether it is overdue can be seen only there', j.database)
 			WHEN NOT d.shown THEN
 				pg_catalog.format('shedlock.role_prefix reserves lock "%s" for other roles: its state is not shown', g.name)
 			WHEN o.overdue IS NOT NULL THEN NULL

@@ -468,7 +468,7 @@ query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
 is(state_after('1 h'), 'free|f', 'unless it is not active');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
 is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
-	'|||||runs in database "other": only there can be seen whether it is overdue', 'of a job in another database nothing is known here');
+	'|||||runs in database "other": whether it is overdue can be seen only there', 'of a job in another database nothing is known here');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
 # A job may be started more often than its period is long
@@ -538,7 +538,7 @@ CREATE ROLE owner_role;
 SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_schedule('of plain', '0 0 1 1 *', 'SELECT 1', '1 h', username => 'plain'),
 	   shedlock_cron_schedule('far', '0 0 1 1 *', 'SELECT 1', '1 h', database => 'other'), cron.schedule('bare', '0 0 1 1 *', 'SELECT 1')});
 my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem IS NOT NULL ORDER BY job_name};
-my $far = 'far|runs in database "other": only there can be seen whether it is overdue';
+my $far = 'far|runs in database "other": whether it is overdue can be seen only there';
 my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
 my $anything = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", and so run anything as role "plain"} };
 is(query($problems), $far, 'a schema of a superuser is no problem');
