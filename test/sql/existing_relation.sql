@@ -39,7 +39,7 @@ SELECT "My Locks".shedlock_cron_guard('existing');
 SELECT * FROM shedlock;
 ALTER EXTENSION shedlock SET SCHEMA public;
 
--- A session that holds locks works on after the extension was dropped and created again.
+-- A session with locks still works after the extension was dropped and created again.
 SELECT "My Locks".shedlock_acquire('existing'), "My Locks".shedlock_acquire_session('existing session');
 DROP EXTENSION shedlock;
 DROP SCHEMA "My Locks";

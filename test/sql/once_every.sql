@@ -3,7 +3,7 @@
 \set ECHO none
 \i :srcdir/helpers.sql
 
--- The tick at the clock's time plus a quarter of the period, but at most plus 30 s.
+-- The tick of the time that is a quarter of the period, but at most 30 s, later.
 CREATE FUNCTION pg_temp.tick(at timestamptz, every interval) RETURNS timestamptz
 LANGUAGE sql AS $$
 	SELECT to_timestamp(floor(extract(epoch FROM at + least(every / 4, '30 s')) /

@@ -75,7 +75,7 @@ SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
 SELECT shedlock_once('purge period', clock_timestamp());
 SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
 
--- A purged name starts again, but its tokens go on.
+-- A purged name starts again, but its tokens still grow.
 SELECT shedlock_acquire_token('purge again') AS token \gset
 SELECT shedlock_release('purge again');
 SELECT shedlock_purge('0') > 0 AS purged;

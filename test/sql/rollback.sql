@@ -106,7 +106,7 @@ COMMIT;
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('rollback session');
 
--- A short time of an extend that is rolled back does not end the session.
+-- A time limit of an extend that is rolled back does not end the session.
 BEGIN;
 SELECT shedlock_extend('rollback session', lock_at_most_for => '3 s');
 ROLLBACK;

@@ -61,8 +61,8 @@ RESET statement_timeout;
 \set VERBOSITY default
 SELECT n, before, outcome FROM timeouts JOIN shedlock_history ON name = 'run timeout ' || n ORDER BY n;
 
--- After a statement that drops all advisory locks the row still holds the run's lock, and
--- its advisory half is acquired again.
+-- A statement that drops all advisory locks leaves the run's lock held by its row, and
+-- the advisory half is acquired again after the statement.
 SELECT shedlock_acquire('run lease'), shedlock_acquire_session('run other');
 CALL shedlock_run('run reset', 'SELECT pg_advisory_unlock_all();
 	INSERT INTO run_held SELECT state || (SELECT '' with '' || mode FROM pg_locks WHERE locktype = ''advisory'' AND objsubid = 21324 AND pid = l.pid)

@@ -32,8 +32,8 @@ SELECT count(*) FROM run_skipped;
 SELECT count(*) FROM shedlock_history WHERE name LIKE 'skipped%';
 SELECT count(*) FROM shedlock_tick WHERE name LIKE 'skipped%';
 
--- Skipped: the period is claimed.  The message says when it was claimed, and how that
--- run ended.
+-- Skipped: the period is claimed.  The message says when it was claimed, and how the
+-- run that claimed it ended.
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''once'')', once_every => '36500 days');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');

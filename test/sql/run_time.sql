@@ -1,4 +1,4 @@
--- A command that exceeds its lock_at_most_for is cancelled; one without is not.
+-- A command that exceeds its lock_at_most_for is cancelled; without one it is not.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql

@@ -14,8 +14,8 @@ BEGIN
 END
 $$;
 
--- An acquire waits for no free lock, and for a held one only as long as it was asked to.
--- A busy machine is late now and then, hence the tries.
+-- An acquire does not wait for a free lock, and waits for a held one only as long as
+-- asked.  A busy machine is late now and then, hence the tries.
 SELECT bool_and(taken) AS taken, min(tenths) < 5 AS at_once
 FROM generate_series(1, 5) n, pg_temp.timed('wait ' || n, '10 s');
 SELECT shedlock_acquire('wait');
