@@ -1,4 +1,4 @@
-// Says whether runOnce() of doc/services.md keeps its promises; see test/t/090_readme.pl.
+// Tests the claims about runOnce() in doc/services.md; see test/t/090_readme.pl.
 const path = require("path");
 const { Pool } = require("pg");
 const { runOnce } = require(path.join(process.env.README_CODE, "readme.js"));
@@ -10,7 +10,7 @@ const claim = (text, kept) => console.log(`${text}: ${kept ? "yes" : "no"}`);
 const ask = async (query) => Object.values((await admin.query(query)).rows[0])[0];
 
 async function race() {
-  // The one that runs works until the other one has come back.
+  // The caller that runs works until the other one has returned.
   let ran = 0;
   let refused;
   const other = new Promise((resolve) => { refused = resolve; });
@@ -22,7 +22,7 @@ async function race() {
   };
   const answers = await Promise.all([call(), call()]);
   claim("two callers at once: one runs", ran === 1);
-  claim("and the other one is told so", answers.includes(true) && answers.includes(false));
+  claim("the refused caller is told so", answers.includes(true) && answers.includes(false));
   claim("lock_at_least_for keeps the lock after the work",
     (await runOnce(app, "node", work)) === false && ran === 1);
 }
@@ -49,7 +49,7 @@ async function fail() {
   } catch (e) {
     claim("an error of the work reaches the caller", e.message === "of the work");
   }
-  claim("and then the lock is released",
+  claim("an error of the work releases the lock",
     await ask("SELECT kind IS NULL FROM shedlock WHERE name = 'node-fails'"));
 }
 

@@ -1,4 +1,4 @@
-"""Says whether run_once() of doc/services.md keeps its promises; see test/t/090_readme.pl."""
+"""Tests the claims about run_once() in doc/services.md; see test/t/090_readme.pl."""
 import os
 import sys
 import threading
@@ -28,7 +28,7 @@ def ask(query):
 
 run_once = load_run_once()
 
-# The one that runs works until the other one has come back.
+# The caller that runs works until the other one has returned.
 answers, ran, refused = [], [], threading.Event()
 
 
@@ -48,7 +48,7 @@ for caller in callers:
 for caller in callers:
     caller.join()
 claim("two callers at once: one runs", len(ran) == 1)
-claim("and the other one is told so", sorted(answers) == [False, True])
+claim("the refused caller is told so", sorted(answers) == [False, True])
 claim("lock_at_least_for keeps the lock after the work",
       run_once(APP, "py", work) is False and len(ran) == 1)
 
@@ -78,5 +78,5 @@ try:
     run_once(APP, "py-fails", fails)
 except ValueError as e:
     claim("an error of the work reaches the caller", str(e) == "of the work")
-claim("and then the lock is released",
+claim("an error of the work releases the lock",
       ask("SELECT kind IS NULL FROM shedlock WHERE name = 'py-fails'"))

@@ -12,7 +12,8 @@ use Test::More;
 my $node = start_node('main', conf => "max_prepared_transactions = 5\nrestart_after_crash = on\n");
 my $dbname = 'postgres';
 
-# Somebody holds one of each, and is in the middle of everything.
+# A session holds one lock of each kind, and has transactions open, when the server
+# crashes.
 sub take_all
 {
 	my ($round) = @_;
@@ -39,7 +40,7 @@ sub take_all
 		qr/started/, "\\echo started\nCALL shedlock_run('run $round', 'SELECT pg_sleep(600)', "
 		  . "once_every => '1 day');\n");
 	ok(defined await($node, "SELECT state = 'held' FROM shedlock_locks WHERE name = 'run $round'"),
-		"$round: a run is going on");
+		"$round: a run is in progress");
 	return \%held;
 }
 
@@ -51,49 +52,49 @@ sub check_all
 	is($node->safe_psql($dbname, "SELECT state, kind, remaining > '59 min' FROM shedlock_locks WHERE name = 'lease $round'"),
 		'held|lease|t', "$round: a lease is held for its whole time");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('lease $round', '1 hour')"),
-		'f', "$round: and nobody gets it");
+		'f', "$round: a lease is refused to other callers");
 	is($node->safe_psql($dbname, "SELECT shedlock_release('lease $round', $held->{lease})"),
-		't', "$round: and its token releases it");
+		't', "$round: the token of a lease releases it");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('short $round', '1 hour')"),
-		't', "$round: a lease that was over is free");
+		't', "$round: a lock whose lease has expired is free");
 	is($node->safe_psql($dbname,
 			"SELECT state FROM shedlock_locks WHERE name = 'kept $round';"
 			  . "SELECT shedlock_acquire('kept $round')"),
 		"kept\nf", "$round: a released lock is kept for its at-least time");
 
 	is($node->safe_psql($dbname, "SELECT count(*) FROM shedlock_locks WHERE name = 'session $round'"),
-		'0', "$round: a session lock is not shown any more");
+		'0', "$round: a session lock is no longer shown");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('session $round', '1 hour')"),
-		't', "$round: and is free at once");
+		't', "$round: a session lock is free at once");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('session kept $round', '1 hour')"),
-		'f', "$round: but for its at-least time");
+		'f', "$round: a session lock with an at-least time stays kept");
 
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('open $round', '1 hour')"),
-		't', "$round: an acquire that was not committed has left nothing");
+		't', "$round: an uncommitted acquire leaves nothing");
 	is($node->safe_psql($dbname, "SELECT shedlock_once('open tick $round', '2026-01-01')"),
-		't', "$round: nor has a claim");
+		't', "$round: an uncommitted claim leaves nothing");
 	is($node->safe_psql($dbname, "SELECT shedlock_once('tick $round', '2026-01-01')"),
 		'f', "$round: a claimed tick stays claimed");
 
-	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run is lost before anybody comes");
+	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run shows as lost before another caller asks");
 	my ($status, $out, $err) = $node->psql($dbname,
 		"CALL shedlock_run('run $round', 'CREATE TABLE twice()', once_every => '1 day')");
-	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: and so says who is refused its tick");
+	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: the skip NOTICE for its tick says so");
 	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
-		'running', "$round: although nobody has written that");
+		'running', "$round: the log has not recorded that yet");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('run $round', '1 hour')"),
-		't', "$round: its lock is free at once");
-	is($node->safe_psql($dbname, $history), 'lost|t', "$round: it is lost afterwards");
+		't', "$round: the lock of a lost run is free at once");
+	is($node->safe_psql($dbname, $history), 'lost|t', "$round: the run is still lost afterwards");
 	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
-		'lost', "$round: the next one has written it");
+		'lost', "$round: the next acquire records the loss");
 	$node->safe_psql($dbname, "SELECT shedlock_force_release('run $round')");
 	($status, $out, $err) = $node->psql($dbname,
 		"CALL shedlock_run('run $round', 'CREATE TABLE twice()', once_every => '1 day')");
-	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: its tick is used: at most once");
+	like($err, qr/skipping run.*\n.*outcome: lost/, "$round: the tick of a lost run stays claimed");
 
 	my $token = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('new $round')");
 	cmp_ok($token, '>', $held->{open_token},
-		"$round: tokens go on growing, even past one that was not committed");
+		"$round: tokens keep growing, even past an uncommitted one");
 	foreach my $session (qw(session open run))
 	{
 		reap($held->{$session});
@@ -117,7 +118,7 @@ ok($node->poll_query_until($dbname, 'SELECT 1', '1'), 'kill: the server is back'
 reap($victim);
 check_all('kill', $held);
 
-# shedlock_force_release must refuse, and tell the prepared transaction.
+# shedlock_force_release must refuse and name the prepared transaction.
 sub force_release_names_it
 {
 	my ($when) = @_;
@@ -129,12 +130,12 @@ sub force_release_names_it
 		'a lease', "prepared: cannot be ended by force, but the error names the transaction, $when");
 }
 
-# A prepared transaction survives what its session does not.
+# A prepared transaction survives the end of its session.
 my $session = session($node);
 my $token = ask($session, "BEGIN; SELECT shedlock_acquire_token('prepared', '1 hour')");
 ask($session, "PREPARE TRANSACTION 'a lease'");
 is($session->{heard}, '', 'prepared: a lease can be prepared');
-is(ask($session, "SELECT shedlock_token('prepared') IS NULL"), 't', 'prepared: it is not its session\'s any more');
+is(ask($session, "SELECT shedlock_token('prepared') IS NULL"), 't', 'prepared: its session no longer owns it');
 force_release_names_it('before a restart');
 $node->stop('immediate');
 reap($session);
@@ -142,26 +143,26 @@ $node->start;
 is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f',
 	'prepared: held after a restart');
 is($node->safe_psql($dbname, "SELECT state, pid IS NULL FROM shedlock_locks WHERE name = 'prepared'"),
-	'uncommitted|t', 'prepared: shown without a process');
+	'uncommitted|t', 'prepared: the view shows it without a process');
 force_release_names_it('after a restart');
 $node->safe_psql($dbname, "COMMIT PREPARED 'a lease'");
 is($node->safe_psql($dbname, "SELECT state, token FROM shedlock_locks WHERE name = 'prepared'"),
-	"held|$token", 'prepared: a lease as any other once it is committed');
-is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f', 'prepared: it is held');
+	"held|$token", 'prepared: after the commit it is an ordinary lease');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f', 'prepared: after the commit it excludes others');
 is($node->safe_psql($dbname, "SELECT shedlock_release('prepared', $token)"), 't',
 	'prepared: its token releases it');
 
 $session = session($node);
 ask($session, "BEGIN; SELECT shedlock_acquire('given up', '1 hour'); PREPARE TRANSACTION 'b'");
 is($node->safe_psql($dbname, "SELECT shedlock_acquire('given up', '1 hour')"), 'f',
-	'prepared: held before a rollback');
+	'prepared: the lock is held before a rollback');
 $node->safe_psql($dbname, "ROLLBACK PREPARED 'b'");
 is($node->safe_psql($dbname, "SELECT shedlock_acquire('given up', '1 hour')"), 't',
-	'prepared: free after it');
+	'prepared: the lock is free after a rollback');
 ask($session, "BEGIN; SELECT shedlock_acquire_session('not this'); PREPARE TRANSACTION 'c'");
 like($session->{heard}, qr/cannot PREPARE a transaction that has acquired.* a session lock/,
 	'prepared: a session lock cannot be prepared');
-is(ask($session, "SELECT shedlock_acquire('not this', '1 hour')"), 't', 'prepared: and nothing is held after the error');
+is(ask($session, "SELECT shedlock_acquire('not this', '1 hour')"), 't', 'prepared: the error leaves no lock held');
 $session->quit;
 
 $node->stop;

@@ -1,5 +1,5 @@
-# A client that dies gives back a session lock at once, a lease when its time
-# is over, and its run shows as lost.
+# When a client dies, its session lock is released at once, its lease expires at
+# its time, and its run shows as lost.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,13 +11,13 @@ use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-# The server notices a dead client while it waits for the next statement, or
-# at once as the kernel closes the socket; a statement that runs has to look.
+# The server notices that an idle client has died as soon as the kernel closes the
+# socket; while a statement runs, the server has to check.
 my $node = start_node('main', conf => "client_connection_check_interval = 200ms\n");
 my $dbname = 'postgres';
 my $at_once = 2;
 
-# Starts a client that waits for a lock, and returns when it does.
+# Starts a client that waits for a lock, and returns as soon as it waits.
 sub waiter
 {
 	my ($lock, $how_long) = @_;
@@ -26,7 +26,7 @@ sub waiter
 	$waiter->query_until(qr/asking/,
 		"\\echo asking\nSELECT 'got it ' || shedlock_acquire('$lock', '1 min', wait => '$how_long');\n");
 	ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = '$lock'"),
-		"$lock: somebody waits for it");
+		"$lock: a client waits for the lock");
 	return $waiter;
 }
 
@@ -39,7 +39,7 @@ my $took = seconds
 	kill_client($holder);
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', $at_once * slowness($node), 'an idle client is killed: the waiter has its session lock in moments');
+cmp_ok($took, '<', $at_once * slowness($node), 'an idle client is killed: the waiter acquires its session lock at once');
 $waiter->quit;
 
 # A session lock, in a transaction that holds the row of another lock as well
@@ -52,9 +52,9 @@ $took = seconds
 	kill_client($holder);
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', $at_once * slowness($node), 'a client is killed in a transaction: the waiter has its session lock in moments');
+cmp_ok($took, '<', $at_once * slowness($node), 'a client is killed in a transaction: the waiter acquires its session lock at once');
 $waiter->quit;
-is($node->safe_psql($dbname, "SELECT shedlock_acquire('open')"), 't', 'and what it had not committed is free, too');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('open')"), 't', 'the lock of its uncommitted acquire is free, too');
 
 # A session lock, while a statement runs
 $holder = session($node);
@@ -68,7 +68,7 @@ $took = seconds
 	kill_client($holder);
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', ($at_once + 1) * slowness($node), 'a client is killed at work: client_connection_check_interval frees its session lock');
+cmp_ok($took, '<', ($at_once + 1) * slowness($node), 'a client is killed while a statement runs: client_connection_check_interval frees its session lock');
 $waiter->quit;
 
 # A backend that is terminated
@@ -81,11 +81,11 @@ $took = seconds
 	terminate($node, $pid);
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', $at_once * slowness($node), 'a server process is terminated: the waiter has its session lock in moments');
+cmp_ok($took, '<', $at_once * slowness($node), 'a server process is terminated: the waiter acquires its session lock at once');
 $waiter->quit;
-like(last_words($holder), qr/terminating connection/, 'and its client gets to know');
+like(last_words($holder), qr/terminating connection/, 'a server process is terminated: its client is told');
 
-# A client that says goodbye
+# A client that disconnects
 $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('goodbye')");
 $waiter = waiter('goodbye', '1 min');
@@ -94,7 +94,7 @@ $took = seconds
 	$holder->quit;
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', $at_once * slowness($node), 'a client leaves: the waiter has its session lock in moments');
+cmp_ok($took, '<', $at_once * slowness($node), 'a client disconnects: the waiter acquires its session lock at once');
 $waiter->quit;
 
 # A lease does not depend on its client
@@ -103,23 +103,23 @@ my $start = time;
 ask($holder, "SELECT shedlock_acquire('lease', '12 s')");
 kill_client($holder);
 is($node->safe_psql($dbname, "SELECT state FROM shedlock_locks WHERE name = 'lease'"), 'held',
-	'a client is killed: its lease is held');
-is($node->safe_psql($dbname, "SELECT shedlock_acquire('lease')"), 'f', 'and nobody gets it');
+	'a client is killed: its lease stays held');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('lease')"), 'f', 'a client is killed: its lease is refused to others');
 is($node->safe_psql($dbname, "SELECT shedlock_acquire('lease', '1 min', wait => '2 min')"), 't',
-	'a waiter gets it when its time is over');
+	'a waiter acquires the lock after the lease has expired');
 $took = time - $start;
-cmp_ok($took, '>=', 11.9, 'but not before that');
-cmp_ok($took - 12, '<', 4 * slowness($node), 'and then soon');
+cmp_ok($took, '>=', 11.9, 'the waiter does not acquire the lock earlier');
+cmp_ok($took - 12, '<', 4 * slowness($node), 'the waiter acquires the lock soon after the expiry');
 
-# A waiter that dies takes nothing with it
+# A waiter that dies acquires nothing.
 $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('dead waiter')");
 $waiter = waiter('dead waiter', '10 min');
 kill_client($waiter);
 ok(defined await($node, "SELECT waiters = 0 FROM shedlock_locks WHERE name = 'dead waiter'"),
-	'a waiter is killed: nobody waits any more');
+	'a waiter is killed: the lock has no waiter');
 $holder->quit;
-ok(defined await($node, "SELECT shedlock_acquire('dead waiter')"), 'and the lock is free afterwards');
+ok(defined await($node, "SELECT shedlock_acquire('dead waiter')"), 'a waiter is killed: the lock is free after its release');
 
 # Runs
 sub runner
@@ -130,7 +130,7 @@ sub runner
 
 	$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$lock', 'SELECT pg_sleep(600)');\n");
 	ok(defined await($node, "SELECT outcome = 'running' FROM shedlock_history WHERE name = '$lock'"),
-		"$lock: it is going on");
+		"$lock: the run is in progress");
 	return ($runner, $runner_pid);
 }
 
@@ -141,8 +141,8 @@ $took = seconds
 	ok(defined await($node, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = 'run of a dead client'"),
 		'a run whose client dies is lost');
 };
-cmp_ok($took, '<', ($at_once + 1) * slowness($node), 'and shown so in moments');
-is($node->safe_psql($dbname, "SELECT shedlock_acquire('run of a dead client')"), 't', 'and its lock is free');
+cmp_ok($took, '<', ($at_once + 1) * slowness($node), 'the view shows that at once');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('run of a dead client')"), 't', 'the lock of a run whose client dies is free');
 
 ($runner, $pid) = runner('terminated run');
 $waiter = waiter('terminated run', '1 min');
@@ -151,9 +151,9 @@ $took = seconds
 	terminate($node, $pid);
 	$waiter->query_until(qr/got it true/, '');
 };
-cmp_ok($took, '<', $at_once * slowness($node), 'a run is terminated: the waiter has its lock in moments');
+cmp_ok($took, '<', $at_once * slowness($node), 'a run is terminated: the waiter acquires its lock at once');
 is($node->safe_psql($dbname, "SELECT outcome, ended_at IS NULL FROM shedlock_history WHERE name = 'terminated run'"),
-	'lost|t', 'and it is lost');
+	'lost|t', 'a terminated run is lost');
 $waiter->quit;
 reap($runner);
 

@@ -1,5 +1,5 @@
-# The server itself ends a session that keeps a session lock beyond its
-# lock_at_most_for, whatever the session is doing or has done meanwhile.
+# The server ends a session that keeps a session lock longer than its
+# lock_at_most_for, whatever the session does or did meanwhile.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,14 +16,14 @@ my %sessions;
 my %taken;
 my %pids;
 
-# Takes a session lock for 6 seconds, then does something.
+# Acquires a session lock for 6 seconds, then runs the statements.
 sub take
 {
 	my ($claim, @statements) = @_;
 	my $session = session($node);
 
 	$pids{$claim} = pid_of($session);
-	is(ask($session, "SELECT shedlock_acquire_session('$claim', '6 s')"), 't', "$claim: it takes the lock");
+	is(ask($session, "SELECT shedlock_acquire_session('$claim', '6 s')"), 't', "$claim: it acquires the lock");
 	$taken{$claim} = time;
 	foreach my $statement (@statements)
 	{
@@ -33,7 +33,7 @@ sub take
 	return;
 }
 
-# All of them at the same time, since all of them wait.
+# All sessions at the same time, because each has to wait for its end.
 my @ended = (
 	'idle',
 	'idle in a transaction',
@@ -56,16 +56,16 @@ SKIP:
 {
 	my $process = "/proc/$pids{idle}";
 
-	skip 'this system does not tell what timers a process has', 1 unless -r "$process/timers";
+	skip 'this system does not list the timers of a process', 1 unless -r "$process/timers";
 	my $threads = () = glob "$process/task/*";
 
 	if ($threads > 1 || $ENV{SHEDLOCK_TIMER_THREAD})
 	{
-		is($threads, 2, 'idle: a thread looks at the clock, in a build without POSIX timers');
+		is($threads, 2, 'idle: a thread watches the clock, in a build without POSIX timers');
 	}
 	else
 	{
-		is(join(' ', slurp_file("$process/timers") =~ /^ClockID: (\d+)/mg), '7 7', 'idle: its timers go on while the machine is suspended');
+		is(join(' ', slurp_file("$process/timers") =~ /^ClockID: (\d+)/mg), '7 7', 'idle: its timers keep running while the machine is suspended');
 	}
 }
 take('idle in a transaction', 'BEGIN; SELECT 1');
@@ -116,7 +116,7 @@ take('extended in a savepoint, too',
 	"BEGIN; SELECT shedlock_extend('extended in a savepoint, too', lock_at_most_for => '7 s'); SAVEPOINT s; SELECT shedlock_extend('extended in a savepoint, too', lock_at_most_for => '1 hour'); RELEASE s; COMMIT");
 take('released', "SELECT shedlock_release('released')");
 
-# A pool ends one client's session that way and gives it to the next.
+# A pool resets a session like this between two clients.
 take('reset by DISCARD ALL', 'DISCARD ALL');
 take('reset by pg_advisory_unlock_all', 'SELECT pg_advisory_unlock_all()');
 take('reset in a failed transaction', 'BEGIN; SELECT pg_advisory_unlock_all(); SELECT 1/0; ROLLBACK');
@@ -154,39 +154,39 @@ foreach my $claim (@ended)
 
 	ok($after, "$claim: the server ends the session");
 	cmp_ok($after, '>', 5.8, "$claim: not before its time");
-	cmp_ok($after, '<', 20 * $slowness, "$claim: but then");
-	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and the lock is free");
+	cmp_ok($after, '<', 20 * $slowness, "$claim: but soon after it");
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: the lock is free");
 	like(last_words($sessions{$claim}),
 		qr/FATAL:  terminating connection due to administrator command\nDETAIL:  Session lock "$claim" has outlived its lock_at_most_for\./,
-		"$claim: the client reads why");
+		"$claim: the client is told the reason");
 }
 
-# Beyond what they had first asked for
+# Sessions that live longer than the first lock_at_most_for
 sleep(0.1) while time - $start < 8;
 %alive = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
 foreach my $claim (@living)
 {
-	ok($alive{ $pids{$claim} }, "$claim: the session lives on");
+	ok($alive{ $pids{$claim} }, "$claim: the session continues");
 }
 foreach my $claim (grep { /^reset/ } @living)
 {
-	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: and its lock is free");
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 't', "$claim: its lock is free");
 }
 foreach my $claim ('extended', 'extended to more than once', 'extended in a savepoint, too', 'taken again after a reset', 'without a limit')
 {
-	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: and holds the lock");
-	is(ask($sessions{$claim}, "SELECT shedlock_release('$claim')"), 't', "$claim: until its release");
+	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$claim')"), 'f', "$claim: the session holds the lock");
+	is(ask($sessions{$claim}, "SELECT shedlock_release('$claim')"), 't', "$claim: the session releases the lock");
 }
 
-# An extend that is not committed counts as long as it is open.
+# An uncommitted extend counts while its transaction is open.
 my $claim = 'extended within a transaction';
-is(ask($sessions{$claim}, 'SELECT 1'), '1', "$claim: it lives until the end of that");
+is(ask($sessions{$claim}, 'SELECT 1'), '1', "$claim: the session lives until the end of the transaction");
 $start = time;
 eval { ask($sessions{$claim}, 'ROLLBACK') };
 ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pids{$claim}", 't'),
-	"$claim: and is ended at once when that is rolled back");
+	"$claim: the session is ended after the rollback");
 my $took = time - $start;
-cmp_ok($took, '<', 4 * slowness($node), "$claim: at once");
+cmp_ok($took, '<', 4 * slowness($node), "$claim: the session is ended at once");
 
 # Shortened
 my $session = session($node);
@@ -199,13 +199,13 @@ ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $
 cmp_ok(time - $start, '>', 0.9, 'shortened: not before its time');
 reap($session);
 
-# The lock of two that is over first
+# A session with two locks, one of which reaches its limit first
 $session = session($node);
 $pid = pid_of($session);
 ask($session, "SELECT shedlock_acquire_session('long', '1 hour')");
 ask($session, "SELECT shedlock_acquire_session('short', '1 s')");
 ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", 't'),
-	'two locks: the one that is over first decides');
+	'two locks: the earlier limit ends the session');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('long')"), 't', 'two locks: both are free');
 reap($session);
 

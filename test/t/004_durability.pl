@@ -1,5 +1,6 @@
-# What was answered with true is on disk and on the synchronous standby,
-# whatever synchronous_commit says; a release alone does not wait for a disk.
+# An acquire, extend or claim that was answered with true is on disk and on the
+# synchronous standby, whatever synchronous_commit says; a release alone does not
+# wait for the disk.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-# Nothing else is to write or flush WAL.
+# Only the statements under test write or flush WAL.
 my $node = start_node('main',
 	allows_streaming => 1,
 	conf => "max_prepared_transactions = 5\nautovacuum = off\nwal_writer_delay = 10s\nwal_writer_flush_after = 1GB\ncheckpoint_timeout = 1h\n");
@@ -34,14 +35,14 @@ LANGUAGE sql SET synchronous_commit = off AS 'SELECT shedlock_acquire(name)';
 
 });
 
-# A temporary table writes no WAL, so that the trigger's work is the first that
-# follows the release, and comes as late as any can.
+# A temporary table writes no WAL, so the trigger's work is the first WAL after the
+# release, and comes as late as possible.
 my $late_only = q{CREATE TEMP TABLE late (i int);
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION write_work()};
 
-# Bytes of WAL that are not on disk after some statements.  The end of a page
-# can leave a page header between the two positions.
+# Returns how many bytes of WAL are not on disk after some statements.  A page header
+# can lie between the two positions at the end of a page.
 sub unflushed
 {
 	my ($setting, $prepare, $sql) = @_;
@@ -95,11 +96,11 @@ is_durable('an acquire and its release in one transaction are on disk', 'on', ''
 is_durable('an acquire in a function with a setting of its own is on disk', 'off', '', "SELECT acquire_quickly('m')");
 is_durable('an acquire that a DO block commits is on disk', 'off', '',
 	"DO 'BEGIN PERFORM shedlock_acquire(''n''); COMMIT; END'");
-is_durable('an acquire that was waited for is on disk', 'off', '', "SELECT shedlock_acquire('o', wait => '1 s')");
-is_asynchronous('the next transaction is as asynchronous as it asks to be', 'off', '',
+is_durable('an acquire with a wait is on disk', 'off', '', "SELECT shedlock_acquire('o', wait => '1 s')");
+is_asynchronous('the next transaction keeps its own synchronous_commit = off', 'off', '',
 	"SELECT shedlock_acquire('l'); INSERT INTO work VALUES (1)");
 
-is_asynchronous('a fence leaves the work before it as asynchronous as that asks to be', 'off', "SELECT shedlock_acquire('p')",
+is_asynchronous('work before a fence keeps synchronous_commit = off', 'off', "SELECT shedlock_acquire('p')",
 	"BEGIN; INSERT INTO work VALUES (1); SELECT shedlock_assert('p'); COMMIT");
 
 # Releases
@@ -111,10 +112,10 @@ sub held
 }
 
 is_asynchronous('a release alone does not wait for the disk', 'on', held('r1'), "SELECT shedlock_release('r1')");
-is_asynchronous('nor does one of a session lock', 'on', "SELECT shedlock_acquire_session('r2')", "SELECT shedlock_release('r2')");
-is_asynchronous('nor do several in one transaction', 'on', held('r3') . ';' . held('r4'),
+is_asynchronous('a release of a session lock does not wait for the disk', 'on', "SELECT shedlock_acquire_session('r2')", "SELECT shedlock_release('r2')");
+is_asynchronous('several releases in one transaction do not wait for the disk', 'on', held('r3') . ';' . held('r4'),
 	"BEGIN; SELECT shedlock_release('r3'); SELECT shedlock_release('r4'); COMMIT");
-is_durable('with shedlock.synchronous_release it waits', 'on',
+is_durable('with shedlock.synchronous_release a release is on disk', 'on',
 	held('r5') . '; SET shedlock.synchronous_release = on', "SELECT shedlock_release('r5')");
 is_durable('work before the release is on disk', 'on', held('r6'),
 	"BEGIN; INSERT INTO work VALUES (1); SELECT shedlock_release('r6'); COMMIT");
@@ -124,12 +125,12 @@ is_durable('work between two releases is on disk', 'on', held('r8') . ';' . held
 	"BEGIN; SELECT shedlock_release('r8'); INSERT INTO work VALUES (1); SELECT shedlock_release('r9'); COMMIT");
 is_durable('work of a deferred trigger is on disk', 'on', held('r10'),
 	"BEGIN; INSERT INTO checked VALUES (1); SELECT shedlock_release('r10'); COMMIT");
-is_asynchronous('control: an INSERT into a temporary table leaves the release as it is', 'on',
+is_asynchronous('control: an INSERT into a temporary table does not make the release wait', 'on',
 	held('r22') . '; CREATE TEMP TABLE late (i int)',
 	"BEGIN; SELECT shedlock_release('r22'); INSERT INTO late VALUES (1); COMMIT");
-is_durable('work of a deferred trigger is on disk, be it all that follows the release', 'on', held('r23') . "; $late_only",
+is_durable('work of a deferred trigger is on disk, even if nothing else follows the release', 'on', held('r23') . "; $late_only",
 	"BEGIN; SELECT shedlock_release('r23'); INSERT INTO late VALUES (1); COMMIT");
-is_durable('and so it is when the trigger was due before the release', 'on', held('r24') . "; $late_only",
+is_durable('work of a deferred trigger that was queued before the release is on disk', 'on', held('r24') . "; $late_only",
 	"BEGIN; INSERT INTO late VALUES (1); SELECT shedlock_release('r24'); COMMIT");
 is_durable('the next transaction of a DO block with a release is on disk', 'on', held('r25'),
 	"DO 'BEGIN PERFORM shedlock_release(''r25''); COMMIT; INSERT INTO work VALUES (1); END'");
@@ -141,13 +142,13 @@ is_durable('work before a savepoint with the release is on disk', 'on', held('r1
 	"BEGIN; INSERT INTO work VALUES (1); SAVEPOINT s; SELECT shedlock_release('r13'); RELEASE s; COMMIT");
 is_durable('work after a rolled-back release is on disk', 'on', held('r14'),
 	"BEGIN; SAVEPOINT s; SELECT shedlock_release('r14'); ROLLBACK TO s; INSERT INTO work VALUES (1); COMMIT");
-is_durable('work beside a release that answers false is on disk', 'on', 'SET client_min_messages = error',
+is_durable('work in the transaction of a release that returns false is on disk', 'on', 'SET client_min_messages = error',
 	"BEGIN; SELECT shedlock_release('r15'); INSERT INTO work VALUES (1); COMMIT");
-is_durable('a row lock beside the release is on disk', 'on', held('r16'),
+is_durable('a row lock in the transaction of a release is on disk', 'on', held('r16'),
 	"BEGIN; SELECT shedlock_release('r16'); SELECT * FROM work WHERE i = 0 LIMIT 1 FOR UPDATE; COMMIT");
-is_durable('a claim beside the release is on disk', 'on', held('r17'),
+is_durable('a claim in the transaction of a release is on disk', 'on', held('r17'),
 	"BEGIN; SELECT shedlock_release('r17'); SELECT shedlock_once('r17', now()); COMMIT");
-is_durable('an extend beside the release is on disk', 'on', held('r18') . ';' . held('r19'),
+is_durable('an extend in the transaction of a release is on disk', 'on', held('r18') . ';' . held('r19'),
 	"BEGIN; SELECT shedlock_extend('r18'); SELECT shedlock_release('r19'); COMMIT");
 is_durable('the next transaction after a release is on disk', 'on', held('r20'),
 	"SELECT shedlock_release('r20'); INSERT INTO work VALUES (1)");
@@ -155,13 +156,13 @@ is_durable('work of a guarded command is on disk', 'on', 'SELECT 1',
 	"CALL shedlock_run('r21', 'INSERT INTO work VALUES (1)')");
 
 
-# The command looks: its lock must be on disk before it begins.
+# The command checks that its own lock is on disk before the command begins.
 $node->safe_psql($dbname,
 	q{SET synchronous_commit = off;
 CALL shedlock_run('seen', 'INSERT INTO seen SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()')});
 cmp_ok($node->safe_psql($dbname, 'SELECT bytes FROM seen'), '<=', 40, 'the lock of a run is on disk before its command begins');
 
-# The proof: all of it in sessions that do not want to wait, then the server dies.
+# Proof: sessions with synchronous_commit = off do all of it, then the server crashes.
 my $session = session($node);
 ask($session, 'SET synchronous_commit = off');
 my $token = ask($session, "SELECT shedlock_acquire_token('crash', '1 hour')");
@@ -186,10 +187,10 @@ is(ask($session, "SELECT shedlock_once('crash', '2026-01-01')"), 't', 'a claim i
 $node->stop('immediate');
 reap($session);
 $node->start;
-is($node->safe_psql($dbname, "SELECT shedlock_once('crash', '2026-01-01')"), 'f', 'and survives a crash');
+is($node->safe_psql($dbname, "SELECT shedlock_once('crash', '2026-01-01')"), 'f', 'a claim that was answered survives a crash');
 
-# A token that was seen inside an open transaction is not handed out again.  After
-# a checkpoint the sequence logs its next number, and no more for some numbers.
+# A token that an open transaction has seen is not drawn again.  After a checkpoint
+# the sequence logs its next number, and then no more for some numbers.
 foreach my $call ('shedlock_token', 'shedlock_assert')
 {
 	$node->safe_psql($dbname, 'CHECKPOINT');
@@ -200,10 +201,10 @@ foreach my $call ('shedlock_token', 'shedlock_assert')
 	reap($session);
 	$node->start;
 	cmp_ok($node->safe_psql($dbname, "SELECT shedlock_acquire_token('open'), shedlock_release('open')") =~ s/\|.*//r, '>', $token,
-		"a token that $call told an open transaction is not handed out again after a crash");
+		"a token that $call returned in an open transaction is not drawn again after a crash");
 }
 
-# A synchronous standby that is not there
+# A synchronous standby that is missing
 foreach my $name ('local', 'off', 'remote_write')
 {
 	$node->safe_psql($dbname, "SELECT shedlock_acquire('to extend $name'), shedlock_acquire_token('to release $name')");
@@ -211,7 +212,7 @@ foreach my $name ('local', 'off', 'remote_write')
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
 $node->reload;
 ok(defined await($node, "SELECT current_setting('synchronous_standby_names') = 'nobody'"),
-	'a standby is to be waited for');
+	'the server requires a standby');
 
 sub waits_for_standby
 {
@@ -224,9 +225,9 @@ sub waits_for_standby
 	ok( defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"),
 		"$claim with synchronous_commit = $setting waits for the standby");
 	$node->safe_psql($dbname, "SELECT pg_cancel_backend($pid)");
-	like(ask($client, 'SHOW synchronous_commit'), qr{^(t\n)?$setting$}, '  and the setting is as it was');
+	like(ask($client, 'SHOW synchronous_commit'), qr{^(t\n)?$setting$}, '  the setting is unchanged');
 	like($client->{heard}, qr/WARNING:  canceling wait for synchronous replication/,
-		'  and who cancels the wait is warned');
+		'  the cancelled session gets a warning');
 	$client->quit;
 	return;
 }
@@ -249,8 +250,8 @@ my ($answer, $hung);
 $node->psql($dbname, "SELECT shedlock_release('to release local', $row_token)",
 	stdout => \$answer, timeout => 60, timed_out => \$hung);
 ok(!$hung, 'a release does not wait for the standby');
-is($answer, 't', 'and is answered');
-is($node->safe_psql($dbname, "SELECT shedlock_acquire('crash')"), 'f', 'nor does an acquire that is refused');
+is($answer, 't', 'the release returns true');
+is($node->safe_psql($dbname, "SELECT shedlock_acquire('crash')"), 'f', 'a refused acquire does not wait for the standby');
 
 $node->stop('immediate');
 done_testing();

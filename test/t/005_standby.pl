@@ -1,5 +1,6 @@
-# A standby refuses at once and shows what it knows; after its promotion leases
-# go on, and who held a lock on the old primary counts as alive until its time.
+# A standby refuses all calls at once and shows what it can know.  After its promotion
+# leases continue, and a session or run of the old primary counts as alive until its
+# lock_until.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +21,7 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
 $standby->start;
 
-# Everything of which something could be left after a failover
+# A lock of each kind that can be left after a failover
 my $lease = $primary->safe_psql($dbname, "SELECT shedlock_acquire_token('lease', '1 hour')");
 $primary->safe_psql($dbname, "SELECT shedlock_acquire('over', '1 ms'); SELECT shedlock_once('tick', '2026-01-01');"
 	  . "SELECT shedlock_pause('paused', 'infinity', 'not tonight');"
@@ -34,7 +35,7 @@ $session_token =~ s/^t\n//;
 ask($holder, "SELECT shedlock_acquire_session('limited session', '$limit')");
 my $runner = session($primary);
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)');\n");
-ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is going on');
+ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is in progress');
 my $last_token = $primary->safe_psql($dbname, 'SELECT last_value FROM shedlock_token_seq');
 $primary->safe_psql($dbname, "SELECT shedlock_once('last', now())");
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
@@ -60,7 +61,7 @@ foreach my $call (
 like(error_of($standby, "CALL shedlock_run('x', 'SELECT 1')"), qr/^25006: .*shedlock_run\(\) during recovery/,
 	'standby: shedlock_run is refused');
 like(error_of($standby, "SET default_transaction_read_only = off; CALL shedlock_run('x', 'SELECT 1', once_every => '1 day')"),
-	qr/^25006/, 'standby: however read-only is set');
+	qr/^25006/, 'standby: shedlock_run is refused with default_transaction_read_only = off, too');
 
 is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shedlock_locks ORDER BY name'), join("\n",
 		'kept|kept|released|t',
@@ -71,9 +72,9 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shed
 		'session|unknown|session|t',
 		'session of a token|unknown|session|t',
 		'session to force|unknown|session|t'),
-	'standby: the locks are shown, and whose holders it cannot know');
+	'standby: the view shows the locks; states that need the primary are unknown');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|unknown',
-	'standby: nor can it know how a run is doing');
+	'standby: the outcome of a run is unknown');
 
 # The primary is cut off, but alive, and so are the holders' connections to it.
 $standby->promote;
@@ -88,53 +89,53 @@ my $states = join("\n",
 	'session of a token|lost|session',
 	'session to force|lost|session');
 is($standby->safe_psql($dbname, 'SELECT name, state, kind FROM shedlock_locks ORDER BY name'), $states,
-	'promoted: what the old primary knew of is lost');
+	'promoted: locks of sessions and runs of the old primary are lost');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|lost',
-	'promoted: so is the run');
+	'promoted: the run of the old primary is lost');
 foreach my $name ('lease', 'kept', 'limited session', 'paused', 'run', 'session', 'session to force')
 {
 	is($standby->safe_psql($dbname, "SELECT shedlock_acquire('$name')"), 'f',
-		"promoted: nobody gets \"$name\", since its holder may live");
+		"promoted: \"$name\" is refused, because its holder may be alive");
 }
 is($standby->safe_psql($dbname, 'SELECT name, state, kind FROM shedlock_locks ORDER BY name'), $states,
-	'promoted: trying has changed nothing');
+	'promoted: the refused acquires changed nothing');
 is($standby->safe_psql($dbname, "SELECT shedlock_once('tick', '2026-01-01')"), 'f', 'promoted: ticks stay claimed');
 cmp_ok($standby->safe_psql($dbname, "SELECT shedlock_acquire_token('over', '1 hour')"),
-	'>', $last_token, 'promoted: what was over is free, and its token is above all old ones');
+	'>', $last_token, 'promoted: an expired lock is free, and its new token is above all old ones');
 
 is($standby->safe_psql($dbname, "SELECT shedlock_extend('lease', $lease, '2 hours')"), 't',
 	'promoted: a lease is extended by its token');
 is($standby->safe_psql($dbname, "SELECT shedlock_release('lease', $lease)"), 't',
 	'promoted: and released');
-is($standby->safe_psql($dbname, "SELECT shedlock_acquire('lease')"), 't', 'promoted: and then free');
+is($standby->safe_psql($dbname, "SELECT shedlock_acquire('lease')"), 't', 'promoted: the released lease is free');
 is($standby->safe_psql($dbname, "SELECT shedlock_release('session of a token', $session_token)"), 't',
-	'promoted: a session lock counts as a lease, which its token releases');
-is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session of a token')"), 't', 'promoted: and then it is free');
+	'promoted: the token of a session lock releases it like a lease');
+is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session of a token')"), 't', 'promoted: the session lock released by its token is free');
 
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('session to force')"), 't',
-	'promoted: an administrator who knows better ends a session lock');
-is($standby->safe_psql($dbname, "SELECT shedlock_acquire_session('session to force')"), 't', 'promoted: and then it is free');
-is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run')"), 't', 'promoted: and a run');
+	'promoted: an administrator force-releases a session lock');
+is($standby->safe_psql($dbname, "SELECT shedlock_acquire_session('session to force')"), 't', 'promoted: the force-released session lock is free');
+is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run')"), 't', 'promoted: an administrator force-releases the lock of a run');
 my ($status, $out, $err) = $standby->psql($dbname, "CALL shedlock_run('run', 'CREATE TABLE again()')");
-is($err, '', 'promoted: and then it runs');
+is($err, '', 'promoted: the command runs again after that');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|lost\nrun|succeeded",
-	'promoted: which the history shows');
+	'promoted: the history shows both runs');
 
 ok(defined await($standby, "SELECT shedlock_acquire('limited session')", 't', 300),
-	'promoted: a session lock with a lock_at_most_for is free when that is over');
+	'promoted: a session lock with a lock_at_most_for is free after that time');
 is($standby->safe_psql($dbname,
 		"SELECT clock_timestamp() >= (SELECT locked_at + '$limit' FROM shedlock_locks WHERE name = 'limited session')"),
-	'f', 'promoted: by then it has a new holder');
+	'f', 'promoted: it then has a new holder');
 ok(defined await($primary, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'limited session'", 't', 300),
-	'and the old primary has ended its session by then');
+	'the old primary has ended its session by then');
 
-# A session lock of the new timeline is one again.
+# A session lock of the new timeline is an ordinary one.
 my $new_holder = session($standby);
 ask($new_holder, "SELECT shedlock_acquire_session('new')");
 is($standby->safe_psql($dbname, "SELECT state FROM shedlock_locks WHERE name = 'new'"), 'held',
 	'promoted: new session locks are held');
 kill_client($new_holder);
-ok(defined await($standby, "SELECT shedlock_acquire('new')"), 'promoted: and free when their session ends');
+ok(defined await($standby, "SELECT shedlock_acquire('new')"), 'promoted: new session locks are free when their session ends');
 
 reap($_) foreach ($holder, $runner);
 $standby->stop('immediate');

@@ -1,4 +1,4 @@
-# pg_dump takes locks, ticks, history and the state of the tokens along.
+# pg_dump includes locks, ticks, history and the state of the tokens.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ init_node($node);
 $node->start;
 $node->safe_psql('postgres', $_) foreach ('CREATE DATABASE source', 'CREATE DATABASE plain', 'CREATE DATABASE custom', 'CREATE ROLE app');
 
-# A schema whose name needs quotes, and the role that took the locks
+# A schema whose name needs quotes, and the role that acquired the locks
 my $in = 'SET search_path = "My Locks"; ';
 $node->safe_psql('source', 'CREATE SCHEMA "My Locks"; CREATE EXTENSION shedlock SCHEMA "My Locks"; '
 	  . 'GRANT USAGE ON SCHEMA "My Locks" TO app');
@@ -26,7 +26,7 @@ $node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 h
 	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');");
 $node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '1 day')");
 my ($status, $out, $err) = $node->psql('source', $in . "CALL shedlock_run('fails', 'SELECT 1/0')");
-# What the trigger has not seen would be refused by it, and all of the table with it.
+# If a row did not satisfy the trigger, the restore of the whole table would fail.
 $node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen', '2026-01-02', '2026-01-01', 'replica');"
 	  . "INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('unseen, token 0', 'infinity', '2026-01-01', 'forger', 0);"
 	  . "INSERT INTO shedlock (name, lock_until, locked_at, locked_by, paused_until) VALUES ('unseen, paused', 'infinity', '2026-01-01', 'forger', '-infinity');"
@@ -42,7 +42,7 @@ my %queries = (
 	comments => 'SELECT count(*) FROM pg_description d JOIN pg_class c ON d.objoid = c.oid WHERE relname LIKE \'shedlock%\'',
 	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
 my %before = map { $_ => $node->safe_psql('source', $queries{$_}) } keys %queries;
-is(scalar(split /\n/, $before{locks}), 57, 'there is something to dump');
+is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
 
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
@@ -57,21 +57,21 @@ foreach my $db ('plain', 'custom')
 
 	is($node->safe_psql($db, $in . "SELECT name, state FROM shedlock_locks ORDER BY name"),
 		"a \"quoted\" 'name'|held\nkept|kept\nof app|held\npaused|paused",
-		"$db: what was held is held; a session lock is not of this database");
-	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('a \"quoted\" ''name''')"), 'f', "$db: nobody gets a lease");
-	is($node->safe_psql($db, $in . "SELECT shedlock_extend('a \"quoted\" ''name''', token => $token)"), 't', "$db: its token extends it");
+		"$db: held leases are held; a session lock stays with its own database");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('a \"quoted\" ''name''')"), 'f', "$db: a lease excludes others");
+	is($node->safe_psql($db, $in . "SELECT shedlock_extend('a \"quoted\" ''name''', token => $token)"), 't', "$db: the token of a lease extends it");
 	is($node->safe_psql($db, $in . "SELECT shedlock_release('of app', $app_token)"), 't', "$db: another token releases its lease");
-	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('paused')"), 'f', "$db: a pause goes on");
-	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('kept')"), 'f', "$db: so does the at-least time");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('paused')"), 'f', "$db: a pause continues");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('kept')"), 'f', "$db: an at-least time continues");
 	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('session')"), 't', "$db: the session lock is free");
 	is($node->safe_psql($db, $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', "$db: ticks stay claimed");
 	($status, $out, $err) = $node->psql($db, $in . "CALL shedlock_run('run', 'CREATE TABLE twice()', once_every => '1 day')");
 	like($err, qr/NOTICE:  skipping run.*\n.*outcome: succeeded/, "$db: a run is not repeated");
 	is($node->safe_psql($db, $in . 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "fails|failed\nrun|succeeded",
-		"$db: the history is told");
-	cmp_ok($node->safe_psql($db, $in . "SELECT shedlock_acquire_token('over 1')"), '>', $app_token, "$db: tokens go on growing");
+		"$db: the history shows the runs");
+	cmp_ok($node->safe_psql($db, $in . "SELECT shedlock_acquire_token('over 1')"), '>', $app_token, "$db: tokens keep growing");
 }
-is(ask($session, $in . "SELECT shedlock_release('session')"), 't', 'the session lock was held in its own database all the time');
+is(ask($session, $in . "SELECT shedlock_release('session')"), 't', 'the session lock was held in the source throughout');
 $session->quit;
 
 $node->stop;

@@ -1,5 +1,5 @@
-# Locks are of one database, wherever its extension is installed; and a session
-# survives that the extension is dropped and made again under it.
+# Locks belong to one database, whatever schema its extension is in.  A session
+# survives that the extension is dropped and created again while it is connected.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,45 +14,45 @@ my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE SCHEMA elsewhere; CREATE EXTENSION shedlock SCHEMA elsewhere');
 
-# Not trusted: the owner of a database is not enough.
+# The extension is not trusted: ownership of a database is not enough.
 $node->safe_psql('postgres', 'CREATE ROLE plain LOGIN; CREATE DATABASE plain OWNER plain');
 my ($denied, $stdout, $stderr) = $node->psql('plain', 'CREATE EXTENSION shedlock', extra_params => [ '-U', 'plain' ]);
-is($denied, 3, 'only a superuser installs it');
-like($stderr, qr/permission denied to create extension "shedlock"/, 'and others are told so');
+is($denied, 3, 'only a superuser can install the extension');
+like($stderr, qr/permission denied to create extension "shedlock"/, 'other roles get an error that says so');
 
-# The same name in two databases, each half of it
+# The same name in two databases, for each lock half
 $node->safe_psql('postgres', "SELECT shedlock_acquire('lease', '1 hour')");
 is($node->safe_psql('other', "SELECT elsewhere.shedlock_acquire('lease', '1 hour')"), 't',
-	'a lease of another database is no obstacle');
+	'a lease of another database does not exclude callers here');
 my $here = session($node);
 my $there = session($node, dbname => 'other');
-is(ask($here, "SELECT shedlock_acquire_session('session')"), 't', 'a session lock is taken here');
-is(ask($there, "SELECT elsewhere.shedlock_acquire_session('session')"), 't', 'and there');
-is($node->safe_psql('other', "SELECT elsewhere.shedlock_acquire('session')"), 'f', 'and excludes others there');
+is(ask($here, "SELECT shedlock_acquire_session('session')"), 't', 'a session lock is acquired in one database');
+is(ask($there, "SELECT elsewhere.shedlock_acquire_session('session')"), 't', 'a session lock of the same name is acquired in the other');
+is($node->safe_psql('other', "SELECT elsewhere.shedlock_acquire('session')"), 'f', 'it excludes others in the other database');
 $node->psql('postgres', "SELECT shedlock_force_release('session')");
 is($node->safe_psql('other', "SELECT state FROM elsewhere.shedlock_locks WHERE name = 'session'"), 'held',
-	'force ends only the one of its own database');
+	'force-release ends only the lock of its own database');
 reap($here);
 ask($there, "BEGIN; SELECT elsewhere.shedlock_acquire('open')");
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('open')"), 't', 'an open acquire of another database is no obstacle');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('open')"), 't', 'an open acquire of another database does not exclude callers here');
 is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name IN ('session', 'open')"), '1',
 	'the view shows the locks of its database');
 ask($there, 'ROLLBACK');
-is($node->safe_psql('postgres', "SELECT shedlock_once('tick', '2026-01-01')"), 't', 'a tick is claimed here');
-is($node->safe_psql('other', "SELECT elsewhere.shedlock_once('tick', '2026-01-01')"), 't', 'and there');
+is($node->safe_psql('postgres', "SELECT shedlock_once('tick', '2026-01-01')"), 't', 'a tick is claimed in one database');
+is($node->safe_psql('other', "SELECT elsewhere.shedlock_once('tick', '2026-01-01')"), 't', 'a tick of the same name is claimed in the other');
 
-# A run, and a row as a copy of its database has it
+# A run, and its row in a copy of its database
 my $copied = session($node);
 $copied->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('copied', 'SELECT pg_sleep(600)');\n");
-ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'copied'"), 'a run is under way');
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'copied'"), 'a run is in progress');
 my $copy = $node->safe_psql('postgres', "SELECT format('(%L, %L, %L, %L, %L, %s, %L, %s, %s)', name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) FROM shedlock WHERE name = 'copied'");
 $node->safe_psql('other', "INSERT INTO elsewhere.shedlock (name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) VALUES $copy");
-is($node->safe_psql('other', "SELECT count(*) FROM elsewhere.shedlock_locks WHERE name = 'copied'"), '0', 'it is none of the copy');
-is($node->safe_psql('other', "SELECT elsewhere.shedlock_cancel('copied'), elsewhere.shedlock_force_release('copied'), elsewhere.shedlock_acquire('copied')"), 'f|f|t', 'where it cannot be ended, and its lock is free');
-is($node->safe_psql('postgres', "SELECT shedlock_force_release('copied')"), 't', 'it went on until its own database ends it');
+is($node->safe_psql('other', "SELECT count(*) FROM elsewhere.shedlock_locks WHERE name = 'copied'"), '0', 'the copy of the database does not show it');
+is($node->safe_psql('other', "SELECT elsewhere.shedlock_cancel('copied'), elsewhere.shedlock_force_release('copied'), elsewhere.shedlock_acquire('copied')"), 'f|f|t', 'in the copy the run cannot be ended, and its lock is free');
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('copied')"), 't', 'the run continued until it was force-released in its own database');
 reap($copied);
 
-# No search_path is needed to get at the extension's tables, and none misleads it.
+# The extension finds its tables without a search_path, and no search_path misleads it.
 is($node->safe_psql('other', "CREATE TABLE public.shedlock (name text); CREATE TABLE public.shedlock_tick (name text);"
 		  . "SET search_path = public; SELECT elsewhere.shedlock_acquire('path'); SELECT elsewhere.shedlock_once('path', now());"
 		  . 'SELECT count(*) FROM public.shedlock'),
@@ -62,14 +62,14 @@ is($node->safe_psql('other', "SET search_path = ''; CALL elsewhere.shedlock_run(
 	'succeeded', 'an empty search_path is enough');
 $there->quit;
 
-# A relation in the way
+# A relation of the same name
 $node->safe_psql('postgres', 'CREATE DATABASE taken');
 $node->safe_psql('taken', 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp, locked_at timestamp, locked_by varchar(255))');
 my ($status, $out, $err) = $node->psql('taken', "\\set VERBOSITY verbose\nCREATE EXTENSION shedlock");
 like($err, qr/42P07: relation "shedlock" already exists in schema public.*HINT: .*CREATE EXTENSION shedlock SCHEMA scheduling/s,
-	'a table of ShedLock in the way: the hint names the way out');
+	'CREATE EXTENSION next to a table of ShedLock: the hint names the solution');
 $node->safe_psql('taken', 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling');
-is($node->safe_psql('taken', "SELECT scheduling.shedlock_acquire('x')"), 't', 'which works');
+is($node->safe_psql('taken', "SELECT scheduling.shedlock_acquire('x')"), 't', 'the solution in the hint works');
 
 # DROP EXTENSION under a session that has used all of it
 my $session = session($node);
@@ -83,43 +83,43 @@ cmp_ok($took, '<', 5 * slowness($node), 'DROP EXTENSION does not wait for a sess
 ask($session, "SELECT shedlock_release('held over')");
 like($session->{heard}, qr/function shedlock_release\(unknown\) does not exist/, 'without the extension its functions are gone');
 ask($session, "EXECUTE acquire('x', '1 hour')");
-like($session->{heard}, qr/ERROR: .*does not exist/, 'and prepared statements say so');
-is(ask($session, 'SELECT 1'), '1', 'the session lives on');
+like($session->{heard}, qr/ERROR: .*does not exist/, 'prepared statements raise the same error');
+is(ask($session, 'SELECT 1'), '1', 'the session continues');
 
 $node->safe_psql('postgres', 'CREATE EXTENSION shedlock');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('held over')"), 'f',
-	'after CREATE EXTENSION a session lock that is still held excludes others');
-is(ask($session, "SELECT shedlock_release('held over')"), 'f', 'its session can let go of it');
-like($session->{heard}, qr/WARNING: .*"held over" is not held/, 'and is told that it was lost');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('held over')"), 't', 'then it is free');
-is(ask($session, "SELECT shedlock_acquire_session('held over 2')"), 't', 'and can take the other one anew');
-is(ask($session, "SELECT shedlock_release('held over 2')"), 't', 'and release it');
-is(ask($session, "SELECT shedlock_acquire('x', '1 hour')"), 't', 'leases of the old tables are gone with them');
-is(ask($session, "SELECT shedlock_release('x')"), 't', 'and the session takes and releases new ones');
-is(ask($session, "SELECT shedlock_once('x', '2026-01-01')"), 't', 'and claims ticks');
+	'after CREATE EXTENSION a session lock from before excludes others');
+is(ask($session, "SELECT shedlock_release('held over')"), 'f', 'its session releases it, and the answer is false');
+like($session->{heard}, qr/WARNING: .*"held over" is not held/, 'a WARNING says that it was lost');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('held over')"), 't', 'the lock is free after that');
+is(ask($session, "SELECT shedlock_acquire_session('held over 2')"), 't', 'its session acquires its second lock again');
+is(ask($session, "SELECT shedlock_release('held over 2')"), 't', 'its session releases the second lock');
+is(ask($session, "SELECT shedlock_acquire('x', '1 hour')"), 't', 'leases of the dropped tables are gone');
+is(ask($session, "SELECT shedlock_release('x')"), 't', 'the session acquires and releases leases in the new tables');
+is(ask($session, "SELECT shedlock_once('x', '2026-01-01')"), 't', 'the session claims ticks in the new tables');
 ask($session, "CALL shedlock_run('x', 'SELECT 1')");
-is($session->{heard}, '', 'and runs commands');
-is($node->safe_psql('postgres', 'SELECT name, outcome FROM shedlock_history'), 'x|succeeded', 'which are in the new history');
+is($session->{heard}, '', 'the session runs guarded commands');
+is($node->safe_psql('postgres', 'SELECT name, outcome FROM shedlock_history'), 'x|succeeded', 'the new history has the run');
 
 # In one session, in one transaction, in another schema
 ask($session, "SELECT shedlock_acquire_session('moved')");
 ask($session, 'BEGIN; DROP EXTENSION shedlock; CREATE SCHEMA new; CREATE EXTENSION shedlock SCHEMA new; COMMIT');
-is($session->{heard}, '', 'a session that holds a lock moves the extension');
-is(ask($session, "SELECT new.shedlock_release('moved')"), 'f', 'and lets go of the lock');
-is($node->safe_psql('postgres', "SELECT new.shedlock_acquire('moved')"), 't', 'and then it is free');
-is(ask($session, 'SELECT count(*) FROM new.shedlock_locks'), '1', 'and the views work');
+is($session->{heard}, '', 'a session that holds a lock moves the extension to another schema');
+is(ask($session, "SELECT new.shedlock_release('moved')"), 'f', 'the session releases the lock there, and the answer is false');
+is($node->safe_psql('postgres', "SELECT new.shedlock_acquire('moved')"), 't', 'the lock is free after that');
+is(ask($session, 'SELECT count(*) FROM new.shedlock_locks'), '1', 'the views work');
 
-# Gone while a guarded command runs
+# Dropped while a guarded command runs
 my $runner = session($node);
 ask($session, 'SELECT pg_advisory_lock(1)');
 $runner->query_until(qr/running/, "\\echo running\nCALL new.shedlock_run('run', 'SELECT pg_advisory_xact_lock_shared(1)');\n");
-ok(defined await($node, "SELECT count(*) = 1 FROM new.shedlock_locks WHERE name = 'run'"), 'a run is going on');
-is(error_of($node, 'DROP EXTENSION shedlock'), 'no error', 'the extension is dropped beside it');
+ok(defined await($node, "SELECT count(*) = 1 FROM new.shedlock_locks WHERE name = 'run'"), 'a run is in progress');
+is(error_of($node, 'DROP EXTENSION shedlock'), 'no error', 'DROP EXTENSION succeeds during a run');
 ask($session, 'SELECT pg_advisory_unlock(1)');
-is(ask($runner, 'SELECT 1'), '1', 'its session lives on');
-like($runner->{heard}, qr/WARNING: +could not release lock "run"/, 'and says that it could not record the end');
+is(ask($runner, 'SELECT 1'), '1', 'the session of the run continues');
+like($runner->{heard}, qr/WARNING: +could not release lock "run"/, 'a WARNING says that the end could not be recorded');
 is(ask($runner, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 21324 AND pid = pg_backend_pid()"), '0',
-	'but has released the lock');
+	'the run has released its advisory lock');
 $runner->quit;
 $session->quit;
 

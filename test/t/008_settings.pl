@@ -1,5 +1,5 @@
-# Settings work without preloading, where they are placeholders until the first
-# call, and with it.
+# Settings work with preloading, and without it, where they are placeholders until
+# the first call.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ $node->safe_psql('postgres', 'CREATE ROLE app LOGIN');
 $node->safe_psql('postgres', 'CREATE ROLE careful LOGIN');
 $node->safe_psql('postgres', 'CREATE ROLE acting SUPERUSER');
 
-# What a statement logs; the statement itself does not count.
+# Returns what a statement logs, without the statement itself.
 sub logged
 {
 	my ($sql, @options) = @_;
@@ -66,7 +66,7 @@ sub test_settings
 		"t\n5", "$how: SET before the first call");
 	is($node->safe_psql('postgres', "SELECT shedlock_token('$how set'); SET shedlock.default_lock_at_most_for = '3min';"
 			  . "SELECT shedlock_acquire('$how later'); SELECT " . remaining("$how later")),
-		"\nt\n3", "$how: SET after it");
+		"\nt\n3", "$how: SET after the first call");
 	is($node->safe_psql('postgres', "SET shedlock.default_lock_at_least_for = '2min'; SELECT shedlock_acquire('$how least');"
 			  . "SELECT shedlock_release('$how least'); SELECT " . remaining("$how least")),
 		"t\nt\n2", "$how: lock_at_least_for");
@@ -75,17 +75,17 @@ sub test_settings
 		"$how: the defaults are checked like arguments");
 
 	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token'); SELECT shedlock_release('$how token')"),
-		qr/ERROR:  token of lock "$how token" must not be null/, "$how: require_token refuses a release without");
+		qr/ERROR:  token of lock "$how token" must not be null/, "$how: require_token refuses a release without the token");
 	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token 2'); SELECT shedlock_extend('$how token 2')"),
-		qr/ERROR:  token of lock/, "$how: and an extend");
+		qr/ERROR:  token of lock/, "$how: require_token refuses an extend without the token");
 	like(heard("SET shedlock.require_token = on; SELECT shedlock_acquire('$how token 3'); SELECT shedlock_assert('$how token 3')"),
-		qr/ERROR:  token of lock/, "$how: and an assert");
+		qr/ERROR:  token of lock/, "$how: require_token refuses an assert without the token");
 	is($node->safe_psql('postgres', "SET shedlock.require_token = on;"
 			  . "SELECT shedlock_release('$how token 4', shedlock_acquire_token('$how token 4'));"
 			  . "SELECT shedlock_acquire_session('$how token 5'), shedlock_release('$how token 5')"),
-		"t\nt|t", "$how: with the token, and for session locks, all is well");
+		"t\nt|t", "$how: require_token accepts the token, and session locks without it");
 
-	# Role settings made by an administrator, also of what the role may not set itself
+	# Role settings made by an administrator, also of settings that the role cannot set
 	$node->safe_psql('postgres', 'ALTER ROLE careful SET shedlock.require_token = on; ALTER ROLE careful SET shedlock.log_locks = on');
 	like(heard("SELECT shedlock_acquire('$how careful'); SELECT shedlock_release('$how careful')",
 			extra_params => [ '-U', 'careful' ]),
@@ -100,20 +100,20 @@ sub test_settings
 		  . "SELECT shedlock_acquire('$how log'); SELECT shedlock_extend('$how log');"
 		  . "SELECT shedlock_release('$how log'); SELECT shedlock_release('$how log')");
 	like($log, qr/LOG:  lock "$how log" acquired by "the test #\d+" until /, "$how: log_locks logs an acquire");
-	is(scalar(() = $log =~ /acquired/g), 1, "$how: and none that was refused");
-	like($log, qr/LOG:  lock "$how log" extended until .*, token \d+/, "$how: and an extend");
-	like($log, qr/LOG:  lock "$how log" released, token \d+/, "$how: and a release");
-	like($log, qr/LOG: +lock "$how log" .*(lost|not held)/, "$how: and a loss");
-	is(scalar(() = $log =~ /LOG:/g), 4, "$how: one line for each");
+	is(scalar(() = $log =~ /acquired/g), 1, "$how: log_locks logs no refused acquire");
+	like($log, qr/LOG:  lock "$how log" extended until .*, token \d+/, "$how: log_locks logs an extend");
+	like($log, qr/LOG:  lock "$how log" released, token \d+/, "$how: log_locks logs a release");
+	like($log, qr/LOG: +lock "$how log" .*(lost|not held)/, "$how: log_locks logs a loss");
+	is(scalar(() = $log =~ /LOG:/g), 4, "$how: log_locks logs one line for each");
 	like(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire_session('$how session')"),
-		qr/LOG:  lock "$how session" acquired by ".*" until its session ends/, "$how: and of a session lock");
+		qr/LOG:  lock "$how session" acquired by ".*" until its session ends/, "$how: log_locks logs an acquire of a session lock");
 	my $foreign = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT '$how foreign', utc + '1 h', utc, 'java' FROM (SELECT clock_timestamp() AT TIME ZONE 'UTC') c (utc)";
 	$log = logged("SET shedlock.log_locks = on; $foreign; $foreign; SELECT shedlock_force_release('$how foreign')");
-	like($log, qr/LOG:  lock "$how foreign" acquired by a foreign client\n/, "$how: and what a foreign client takes");
-	like($log, qr/LOG:  foreign acquire of lock "$how foreign" turned away\n/, "$how: and does not get");
-	like($log, qr/LOG:  lock "$how foreign" released by force by role "postgres", token \d+/, "$how: and what an administrator releases");
+	like($log, qr/LOG:  lock "$how foreign" acquired by a foreign client\n/, "$how: log_locks logs an acquire by a foreign client");
+	like($log, qr/LOG:  foreign acquire of lock "$how foreign" turned away\n/, "$how: log_locks logs a foreign acquire that is turned away");
+	like($log, qr/LOG:  lock "$how foreign" released by force by role "postgres", token \d+/, "$how: log_locks logs a force-release by an administrator");
 
-	# What administrators do is logged whatever the settings are.
+	# Acts of administrators are logged whatever the settings are.
 	$node->safe_psql('postgres', "SELECT shedlock_acquire('$how act'); SELECT shedlock_acquire('$how purged'); SELECT shedlock_release('$how purged')");
 	my $holder = session($node);
 	my $pid = pid_of($holder);
@@ -130,10 +130,10 @@ sub test_settings
 	  qr/^lock "$how ended" released by force $role, token \d+$/,
 	  qr/^lock "$how act" paused until 2100-01-01 00:00:00\+00 $role$/, qr/^lock "$how act" resumed $role$/,
 	  qr/^\d+ locks and ticks purged $role$/;
-	is_deeply(\@lines, [], "$how: and no more");
+	is_deeply(\@lines, [], "$how: the log has no other acts");
 	my $run = session($node);
 	$run->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$how cancelled', 'SELECT pg_sleep(1000)');\n");
-	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), "$how: a run goes on");
+	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), "$how: a run is in progress");
 	like(logged("SET ROLE acting; SELECT shedlock_cancel('$how cancelled')"), qr/LOG:  run of lock "$how cancelled" in process \d+ cancelled $role/,
 		"$how: act of an administrator: cancel");
 	reap($run);
@@ -146,9 +146,9 @@ sub test_settings
 	is(logged("SET shedlock.log_skipped_runs = off; CALL shedlock_run('$how run', 'SELECT 1')"), '',
 		"$how: log_skipped_runs = off keeps it from the log");
 	like(heard("SET shedlock.log_skipped_runs = off; CALL shedlock_run('$how run', 'SELECT 1')"),
-		qr/NOTICE:  skipping run/, "$how: but not from the client");
+		qr/NOTICE:  skipping run/, "$how: log_skipped_runs = off does not hide it from the client");
 
-	# history_keep: oldest first, which is the order of tokens
+	# history_keep prunes the oldest runs first, in the order of tokens.
 	$node->safe_psql('postgres', 'TRUNCATE shedlock_run_log');
 	$node->safe_psql('postgres', "CALL shedlock_run('$how old', 'SELECT 1'); CALL shedlock_run('$how old', 'SELECT 1')");
 	$node->safe_psql('postgres', "UPDATE shedlock_run_log SET started_at = now() - interval '29 days' WHERE name = '$how old'");
@@ -156,7 +156,7 @@ sub test_settings
 	my $kept = "SELECT name, count(*) FROM shedlock_history WHERE name IN ('$how old', '$how new') GROUP BY name ORDER BY name";
 	is($node->safe_psql('postgres', $kept), "$how new|1\n$how old|2", "$how: history is kept for 30 days");
 	$node->safe_psql('postgres', "SET shedlock.history_keep = '28d'; CALL shedlock_run('$how new', 'SELECT 1')");
-	is($node->safe_psql('postgres', $kept), "$how new|2\n$how old|1", "$how: or for as long as history_keep says, but for the last run of a name");
+	is($node->safe_psql('postgres', $kept), "$how new|2\n$how old|1", "$how: history is kept as long as history_keep says, and always the last run of a name");
 	return;
 }
 
@@ -165,30 +165,30 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name LIK
 	'without preload: nothing is loaded before the first call');
 like(heard("SET shedlock.default_lock_at_most_for = 'soon'; SELECT shedlock_acquire('soon'); SELECT " . remaining('soon')),
 	qr/WARNING:  invalid value for parameter "shedlock.default_lock_at_most_for": "soon"/,
-	'without preload: a placeholder that makes no sense is warned about at the first call');
-is($node->safe_psql('postgres', 'SELECT ' . remaining('soon')), '7', 'without preload: and ignored');
-is(error_of($node, 'SHOW shedlock.require_token') =~ /^(\w+)/ && $1, '42704', 'without preload: SHOW does not know the settings');
-is($node->safe_psql('postgres', "LOAD 'shedlock'; SHOW shedlock.require_token"), 'off', 'without preload: but after LOAD');
+	'without preload: the first call warns about an invalid placeholder');
+is($node->safe_psql('postgres', 'SELECT ' . remaining('soon')), '7', 'without preload: an invalid placeholder is ignored');
+is(error_of($node, 'SHOW shedlock.require_token') =~ /^(\w+)/ && $1, '42704', 'without preload: SHOW fails before the first call');
+is($node->safe_psql('postgres', "LOAD 'shedlock'; SHOW shedlock.require_token"), 'off', 'without preload: SHOW works after LOAD');
 is(error_of($node, "LOAD 'shedlock'; ALTER SYSTEM SET shedlock.log_locks = on; ALTER SYSTEM RESET shedlock.log_locks"),
-	'no error', 'without preload: ALTER SYSTEM knows them after LOAD, too');
-is(error_of($node, 'ALTER ROLE careful SET shedlock.require_tokn = on'), 'no error', 'without preload: ALTER ROLE takes a name that does not exist');
+	'no error', 'without preload: ALTER SYSTEM works after LOAD');
+is(error_of($node, 'ALTER ROLE careful SET shedlock.require_tokn = on'), 'no error', 'without preload: ALTER ROLE accepts a misspelled setting');
 like(heard("SELECT shedlock_token('x')", extra_params => [ '-U', 'careful' ]),
 	qr/WARNING:  invalid configuration parameter name "shedlock.require_tokn", removing it/,
-	'without preload: of which the role hears at its first call');
+	'without preload: the role gets a warning about it at its first call');
 $node->safe_psql('postgres', 'ALTER ROLE careful RESET ALL');
 is(error_of($node, "LOAD 'shedlock'; ALTER ROLE careful SET shedlock.require_tokn = on") =~ /^(\w+)/ && $1, '42602',
-	'without preload: after LOAD it is refused');
+	'without preload: after LOAD a misspelled setting is refused');
 like(heard('SET shedlock.nonsense = 1; SELECT shedlock_token(\'x\')'),
 	qr/WARNING:  invalid configuration parameter name "shedlock.nonsense", removing it/,
-	'without preload: so is one that does not exist');
+	'without preload: the first call warns about an unknown setting');
 like(heard("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky')", extra_params => [ '-U', 'app' ]),
 	qr/WARNING:  permission denied to set parameter "shedlock.log_locks"/,
-	'without preload: and a plain role\'s for what it may not set');
+	'without preload: the first call warns a plain role about a setting for superusers');
 unlike(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky 2')", extra_params => [ '-U', 'app' ]),
-	qr/LOG:  lock/, 'without preload: it has no effect');
+	qr/LOG:  lock/, 'without preload: a plain role\'s setting for superusers has no effect');
 
-# Each setting for superusers, with a value that is not the built-in one.  What
-# the server lists is tried, so that a new one is tried, too.
+# Each setting for superusers, with a value that is not the built-in one.  The list is
+# the server's, so a new setting is tested, too.
 sub superuser_settings
 {
 	return map { [ split /\|/ ] } split /\n/, $node->safe_psql('postgres', q{LOAD 'shedlock';
@@ -215,7 +215,7 @@ sub test_privileges
 
 test_privileges('without preload');
 
-# Ways of a role that must give its tokens to get out of that.
+# Ways for a role that must give its tokens to get around that
 sub test_escapes
 {
 	my ($how) = @_;
@@ -227,37 +227,37 @@ sub test_escapes
 	like(heard($careless, @as_app), qr/ERROR:  token of lock/, "$how: a role must give its tokens");
 	$node->safe_psql('postgres', "SELECT shedlock_force_release('$how escape')");
 	like(heard("SET shedlock.require_token = off; $careless", @as_app), qr/ERROR:  (token of lock|permission denied to set parameter)/,
-		"$how: also after a SET before the first call");
+		"$how: SET before the first call does not lift that");
 	$node->safe_psql('postgres', "SELECT shedlock_force_release('$how escape')");
-	like(error_of($node, 'ALTER ROLE app SET shedlock.require_token = off', @as_app), qr/^42501/, "$how: it cannot alter itself");
-	like(error_of($node, 'ALTER ROLE app RESET shedlock.require_token', @as_app), qr/^42501/, "$how: nor reset that");
+	like(error_of($node, 'ALTER ROLE app SET shedlock.require_token = off', @as_app), qr/^42501/, "$how: the role cannot set it off by ALTER ROLE");
+	like(error_of($node, 'ALTER ROLE app RESET shedlock.require_token', @as_app), qr/^42501/, "$how: the role cannot reset it by ALTER ROLE");
 	foreach my $options ('-c shedlock.require_token=off', '--Shedlock.require-token=off', '-cshedlock.re\\quire_token=off')
 	{
 		local $ENV{PGOPTIONS} = $options;
-		like(heard("SET client_min_messages = error; $careless", @as_app), $displaced, "$how: nor say so when it connects: $options");
-		like(heard("SET client_min_messages = error; $careless; $careless", @as_app, on_error_stop => 0), $displaced, "$how: nor by trying again");
-		is($node->safe_psql('postgres', $careless), "t\nt", "$how: a superuser can");
+		like(heard("SET client_min_messages = error; $careless", @as_app), $displaced, "$how: options of the connection do not lift that: $options");
+		like(heard("SET client_min_messages = error; $careless; $careless", @as_app, on_error_stop => 0), $displaced, "$how: a second try does not lift that");
+		is($node->safe_psql('postgres', $careless), "t\nt", "$how: a superuser can set it off");
 		$node->safe_psql('postgres', 'GRANT SET ON PARAMETER shedlock.require_token TO app');
-		is($node->safe_psql('postgres', $careless, @as_app), "t\nt", "$how: and who was granted to");
+		is($node->safe_psql('postgres', $careless, @as_app), "t\nt", "$how: a role with GRANT SET can set it off");
 		$node->safe_psql('postgres', 'REVOKE SET ON PARAMETER shedlock.require_token FROM app');
 	}
 	$node->safe_psql('postgres', 'ALTER ROLE app RESET shedlock.require_token');
 	local $ENV{PGOPTIONS} = '-c shedlock.default_lock_at_most_for=4min';
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$how of the client'); SELECT " . remaining("$how of the client"), @as_app), "t\n4",
-		"$how: what everybody may set can be given then");
+		"$how: a setting for all roles can be given in the options");
 	return;
 }
 
 test_escapes('without preload');
 
-# No plain role gets the built-in value of such a setting back, wherever it was set.
+# No plain role restores the built-in value of such a setting, wherever it was set.
 sub test_attacks
 {
 	my ($how) = @_;
 	my @as_app = (extra_params => [ '-U', 'app' ], on_error_stop => 0);
 	my @settings = superuser_settings();
 
-	cmp_ok(scalar @settings, '>=', 8, "$how: settings for superusers");
+	cmp_ok(scalar @settings, '>=', 8, "$how: there are settings for superusers");
 	foreach my $source ('ALTER DATABASE postgres', 'ALTER ROLE app', 'ALTER SYSTEM')
 	{
 		$node->safe_psql('postgres', join('', "LOAD 'shedlock';\n", map { "$source SET $_->[0] = '$_->[2]';\n" } @settings) . "SELECT pg_reload_conf()");
@@ -296,19 +296,19 @@ test_settings('preloaded');
 test_privileges('preloaded');
 test_escapes('preloaded');
 test_attacks('preloaded');
-like(error_of($node, "SET shedlock.default_lock_at_most_for = 'soon'"), qr/^22023/, 'preloaded: a value that makes no sense is refused');
-like(error_of($node, 'SET shedlock.default_lock_at_most_for = 0'), qr/^22023/, 'preloaded: so is a lease without a length');
-like(error_of($node, 'SET shedlock.nonsense = 1'), qr/^42602/, 'preloaded: so is a setting that does not exist');
+like(error_of($node, "SET shedlock.default_lock_at_most_for = 'soon'"), qr/^22023/, 'preloaded: an invalid value is refused');
+like(error_of($node, 'SET shedlock.default_lock_at_most_for = 0'), qr/^22023/, 'preloaded: a lease of zero length is refused');
+like(error_of($node, 'SET shedlock.nonsense = 1'), qr/^42602/, 'preloaded: an unknown setting is refused');
 
 $node->append_conf('postgresql.conf', "shedlock.default_lock_at_most_for = '9min'\n");
 $node->reload;
-ok(defined await($node, "SELECT current_setting('shedlock.default_lock_at_most_for') = '9min'"), 'preloaded: a reload changes them');
+ok(defined await($node, "SELECT current_setting('shedlock.default_lock_at_most_for') = '9min'"), 'preloaded: a reload changes the settings');
 
-# A preloaded library must not carry what the postmaster did into its children.
+# A preloaded library must not pass state of the postmaster on to its children.
 my $session = session($node);
 ask($session, "SELECT shedlock_acquire_session('one')");
 is($node->safe_psql('postgres', "SELECT shedlock_token('one') IS NULL, shedlock_acquire('one'), shedlock_acquire('two')"),
-	't|f|t', 'preloaded: sessions own what they took themselves');
+	't|f|t', 'preloaded: a session owns only the locks that it acquired');
 $session->quit;
 
 $node->stop;

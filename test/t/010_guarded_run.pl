@@ -1,5 +1,5 @@
-# What a guarded command leaves open while it runs: nothing of ours but the
-# advisory half.  And runs of two clients never overlap.
+# While a guarded command runs, shedlock holds only the advisory lock.  Runs of two
+# clients never overlap.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ $node->safe_psql(
 CREATE TABLE work (i int);
 CREATE TABLE progress (step int);
 CREATE TABLE enough ();
--- goes on until somebody has seen enough
+-- runs until the watcher has written the row that ends it
 CREATE PROCEDURE steps(n int) LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1..n LOOP
@@ -31,7 +31,7 @@ BEGIN
 		EXIT WHEN EXISTS (SELECT FROM enough);
 	END LOOP;
 END $$;
--- fails when two are in it, and commits before the guard lets go
+-- fails if two run it at once, and commits before its end
 CREATE FUNCTION alone() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF NOT pg_try_advisory_xact_lock(42) THEN
@@ -41,12 +41,11 @@ BEGIN
 END $$;
 });
 
-# A procedure that commits and goes on: of one snapshot after the other none
-# is old.
+# A procedure that commits repeatedly: each of its snapshots is short-lived.
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('steps', 'CALL steps(4000)', '10 min');\n");
 ok(defined await($watcher, 'SELECT count(*) > 1 FROM progress'), 'a procedure that commits is running');
 
-# Two steps later: of what was at work before, nothing is left.
+# Two steps later nothing is left of the snapshot and transaction from before.
 sub goes_on
 {
 	my $step = ask($watcher, 'SELECT coalesce(max(step), 0) FROM progress');
@@ -66,45 +65,45 @@ foreach my $i (1 .. 12)
 	$held_back++ if $row =~ /^f/;
 	$with_xid++ if $row =~ /f$/;
 }
-is($held_back, 0, "its snapshot is never old ($samples samples), so that VACUUM gets on");
-cmp_ok($with_xid, '<', 3, 'it has no transaction open between its own');
+is($held_back, 0, "its snapshot is never old ($samples samples), so VACUUM can make progress");
+cmp_ok($with_xid, '<', 3, 'the run has no transaction open apart from those of the command');
 
 is(ask($watcher, "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.pid = $pid AND c.relname LIKE 'shedlock%'"),
-	'0', 'no table or index of ours is locked while the command runs');
+	'0', 'no table or index of shedlock is locked while the command runs');
 is( ask($watcher, "SELECT string_agg(mode || ' ' || objsubid, ', ' ORDER BY objsubid) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"),
-	'ShareLock 21324, ShareLock 21326', 'nothing but the advisory half is held, and what tells that the session was not reset');
+	'ShareLock 21324, ShareLock 21326', 'the run holds its advisory lock and the marker of a session that was not reset, and nothing else');
 is(ask($watcher, "SELECT pid, kind, state, query ~ 'CALL steps\\(4000\\)' FROM shedlock_locks WHERE name = 'steps'"),
-	"$pid|run|held|t", 'the statement is shown with the lock');
-is(ask($watcher, "SELECT query ~ '^CALL shedlock_run' FROM pg_stat_activity WHERE pid = $pid"), 't', 'and in pg_stat_activity');
+	"$pid|run|held|t", 'the view shows the statement with the lock');
+is(ask($watcher, "SELECT query ~ '^CALL shedlock_run' FROM pg_stat_activity WHERE pid = $pid"), 't', 'pg_stat_activity shows the CALL');
 
-# Rows of ours that the run wrote can be written by others, and the tables changed.
+# Other sessions can write the rows that the run wrote, and change the tables.
 ask($watcher, "SET lock_timeout = '2s'; BEGIN; SELECT * FROM shedlock WHERE name = 'steps' FOR UPDATE; "
 	  . 'LOCK shedlock, shedlock_run_log, shedlock_tick IN ACCESS EXCLUSIVE MODE; ROLLBACK; RESET lock_timeout');
-is($watcher->{heard}, '', 'no row or table of ours is locked against others');
+is($watcher->{heard}, '', 'other sessions can lock shedlock\'s rows and tables');
 ask($watcher, 'INSERT INTO enough DEFAULT VALUES');
-is(ask($runner, "SELECT 'idle'"), 'idle', 'it ends');
-is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'steps'"), 'succeeded', 'and has succeeded');
-is(ask($watcher, 'SELECT count(*) > 1 AND count(*) = max(step) FROM progress'), 't', 'with all its work');
+is(ask($runner, "SELECT 'idle'"), 'idle', 'the run ends');
+is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'steps'"), 'succeeded', 'the run has succeeded');
+is(ask($watcher, 'SELECT count(*) > 1 AND count(*) = max(step) FROM progress'), 't', 'all work of the run is done');
 
-# What VACUUM removes beside a run that is going on
+# What VACUUM removes while a run is in progress
 ask($watcher, 'DELETE FROM enough; DELETE FROM progress');
-$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('vacuum beside', 'CALL steps(4000)');\n");
-ok(defined await($watcher, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'vacuum beside'"), 'another one is running');
+$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('vacuum meanwhile', 'CALL steps(4000)');\n");
+ok(defined await($watcher, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'vacuum meanwhile'"), 'another run is in progress');
 ask($watcher, 'DELETE FROM work');
 goes_on();
 ask($watcher, 'VACUUM (VERBOSE) work');
-like($watcher->{heard}, qr/(\d+) removed, 0 remain, 0 are dead but not yet removable/, 'VACUUM beside a run removes what died after its start');
-is(ask($watcher, "SELECT count(*) FROM shedlock_locks WHERE name = 'vacuum beside'"), '1', 'and that run goes on');
+like($watcher->{heard}, qr/(\d+) removed, 0 remain, 0 are dead but not yet removable/, 'VACUUM during a run removes rows that died after its start');
+is(ask($watcher, "SELECT count(*) FROM shedlock_locks WHERE name = 'vacuum meanwhile'"), '1', 'that run is still in progress');
 ask($watcher, 'INSERT INTO enough DEFAULT VALUES');
 ask($runner, "SELECT 'idle'");
 
 # VACUUM as the guarded command itself
 ask($watcher, 'INSERT INTO work SELECT generate_series(1, 1000); DELETE FROM work');
 ask($runner, "CALL shedlock_run('vacuum', 'VACUUM (VERBOSE, ANALYZE) work')");
-like($runner->{heard}, qr/1000 removed, 0 remain, 0 are dead but not yet removable/, 'a guarded VACUUM removes the dead');
+like($runner->{heard}, qr/1000 removed, 0 remain, 0 are dead but not yet removable/, 'a guarded VACUUM removes dead rows');
 
-# What doc/pg_cron.md says of maintenance that does not get on: cancelled, it leaves an
-# invalid index each time; of a role that may not, it succeeds.
+# Maintenance that cannot complete, as doc/pg_cron.md describes: a cancelled REINDEX
+# leaves an invalid index each time; a VACUUM by a role without the privilege succeeds.
 my $writer = session($node);
 $node->safe_psql($dbname, 'CREATE INDEX work_i ON work (i); CREATE ROLE stranger LOGIN');
 ask($writer, 'BEGIN; INSERT INTO work VALUES (1)');
@@ -114,44 +113,44 @@ foreach my $left (1 .. 2)
 	ok(defined await($watcher, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), 'a REINDEX waits for a writer');
 	ask($watcher, "SELECT shedlock_cancel('reindex')");
 	ask($runner, "SELECT 'idle'");
-	is(ask($watcher, 'SELECT count(*) FROM pg_index WHERE NOT indisvalid'), $left, 'cancelled, it leaves an invalid index');
+	is(ask($watcher, 'SELECT count(*) FROM pg_index WHERE NOT indisvalid'), $left, 'a cancelled REINDEX leaves an invalid index');
 }
 ask($writer, 'ROLLBACK');
 $writer->quit;
 my (undef, undef, $said) = $node->psql($dbname, "CALL shedlock_run('not mine', 'VACUUM work')", extra_params => [ '-U', 'stranger' ]);
-like($said, qr/WARNING: .*skipping/, 'a VACUUM by a stranger is skipped with a WARNING');
-is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'not mine'"), 'succeeded', 'and has succeeded');
+like($said, qr/WARNING: .*skipping/, 'a VACUUM without the privilege is skipped with a WARNING');
+is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'not mine'"), 'succeeded', 'the run of a skipped VACUUM succeeds');
 
-# Two clients, again and again
+# Several clients, repeatedly
 my $script = PostgreSQL::Test::Utils::tempdir . '/overlap.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('overlap', 'SELECT alone()');\n");
 $node->command_ok(
 	[ 'pgbench', '-n', '-c', '4', '-j', '2', '-T', '4', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
-	'four clients run the same as fast as they can');
-is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'overlap'"), 'succeeded', 'and never two at a time');
-cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'overlap'"), '>', 50, 'many runs');
-cmp_ok(ask($watcher, "SELECT count(DISTINCT pid) FROM shedlock_history WHERE name = 'overlap'"), '>', 1, 'by more than one of them');
+	'four clients run the same command as fast as they can');
+is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'overlap'"), 'succeeded', 'no two runs overlap');
+cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'overlap'"), '>', 50, 'there were many runs');
+cmp_ok(ask($watcher, "SELECT count(DISTINCT pid) FROM shedlock_history WHERE name = 'overlap'"), '>', 1, 'more than one client has run the command');
 is(ask($watcher, q{SELECT count(*) FROM (SELECT started_at < lag(ended_at) OVER (ORDER BY token) AS early
-	FROM shedlock_history WHERE name = 'overlap') s WHERE early}), '0', 'each begins after the end of the one before');
+	FROM shedlock_history WHERE name = 'overlap') s WHERE early}), '0', 'each run begins after the end of the previous one');
 
-# And the same with a command that drops all advisory locks
+# The same with a command that releases all advisory locks
 $node->safe_psql($dbname, 'CREATE TABLE alone (pid int); INSERT INTO alone VALUES (0)');
 $script = PostgreSQL::Test::Utils::tempdir . '/reset.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('reset', 'SELECT pg_advisory_unlock_all(); SELECT alone(); SELECT pg_sleep(0.01)');\n");
 $node->command_ok(
 	[ 'pgbench', '-n', '-c', '3', '-T', '3', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
-	'three clients run what drops the advisory half');
-is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'reset'"), 'succeeded', 'and never two at a time');
-cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'reset'"), '>', 10, 'many runs again');
+	'three clients run a command that releases all advisory locks');
+is(ask($watcher, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'reset'"), 'succeeded', 'no two of these runs overlap');
+cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'reset'"), '>', 10, 'there were many of these runs');
 
-# One that fails is logged; the statement is with the error, and long enough once.
+# A failed run is logged; its statement is logged with the error, only once.
 my $logged = -s $node->logfile;
 $node->psql($dbname, "CALL shedlock_run('failed', 'CALL shedlock_run(''failed inner'', ''SELECT 1 / 0'')')");
 my $log = slurp_file($node->logfile, $logged);
 is(join(' ', $log =~ /run of lock "([^"]*)": failed/g), 'failed inner failed', 'nested runs that fail are logged');
-is(scalar(() = $log =~ /STATEMENT: /g), 1, 'their statement is once');
+is(scalar(() = $log =~ /STATEMENT: /g), 1, 'their statement is logged once');
 
-# What log_statement asks for is logged, as for a client's own statement, and once.
+# A statement that log_statement selects is logged once, like a client's own statement.
 sub logged_statements
 {
 	my ($setting, $call) = @_;
@@ -172,23 +171,23 @@ foreach my $case ([ 'none', [] ], [ 'ddl', ['ddl'] ], [ 'mod', [ 'ddl', 'mod' ] 
 	is_deeply([ map { @{ logged_statements($setting, "CALL shedlock_run('log $_', '$guarded{$_}')") } } 'ddl', 'mod', 'all' ],
 		[ map { $guarded{$_} } @$wanted ], "log_statement = $setting");
 }
-is_deeply(logged_statements('all', "CALL shedlock_run('log', 'SELECT 7')"), ["CALL shedlock_run('log', 'SELECT 7')"], 'log_statement = all: the CALL has it');
-is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'SELECT 7; DROP TABLE logged; SELECT 8')"), ['SELECT 7; DROP TABLE logged; SELECT 8'], 'several statements are one string');
-is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'CALL shedlock_run(''log inner'', ''DROP TABLE IF EXISTS logged'')')"), ['DROP TABLE IF EXISTS logged'], 'in a nested run');
+is_deeply(logged_statements('all', "CALL shedlock_run('log', 'SELECT 7')"), ["CALL shedlock_run('log', 'SELECT 7')"], 'log_statement = all: the CALL contains the command');
+is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'SELECT 7; DROP TABLE logged; SELECT 8')"), ['SELECT 7; DROP TABLE logged; SELECT 8'], 'several statements are logged as one string');
+is_deeply(logged_statements('ddl', "CALL shedlock_run('log', 'CALL shedlock_run(''log inner'', ''DROP TABLE IF EXISTS logged'')')"), ['DROP TABLE IF EXISTS logged'], 'log_statement applies to a nested run');
 is_deeply(logged_statements('ddl', "SELECT shedlock_acquire('log'); CALL shedlock_run('log', 'DROP TABLE IF EXISTS logged')"), [], 'a skipped run executes nothing');
 
-# A run is over with its process.
+# A run ends with its process.
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('ended', 'SELECT pg_sleep(600)', '10 min');\n");
-ok(defined await($watcher, "SELECT outcome = 'running' FROM shedlock_history WHERE name = 'ended'"), 'a run is going on');
-is(ask($watcher, "SELECT shedlock_acquire('ended')"), 'f', 'and excludes others');
+ok(defined await($watcher, "SELECT outcome = 'running' FROM shedlock_history WHERE name = 'ended'"), 'a run is in progress');
+is(ask($watcher, "SELECT shedlock_acquire('ended')"), 'f', 'the run excludes others');
 my $took = seconds
 {
 	ask($watcher, "SELECT pg_terminate_backend($pid, 5000)");
 	ok(defined await($watcher, "SELECT shedlock_acquire('ended')"), 'its process is terminated: the lock is free');
 };
-cmp_ok($took, '<', 3 * slowness($node), 'at once');
-is(ask($watcher, "SELECT outcome, ended_at IS NULL, pid FROM shedlock_history WHERE name = 'ended'"), "lost|t|$pid", 'and the run is lost');
-like(last_words($runner), qr/terminating connection/, 'its client knows');
+cmp_ok($took, '<', 3 * slowness($node), 'the lock of a terminated run is free at once');
+is(ask($watcher, "SELECT outcome, ended_at IS NULL, pid FROM shedlock_history WHERE name = 'ended'"), "lost|t|$pid", 'a terminated run is lost');
+like(last_words($runner), qr/terminating connection/, 'the client of a terminated run is told');
 $watcher->quit;
 
 $node->stop;

@@ -1,6 +1,6 @@
-# Behind a pooler in transaction mode each statement may meet another server
-# process, and each process another client's statements: leases by token and
-# guarded commands do not mind, whatever becomes of the clients.
+# With a pooler in transaction mode, the statements of one client may run in several
+# server processes, and each process runs statements of several clients.  Leases by
+# token and guarded commands work all the same, also when clients die.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,20 +13,20 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-plan skip_all => 'there is no pgbouncer' unless find_pgbouncer();
+plan skip_all => 'this needs pgbouncer' unless find_pgbouncer();
 
 my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; CREATE TABLE done (pid int); GRANT INSERT ON done TO app');
 my $pooler = start_pooler($node, 'transaction', 3);
 my ($out, $err);
 
-# One client, several server processes; the pooler opens them as it needs them.
+# One client, several server processes; the pooler opens them on demand.
 my @busy = map {
 	IPC::Run::start([ 'psql', '-Xq', '-o', '/dev/null', '-c', 'SELECT pg_sleep(1)', pooled_url($pooler) ])
 } 1 .. 3;
 $_->finish foreach @busy;
 my %pids = map { $_ => 1 } split /\n/, pooled($pooler, join("\n", ('SELECT pg_backend_pid();') x 6));
-cmp_ok(scalar(keys %pids), '>', 1, 'statements of one client meet several server processes');
+cmp_ok(scalar(keys %pids), '>', 1, 'statements of one client run in several server processes');
 
 foreach my $round (1 .. 6)
 {
@@ -38,8 +38,7 @@ foreach my $round (1 .. 6)
 	is("$out$err", "t\nt\nf\nt", "round $round: a lease is extended, asserted and released by its token");
 }
 
-# Settings and statements of the session do not hold in a pool; those of the
-# transaction do.
+# Settings and statements of a session do not last in a pool; those of a transaction do.
 is(pooled($pooler, "BEGIN; SET LOCAL shedlock.default_lock_at_most_for = '10 min'; SELECT shedlock_acquire_token('local') AS token \\gset\nCOMMIT;\n"
 		  . "SELECT lock_until - locked_at FROM shedlock_locks WHERE name = 'local'; SELECT shedlock_release('local', :token)"),
 	"00:10:00\nt", 'SET LOCAL sets the durations of its transaction');
@@ -49,29 +48,29 @@ is(pooled($pooler, "BEGIN; PREPARE p AS SELECT shedlock_acquire_token(\$1, \$2) 
 
 ($out, $err) = pooled($pooler, "CALL shedlock_run('run', 'INSERT INTO done SELECT pg_backend_pid()', '1 min');\n" x 6);
 is($err, '', 'guarded commands run');
-is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT pid) > 1 FROM done"), '6|t', 'in several server processes');
-is($node->safe_psql('postgres', 'SELECT outcome, count(*) FROM shedlock_history GROUP BY 1'), 'succeeded|6', 'and all have succeeded');
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT pid) > 1 FROM done"), '6|t', 'guarded commands run in several server processes');
+is($node->safe_psql('postgres', 'SELECT outcome, count(*) FROM shedlock_history GROUP BY 1'), 'succeeded|6', 'all guarded commands have succeeded');
 
-# Ctrl-C of psql goes through the pooler.
+# psql's Ctrl-C goes through the pooler.
 my $asker = IPC::Run::start([ 'psql', '-Xq', '-c', "CALL shedlock_run('cancel', 'SELECT pg_sleep(600)')", pooled_url($pooler) ],
 	'>', '/dev/null', '2>', \$err);
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks l JOIN pg_stat_activity a USING (pid) WHERE l.name = 'cancel' AND a.wait_event = 'PgSleep'"),
 	'a long command runs');
 $asker->signal('INT');
 $asker->finish;
-like($err, qr/canceling statement due to user request/, 'its client cancels it through the pooler');
-ok(defined await($node, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'cancel'"), 'its lock is free');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'cancel'"), 'cancelled', 'and the history says so');
+like($err, qr/canceling statement due to user request/, 'the client cancels the command through the pooler');
+ok(defined await($node, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = 'cancel'"), 'the lock of the cancelled run is free');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'cancel'"), 'cancelled', 'the history shows the run as cancelled');
 
-# A client that dies in its transaction has taken nothing.
+# A client that dies in its transaction has acquired nothing.
 my $client = pooled_session($node, $pooler);
-is(ask($client, "BEGIN; SELECT shedlock_acquire('dead'), shedlock_once('dead', '2026-01-01')"), 't|t', 'a client takes a lock in a transaction');
-is(pooled($pooler, "SELECT shedlock_acquire('dead')"), 'f', 'which excludes others');
+is(ask($client, "BEGIN; SELECT shedlock_acquire('dead'), shedlock_once('dead', '2026-01-01')"), 't|t', 'a client acquires a lock in a transaction');
+is(pooled($pooler, "SELECT shedlock_acquire('dead')"), 'f', 'the uncommitted lock excludes others');
 kill_client($client);
-ok(defined await($node, "SELECT shedlock_acquire('dead') AND shedlock_once('dead', '2026-01-01')"), 'it dies, and both are free');
+ok(defined await($node, "SELECT shedlock_acquire('dead') AND shedlock_once('dead', '2026-01-01')"), 'the client dies: the lock and the tick are free');
 $node->safe_psql('postgres', "SELECT shedlock_force_release('dead')");
 
-# One that dies while its command runs does not end that.
+# A client that dies while its command runs does not end the command.
 killed_client(sub {
 	my $dbh = pooled_dbh($pooler);
 
@@ -79,11 +78,11 @@ killed_client(sub {
 	await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'orphan'");
 });
 is(pooled($pooler, "SELECT shedlock_acquire('orphan')"), 'f', 'a run goes on when its client has died');
-ok(defined await($node, "SELECT outcome = 'succeeded' FROM shedlock_history WHERE name = 'orphan'"), 'to its end');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM done WHERE pid = -1'), '1', 'once');
+ok(defined await($node, "SELECT outcome = 'succeeded' FROM shedlock_history WHERE name = 'orphan'"), 'a run whose client has died completes');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM done WHERE pid = -1'), '1', 'a run whose client has died runs its command once');
 stop_pooler($pooler);
 
-# The twenty and the three: counters that lose an update when two are at it.
+# Twenty clients over three processes: counters that lose an update if two write at once.
 $node->safe_psql(
 	'postgres', q{
 CREATE TABLE counters (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 10);
@@ -119,8 +118,8 @@ sub count_up
 	return;
 }
 
-# Ways to die: with a lease, in the transaction that took one, in a fence, and
-# while a command runs.
+# Ways to die: with a lease, in the transaction of an acquire, in a fence, and while a
+# command runs.
 sub die_somehow
 {
 	my ($name) = @_;
@@ -160,10 +159,10 @@ sub one_round
 		if (rand(1) < 0.3)
 		{
 			$dbh->selectrow_array("SELECT shedlock_extend(?, ?, '2 min')", undef, $name, $token)
-			  or die "a living lease was not extended\n";
+			  or die "an unexpired lease was not extended\n";
 			count_up($dbh, $name, $token);
 		}
-		$dbh->selectrow_array('SELECT shedlock_release(?, ?)', undef, $name, $token) or die "a living lease was lost\n";
+		$dbh->selectrow_array('SELECT shedlock_release(?, ?)', undef, $name, $token) or die "an unexpired lease was lost\n";
 	}
 	return;
 }
@@ -177,9 +176,9 @@ SKIP:
 	is(crowd(20, 15, \&one_round), '', '20 clients over three server processes: no error');
 	nothing_left($node, "name LIKE 'job %'");
 	is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM taken WHERE how = 'run') = (SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'job %')"),
-		't', 'each run in the history has counted');
+		't', 'each run in the history has counted once');
 	note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 50) t'), '2', 'both ways were used');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 50) t'), '2', 'both leases and runs were used');
 	stop_pooler($pooler);
 	$node->safe_psql('postgres', 'ALTER ROLE app RESET ALL');
 }

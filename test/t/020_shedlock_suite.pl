@@ -1,26 +1,26 @@
-# ShedLock's own test-suite for lock providers, on our table: each case as its
-# original has it, by the original's name, with the library's statements.
+# ShedLock's own test suite for lock providers, on the extension's table: each case
+# follows its original, under the original's name, with the library's statements.
 #
-# Not ported, since no statement of theirs reaches a server, or none that other
-# cases do not send:
+# Not ported, because they send no statement to a server, or none that other cases do
+# not send:
 #
 #	JdbcTemplateLockProviderTest, DatabaseProductTest, LockConfigurationTest
-#		what Java objects refuse or find out when they are made
+#		what Java objects refuse or detect when they are created
 #	JdbcTemplateStorageAccessorTest, the one with mocks
-#		exceptions of Spring that become other ones
+#		Spring's exceptions that are translated into others
 #	KeepAliveLockProviderTest, TrackingLockProviderWrapperTest
 #		which calls a wrapper makes and when; the calls are extend and unlock
 #	DefaultLockingTaskExecutorTest, DefaultLockManagerTest, LockAssertTest,
 #	LockExtenderTest, ReentrantLockProviderTest
-#		what a thread of one JVM remembers
+#		what a thread of one JVM caches
 #	MicrometerLockingTaskExecutorListenerTest, the tests of Spring's, Micronaut's
 #	and CDI's annotations
 #		counters and configuration
 #	LockRecordRegistryTest, weak keys
 #		Java's garbage collector
 #	jOOQ's and Exposed's
-#		statements of their own, which put local time into the table; but for
-#		jOOQ's, which set the name, too, at the end
+#		statements of their own, which write local time into the table; jOOQ's, which
+#		also set the name, are ported at the end
 
 use strict;
 use warnings FATAL => 'all';
@@ -41,7 +41,7 @@ my $node = start_node('main', conf => "max_connections = 80\n");
 $node->safe_psql('postgres',
 	'CREATE TABLE plain (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)');
 my $names = 0;
-my $setup;    # what all clients of a suite have in common
+my $setup;    # what all clients of a suite share
 my $client;
 my $name;
 
@@ -50,7 +50,7 @@ sub client
 	return ShedLockClient->new($node, %$setup, @_);
 }
 
-# "locked" and "unlocked" as the suite has them
+# "locked" and "unlocked" as the suite defines them
 sub is_locked
 {
 	my ($claim, $of) = @_;
@@ -79,7 +79,7 @@ sub dies_like
 	return;
 }
 
-# A case: its name, and what it does with a lock of a new name
+# A case: its name, and its actions on a lock with a new name
 sub case
 {
 	my ($title, $code) = @_;
@@ -93,10 +93,10 @@ sub case
 	return;
 }
 
-# FuzzTester: eight workers, two locks, and counters outside the database that
-# only their holders may touch.  At SERIALIZABLE the library gives up when ten
-# tries to unlock have met others' transactions, and does so on any table: eight
-# more workers on a plain one tell how often, in the same seconds.
+# FuzzTester: eight workers, two locks, and counters outside the database that only the
+# locks' holders may change.  At SERIALIZABLE the library gives up after ten unlocks
+# have conflicted with other transactions, on any table.  Eight more workers on a plain
+# table show how often that happens in the same seconds.
 sub fuzz
 {
 	my ($in_transaction) = @_;
@@ -134,21 +134,21 @@ sub fuzz
 		$gave_up{ $counter =~ /^(\w+)/ ? $1 : '' } += $gave_up;
 	}
 	is(-e "$dir/errors" ? PostgreSQL::Test::Utils::slurp_file("$dir/errors") : '', '', 'no worker meets an error');
-	is($rounds{"shedlock $name 1"} . ' ' . $rounds{"shedlock $name 2"}, '310 400', 'all have done their rounds');
+	is($rounds{"shedlock $name 1"} . ' ' . $rounds{"shedlock $name 2"}, '310 400', 'all workers have done their rounds');
 	foreach my $counter (sort keys %rounds)
 	{
-		is($met{$counter}, 0, "$counter: no two of the workers at once");
+		is($met{$counter}, 0, "$counter: no two workers at once");
 		is(PostgreSQL::Test::Utils::slurp_file("$dir/$counter"), $rounds{$counter}, "$counter: each round has counted");
 	}
 
-	# four times what chance makes of two equal numbers
-	my ($ours, $plain) = map { $gave_up{$_} // 0 } ('shedlock', 'plain');
-	cmp_ok($ours, '<=', $setup->{isolation} ? $plain + 2 + 4 * sqrt($ours + $plain) : 0,
+	# four times the deviation that chance gives two equal counts
+	my ($shedlock, $plain) = map { $gave_up{$_} // 0 } ('shedlock', 'plain');
+	cmp_ok($shedlock, '<=', $setup->{isolation} ? $plain + 2 + 4 * sqrt($shedlock + $plain) : 0,
 		$setup->{isolation} ? "an unlock is given up no more often than on a plain table, $plain times" : 'no unlock is given up');
 	return;
 }
 
-# Counts what it did, also when it dies.
+# Counts its rounds, also when it dies.
 sub fuzz_worker
 {
 	my ($did, $table, $lock_name, $file, $iterations, $in_transaction) = @_;
@@ -177,7 +177,7 @@ sub fuzz_worker
 
 			next if eval { $provider->unlock($lock); 1 };
 
-			# Who gives up leaves it held for five minutes; somebody ends that.
+			# A worker that gives up leaves the lock held for five minutes; the lock is expired here.
 			die $@ if $@ !~ /^LockException: 40/;
 			$did->{gave_up}++;
 			$lock->{valid} = 1;
@@ -243,7 +243,7 @@ sub lock_provider_cases
 			$client->unlock($lock) if $lock;
 			$other->disconnect;
 		}
-		is("@got", join(' ', (1, 0) x 10), 'acquired ten times, and by nobody else meanwhile');
+		is("@got", join(' ', (1, 0) x 10), 'acquired ten times, and refused to others meanwhile');
 	};
 	case fuzzTestShouldPass => sub { fuzz(0); };
 	case shouldLockAtLeastFor => sub {
@@ -307,12 +307,12 @@ sub extensible_cases
 	case lockCanNotBeExtendedTwice => sub {
 		my $lock = $client->lock($name, 2);
 		ok($client->extend($lock, 10), 'extended');
-		dies_like(sub { $client->extend($lock, 10) }, qr/^IllegalStateException/, 'the old lock is of no use');
+		dies_like(sub { $client->extend($lock, 10) }, qr/^IllegalStateException/, 'the old lock cannot be extended');
 	};
 	case lockCanNotBeUnlockedAfterExtending => sub {
 		my $lock = $client->lock($name, 2);
 		ok($client->extend($lock, 10), 'extended');
-		dies_like(sub { $client->unlock($lock) }, qr/^IllegalStateException/, 'the old lock is of no use');
+		dies_like(sub { $client->unlock($lock) }, qr/^IllegalStateException/, 'the old lock cannot be unlocked');
 		is_locked('still locked');
 	};
 	return;
@@ -346,7 +346,7 @@ sub jdbc_cases
 	case shouldCreateLockIfRecordAlreadyExists => sub {
 		$client->{dbh}->do("INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES(?, "
 			  . join(', ', ("timezone('utc', CURRENT_TIMESTAMP) - interval '1 day'") x 2) . ", 'me')", undef, $name);
-		is_unlocked('there is a row, unlocked');
+		is_unlocked('the row exists and is unlocked');
 		my $lock = $client->lock($name, 300);
 		ok($lock, 'acquired');
 		is_locked('locked');
@@ -355,7 +355,7 @@ sub jdbc_cases
 	};
 	case fuzzTestShouldWorkWithTransaction => sub { fuzz(1); };
 	case shouldFailIfKeyNameTooLong => sub {
-		# the library's column has 64 characters, ours has 255
+		# the library's column has 64 characters, the extension's has 255
 		my $long = 'n' x 300;
 		dies_like(sub { $client->lock($long, 300) }, qr/^LockException: 22001/, 'refused');
 		is($client->value('SELECT count(*) FROM shedlock WHERE name LIKE ?', 'nnn%'), 0, 'nothing is written');
@@ -374,7 +374,7 @@ sub storage_accessor_cases
 		ok($client->insert_record($config), 'inserted');
 		my $first = $until->($name);
 		ok(!$client->insert_record(ShedLockClient::configuration($name, 20)), 'not twice');
-		is($until->($name), $first, 'the end of the lock is as it was');
+		is($until->($name), $first, 'the end of the lock is unchanged');
 	};
 	case shouldNotUpdateOtherLockConfigurations => sub {
 		ok($client->insert_record(ShedLockClient::configuration($_, 0.005)), 'inserted') foreach ($name, "$name other");
@@ -382,7 +382,7 @@ sub storage_accessor_cases
 		my ($first, $other) = map { $until->($_) } ($name, "$name other");
 		ok($client->update_record(ShedLockClient::configuration($name, 10)), 'updated');
 		cmp_ok($until->($name), 'gt', $first, 'its end is later');
-		is($until->("$name other"), $other, 'the end of the other one is as it was');
+		is($until->("$name other"), $other, 'the end of the other lock is unchanged');
 	};
 	case shouldUpdateOnInsertAfterValidityOfPreviousEnded => sub {
 		ok($client->insert_record(ShedLockClient::configuration($_, 0.005)), 'inserted') foreach ($name, "$name other");
@@ -390,39 +390,39 @@ sub storage_accessor_cases
 		my ($first, $other) = map { $until->($_) } ($name, "$name other");
 		ok($client->insert_record(ShedLockClient::configuration($name, 10)), 'taken over by an insert');
 		cmp_ok($until->($name), 'gt', $first, 'its end is later');
-		is($until->("$name other"), $other, 'the end of the other one is as it was');
+		is($until->("$name other"), $other, 'the end of the other lock is unchanged');
 	};
 	return;
 }
 
-# StorageBasedLockProviderTest and LockRecordRegistryTest: what is remembered,
-# told by the statements that are sent
+# StorageBasedLockProviderTest and LockRecordRegistryTest: what the client caches, as
+# its statements show
 sub registry_cases
 {
 	case 'newRecordShouldBeInsertedAndUpdatedAfterwards' => sub {
 		$client->unlock($client->lock($name, 300));
 		is($client->sent, 'insert unlock', 'a new record is inserted');
 		$client->unlock($client->lock($name, 300));
-		is($client->sent, 'update unlock', 'and only updated from then on');
+		is($client->sent, 'update unlock', 'a known record is only updated');
 	};
 	case 'updateOfARecordThatIsThereAlready' => sub {
 		my $other = client(locked_by => 'other');
 		my $lock = $other->lock($name, 300);
-		is($client->lock($name, 300), undef, 'a lock of others is refused');
-		is($client->sent, 'insert update', 'to an insert, and an update after that');
-		is($client->lock($name, 300), undef, 'and is refused');
-		is($client->sent, 'update', 'to an update');
+		is($client->lock($name, 300), undef, 'a lock that is held is refused');
+		is($client->sent, 'insert update', 'the first refused attempt sends an insert and an update');
+		is($client->lock($name, 300), undef, 'the lock is refused again');
+		is($client->sent, 'update', 'the second refused attempt sends an update only');
 		$other->unlock($lock);
-		ok($client->lock($name, 300), 'until it is free');
-		is($client->sent, 'update', 'by an update');
+		ok($client->lock($name, 300), 'the lock is acquired when it is free');
+		is($client->sent, 'update', 'that acquire sends an update only');
 		$other->disconnect;
 	};
 	case 'shouldClear' => sub {
 		$client->unlock($client->lock($name, 300));
 		$client->clear_cache;
 		$client->sent;
-		ok($client->lock($name, 300), 'acquired after the memory was cleared');
-		is($client->sent, 'insert', 'by an insert');
+		ok($client->lock($name, 300), 'acquired after the cache was cleared');
+		is($client->sent, 'insert', 'an acquire with an empty cache sends an insert');
 	};
 	case 'shouldNotBeCachedIfUpdateFailed' => sub {
 		my $other = client(locked_by => 'other');
@@ -432,10 +432,10 @@ sub registry_cases
 		eval { $client->lock($name, 300); };
 		my $error = $@;
 		$node->safe_psql('postgres', 'DROP FUNCTION fail CASCADE');
-		like($error, qr/^LockException: P0001/, 'an error is told');
+		like($error, qr/^LockException: P0001/, 'an error reaches the caller');
 		$client->sent;
-		is($client->lock($name, 300), undef, 'when it is gone, the lock is held');
-		is($client->sent, 'insert update', 'and looked at as at the first time');
+		is($client->lock($name, 300), undef, 'without the error the lock is refused');
+		is($client->sent, 'insert update', 'the failed attempt left no record in the cache');
 		$other->disconnect;
 	};
 	return;
@@ -457,7 +457,7 @@ sub server_time_cases
 		$client->unlock($lock);
 		$about->(0, 'after unlock');
 		ok($client->lock($name, 120), 'acquired again');
-		$about->(120, 'after another lock');
+		$about->(120, 'after another acquire');
 	};
 	return;
 }
@@ -471,15 +471,15 @@ sub time_zone_cases
 		ok($client->insert_record($config), 'inserted');
 		is( $client->value("SELECT round(1000 * extract(epoch FROM timezone('utc', lock_until))) FROM shedlock WHERE name = ?", $name),
 			sprintf('%.0f', 1000 * ($config->{created} + 300)),
-			'its end is the very instant');
+			'its end is the exact instant');
 	};
 
-	# The original finds local time in the table, which we have refused.
+	# The original finds local time in the table, which the extension refuses.
 	case shouldHonorTimezone => sub {
 		my $local = client(offset => -8 * 3600);
 		dies_like(sub { $local->lock($name, 300) }, qr/^LockException: 22008.*usingDbTime/s, 'local time is refused');
 		is($client->value('SELECT count(*) FROM shedlock WHERE name = ?', $name), 0, 'nothing is written');
-		dies_like(sub { $local->lock($name, 300) }, qr/^LockException: 22008/, 'nor is it remembered');
+		dies_like(sub { $local->lock($name, 300) }, qr/^LockException: 22008/, 'the refused record is not cached');
 		$local->disconnect;
 	};
 	return;
@@ -516,14 +516,14 @@ case shouldUseDifferentDatabaseForEachTenant => sub {
 	my $tenant = client(dbname => 'tenant');
 	my ($here, $there) = map { $_->lock($name, 300) } ($client, $tenant);
 	ok($here && $there, 'both have the lock of that name');
-	is($_->lock($name, 300), undef, 'and nobody has it twice') foreach ($client, $tenant);
+	is($_->lock($name, 300), undef, 'neither database gives it twice') foreach ($client, $tenant);
 	$client->unlock($here);
-	is($tenant->lock($name, 300), undef, 'when one of them is given back, the other one stays');
+	is($tenant->lock($name, 300), undef, 'the release of one leaves the other held');
 	$tenant->disconnect;
 };
 
-# jOOQ: the session's wall clock, and an UPDATE of all columns; as a role that has
-# what doc/java.md grants, and no more
+# jOOQ: the session's wall clock, and an UPDATE of all columns, as a role with exactly
+# the grants in doc/java.md
 my ($grant) = slurp_file("$FindBin::RealBin/../../doc/java.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
 $node->safe_psql('postgres', "CREATE ROLE app; $grant");
 my %jooq = (
@@ -543,9 +543,9 @@ foreach my $sent (qw(insert:a update:b extend:b extend:a unlock:a update:b inser
 		"SET ROLE app; SET TimeZone = 'UTC'; WITH s AS (" . sprintf($jooq{$statement}, $host) . ' RETURNING 1) SELECT count(*) FROM s');
 }
 is("@rows", 'insert:a 1 update:b 0 extend:b 0 extend:a 1 unlock:a 1 update:b 1 insert:a 0 update:a 0 unlock:b 1',
-	'jOOQ takes, extends and gives back with the grants of doc/java.md');
+	'jOOQ acquires, extends and releases with the grants of doc/java.md');
 is( error_of($node, "SET ROLE app; SET TimeZone = 'Asia/Tokyo'; " . sprintf($jooq{update}, 'a')) =~ s{:.*}{}r, '22008',
-	'and is told of a session that is not in UTC');
+	'jOOQ gets an error in a session that is not in UTC');
 
 $node->stop;
 done_testing();

@@ -1,5 +1,5 @@
-# Services that have a table of ShedLock's move to the extension while they run:
-# their statements are ShedLock's own, prepared before the move.
+# Services with a table of ShedLock move to the extension while they run.  Their
+# statements are ShedLock's own, prepared before the move.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,8 +15,8 @@ my $node = start_node('main');
 my $utc = "timezone('utc', CURRENT_TIMESTAMP)";
 my $clock = "date_trunc('milliseconds', timezone('utc', clock_timestamp()))";
 
-# ShedLock's statements in both time modes.  In client time the client's clock
-# is in the parameters.
+# ShedLock's statements in both time modes.  In client time the parameters carry the
+# client's time.
 my %statements = (
 	db => {
 		insert => "(varchar, numeric, varchar) AS INSERT INTO shedlock(name, lock_until, locked_at, locked_by) "
@@ -40,7 +40,7 @@ my %statements = (
 		  . 'WHERE name = $1 AND locked_by = $3 AND lock_until > $4',
 		unlock => '(varchar, timestamp, varchar) AS UPDATE shedlock SET lock_until = $2 WHERE name = $1 AND locked_by = $3' });
 
-# A service: one session as the role app, and its cache of the rows that it knows.
+# A service: one session as the role app, and its cache of known rows
 sub service
 {
 	my ($mode, $locked_by) = @_;
@@ -63,7 +63,7 @@ sub call
 	return "EXECUTE sh_$statement(" . join(', ', @arguments) . ");\n\\echo :ROW_COUNT\n";
 }
 
-# The number of rows that a statement of ShedLock's found.
+# Returns how many rows a statement of ShedLock found.
 sub rows
 {
 	my ($service, @call) = @_;
@@ -71,7 +71,7 @@ sub rows
 	return ask($service->{session}, call($service, @call));
 }
 
-# Its lock(): INSERT unless the row is known, then UPDATE.
+# ShedLock's lock(): INSERT unless the row is known, then UPDATE.
 sub lock_it
 {
 	my ($service, $name, $seconds) = @_;
@@ -89,7 +89,7 @@ sub warm_up
 
 	foreach my $name (@names)
 	{
-		# seven times: past the plans for given values, to the one that is kept
+		# seven times, so that the server changes from custom plans to the generic plan
 		lock_it($service, $name, 600) && rows($service, 'unlock', $name, 0) for 1 .. 7;
 		$service->{known}{$name} = 1;
 	}
@@ -97,7 +97,7 @@ sub warm_up
 }
 
 #
-# An installation of ShedLock's, and the extension beside it
+# An installation of ShedLock, and the extension in another schema
 #
 $node->safe_psql(
 	'postgres', q{
@@ -114,21 +114,21 @@ CREATE TABLE shedlock (
 GRANT SELECT, INSERT, UPDATE ON shedlock TO app;});
 my ($status, $out, $err) = $node->psql('postgres', 'CREATE EXTENSION shedlock');
 like($err, qr/already exists.*HINT: .*CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling\..*shedlock_adopt/s,
-	'the extension says how to get beside a table of ShedLock');
+	'the hint says how to install next to a table of ShedLock');
 $node->safe_psql('postgres', 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling');
 
 #
-# Held before, during and after the move
+# Locks before, during and after the move
 #
 my %owner = (db => service('db', 'owner db'), client => service('client', 'owner client'));
 my %other = (db => service('db', 'other db'), client => service('client', 'other client'));
 foreach my $mode (qw(db client))
 {
 	warm_up($owner{$mode}, "$mode free");
-	ok(lock_it($owner{$mode}, "$mode $_", 600), "before: the owner in $mode time takes $_") foreach qw(held extended unlocked waiting);
-	ok(!lock_it($other{$mode}, "$mode $_", 600), "before: the other in $mode time is refused, and knows $_")
+	ok(lock_it($owner{$mode}, "$mode $_", 600), "before: the owner in $mode time acquires $_") foreach qw(held extended unlocked waiting);
+	ok(!lock_it($other{$mode}, "$mode $_", 600), "before: the other in $mode time is refused, and caches $_")
 	  foreach qw(held extended unlocked waiting);
-	ok(lock_it($other{$mode}, "$mode over", 0.001), 'before: a lock that will be over');
+	ok(lock_it($other{$mode}, "$mode over", 0.001), 'before: a lock that will expire');
 }
 my $before = $node->safe_psql('postgres', 'SELECT * FROM shedlock ORDER BY name');
 
@@ -139,10 +139,10 @@ my %blocked = (
 	insert_client => service('client', 'blocked insert'),
 	free => service('client', 'blocked free'));
 my $mover = session($node);
-is(ask($mover, "BEGIN; SELECT scheduling.shedlock_adopt('shedlock')"), '12', 'the move takes all rows over');
+is(ask($mover, "BEGIN; SELECT scheduling.shedlock_adopt('shedlock')"), '12', 'the move adopts all rows');
 
-# These come while the table is locked: at the lock they wait for the name
-# that will be a view when they go on.
+# These statements start while the table is locked.  They wait for a table whose name
+# is a view when they continue.
 my %waiting = (
 	update => call($blocked{update}, 'update', 'db held', 600),
 	insert => call($blocked{insert}, 'insert', 'db held', 600),
@@ -151,8 +151,7 @@ my %waiting = (
 	free => call($blocked{free}, 'insert', 'db free', 600));
 $blocked{$_}{session}->query_until(qr/sent/, "\\echo sent\n$waiting{$_}") foreach sort keys %waiting;
 
-# Drivers take a new snapshot when the wait is over, other than EXECUTE does;
-# so does a plain statement.
+# Drivers and plain statements take a new snapshot after the wait; EXECUTE does not.
 my $unlocker = session($node, extra_params => [ '-U', 'app' ]);
 $unlocker->query_until(
 	qr/sent/, "\\echo sent\nUPDATE shedlock SET lock_until = $utc WHERE name = 'db waiting' AND locked_by = 'owner db';\n\\echo :ROW_COUNT\n");
@@ -161,53 +160,53 @@ $second->query_until(qr/sent/, "\\echo sent\nSELECT scheduling.shedlock_adopt('s
 ok( defined await($node, "SELECT count(*) = 7 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND wait_event = 'relation'"),
 	'services wait while the move is not committed');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE relation = 'scheduling.shedlock'::regclass AND NOT granted"),
-	'0', 'at the old table');
+	'0', 'no service waits at the new table');
 ask($mover, 'COMMIT');
 is($mover->{heard}, '', 'the move is committed');
 is((split /\n/, ask($blocked{$_}{session}, 'SELECT 0'))[0], $_ eq 'free' ? '1' : '0',
-	"during: $_, which waited, gets " . ($_ eq 'free' ? 'a free lock' : 'no lock that is held'))
+	"during: the waiting service $_ gets " . ($_ eq 'free' ? 'a free lock' : 'no lock that is held'))
   foreach sort keys %waiting;
-is((split /\n/, ask($unlocker, 'SELECT 0'))[0], '1', 'during: an unlock that waited is done');
+is((split /\n/, ask($unlocker, 'SELECT 0'))[0], '1', 'during: a waiting unlock finds its row');
 is( $node->safe_psql('postgres', "SELECT lock_until <= timezone('utc', now()) FROM scheduling.shedlock WHERE name = 'db waiting'"),
-	't', 'in the table of the extension');
+	't', 'the waiting unlock reaches the extension\'s table');
 $second->query('SELECT 0');
 like($second->{stderr}, qr/ERROR: .*table public\.shedlock was renamed or dropped concurrently|ERROR: .*table shedlock was renamed or dropped concurrently/,
-	'a second move at the same time is told');
+	'a second move at the same time gets an error');
 is($node->safe_psql('postgres', "SELECT relname, relkind FROM pg_class WHERE relname LIKE 'shedlock%' AND relnamespace = 'public'::regnamespace AND relkind <> 'i' ORDER BY 1"),
-	"shedlock|v\nshedlock_before_shedlock|r", 'and does nothing');
-is($node->safe_psql('postgres', 'SELECT * FROM shedlock_before_shedlock ORDER BY name'), $before, 'the old table has its rows');
+	"shedlock|v\nshedlock_before_shedlock|r", 'the second move does nothing');
+is($node->safe_psql('postgres', 'SELECT * FROM shedlock_before_shedlock ORDER BY name'), $before, 'the old table keeps its rows');
 
 foreach my $mode (qw(db client))
 {
 	my ($owner, $other, $fresh) = ($owner{$mode}, $other{$mode}, service($mode, 'fresh'));
 
-	is(rows($other, 'update', "$mode held", 600), '0', "after: a warm service in $mode time gets no held lock");
-	is(rows($fresh, 'insert', "$mode held", 600), '0', 'nor does a new one');
-	is(rows($fresh, 'update', "$mode held", 600), '0', 'which then tries by UPDATE, too');
+	is(rows($other, 'update', "$mode held", 600), '0', "after: a service in $mode time that knows the row is refused a held lock");
+	is(rows($fresh, 'insert', "$mode held", 600), '0', 'a new service is refused a held lock by INSERT');
+	is(rows($fresh, 'update', "$mode held", 600), '0', 'a new service is refused a held lock by UPDATE');
 	is($node->safe_psql('postgres', "SELECT scheduling.shedlock_acquire('$mode held'), scheduling.shedlock_acquire_session('$mode held')"),
-		'f|f', 'nor do our functions');
+		'f|f', 'the functions refuse a held lock');
 	is($node->safe_psql('postgres', "SELECT state, kind, locked_by, token > 0 FROM scheduling.shedlock_locks WHERE name = '$mode held'"),
-		"held|lease|owner $mode|t", 'who show it');
+		"held|lease|owner $mode|t", 'the view shows a held lock');
 
-	is(rows($other, 'extend', "$mode extended", 6000), '0', 'only the owner extends');
-	is(rows($owner, 'extend', "$mode extended", 6000), '1', 'a lock from before the move');
+	is(rows($other, 'extend', "$mode extended", 6000), '0', 'a service that is not the owner cannot extend');
+	is(rows($owner, 'extend', "$mode extended", 6000), '1', 'the owner extends a lock from before the move');
 	is( $node->safe_psql('postgres', "SELECT lock_until > timezone('utc', now()) + interval '90 min' FROM scheduling.shedlock WHERE name = '$mode extended'"),
-		't', 'in the table of the extension');
-	is(rows($owner, 'unlock', "$mode unlocked", 0), '1', 'and unlocks one');
-	ok(lock_it($other, "$mode unlocked", 600), 'which the other one gets by its cached UPDATE');
-	is(rows($owner, 'unlock', "$mode unlocked", 0), '0', 'and the owner no longer unlocks');
-	ok(lock_it($owner, "$mode over", 600), 'one that was over is taken, too');
-	ok(lock_it($fresh, "$mode new", 600), 'and one that is new');
+		't', 'the extend reaches the extension\'s table');
+	is(rows($owner, 'unlock', "$mode unlocked", 0), '1', 'the owner unlocks a lock from before the move');
+	ok(lock_it($other, "$mode unlocked", 600), 'another service acquires the unlocked lock by UPDATE');
+	is(rows($owner, 'unlock', "$mode unlocked", 0), '0', 'the former owner no longer unlocks it');
+	ok(lock_it($owner, "$mode over", 600), 'an expired lock is acquired');
+	ok(lock_it($fresh, "$mode new", 600), 'a new lock is acquired');
 
 	my $token = $node->safe_psql('postgres', "SELECT token FROM shedlock JOIN scheduling.shedlock s USING (name) WHERE name = '$mode unlocked'");
 	rows($other, 'unlock', "$mode unlocked", 0);
 	cmp_ok($node->safe_psql('postgres', "SELECT scheduling.shedlock_acquire_token('$mode unlocked', '1 h')"), '>', $token,
-		'ours come next, with a larger token');
-	is(rows($owner, 'update', "$mode unlocked", 600), '0', 'and are respected by warm services');
+		'shedlock_acquire_token acquires the lock with a larger token');
+	is(rows($owner, 'update', "$mode unlocked", 600), '0', 'a service that knows the row is refused that lock');
 	$fresh->{session}->quit;
 }
 is($node->safe_psql('postgres', 'SELECT * FROM shedlock_before_shedlock ORDER BY name'), $before,
-	'no statement that was prepared before has written to the old table');
+	'no prepared statement has written to the old table');
 $_->{session}->quit foreach values %owner, values %other, values %blocked;
 $_->quit foreach $mover, $second, $unlocker;
 
@@ -222,10 +221,10 @@ is( $node->safe_psql(
 		'restored', q{
 SET ROLE app;
 UPDATE shedlock SET lock_until = timezone('utc', now()) WHERE name = 'db held' AND locked_by = 'owner db' RETURNING name}),
-	'db held', 'its services work on');
+	'db held', 'services continue on the restored database');
 
 #
-# Services at full speed, the move in their midst, then our functions beside them
+# The move while services work at full speed, then functions of the extension as well
 #
 $node->safe_psql(
 	'postgres', qq{
@@ -242,8 +241,8 @@ INSERT INTO control VALUES (false, false);
 CREATE TABLE worked (worker text, before integer, after integer);
 CREATE TABLE took (who text PRIMARY KEY);
 
--- The work loses updates if two do it at once.  Each statement is committed
--- by itself, and its plan is kept as that of a prepared statement.
+-- The work loses updates if two workers do it at once.  Each statement commits by
+-- itself, and its plan is kept like that of a prepared statement.
 CREATE PROCEDURE work(worker text, kind text) LANGUAGE plpgsql AS \$\$
 DECLARE
 	known boolean := false;
@@ -257,7 +256,7 @@ BEGIN
 	WHILE NOT (SELECT stop FROM control) LOOP
 		mine := 0;
 		was_moved := (SELECT moved FROM control);
-		IF kind = 'ours' THEN
+		IF kind = 'functions' THEN
 			mine := scheduling.shedlock_acquire_token('race', '1 min');
 			COMMIT;
 		ELSIF kind = 'db' THEN
@@ -290,7 +289,7 @@ BEGIN
 				COMMIT;
 			END IF;
 		END IF;
-		-- every tenth time as a service that was just started
+		-- every tenth time as a newly started service
 		known := random() > 0.1;
 		CONTINUE WHEN mine IS NULL OR mine = 0;
 
@@ -301,7 +300,7 @@ BEGIN
 		IF was_moved THEN after := after + 1; ELSE before := before + 1; END IF;
 		IF after = 1 THEN INSERT INTO took VALUES (kind) ON CONFLICT DO NOTHING; COMMIT; END IF;
 
-		IF kind = 'ours' THEN
+		IF kind = 'functions' THEN
 			PERFORM scheduling.shedlock_release('race', mine);
 		ELSIF kind = 'db' THEN
 			UPDATE shedlock SET lock_until = CASE WHEN locked_at + make_interval(secs => 0) > $utc
@@ -328,7 +327,7 @@ sub start_worker
 	return;
 }
 
-# Drivers prepare in the protocol.
+# Drivers prepare statements by the protocol.
 my $script = $node->basedir . '/bench.sql';
 append_to_file($script,
 		"UPDATE shedlock SET lock_until = $utc + make_interval(secs => 60.000), locked_at = $utc, locked_by = 'bench' "
@@ -339,7 +338,7 @@ append_to_file($script,
 	  . "WHERE shedlock.name = 'bench' AND shedlock.lock_until <= $utc;\n"
 	  . "UPDATE shedlock SET lock_until = $utc WHERE name = 'bench' AND locked_by = 'bench';\n");
 start_worker('db', $_), start_worker('client', $_) foreach 1 .. 3;
-ok(defined await($node, "SELECT count(*) >= 0 FROM pg_stat_activity WHERE query LIKE 'CALL%'"), 'the race is on');
+ok(defined await($node, "SELECT count(*) >= 0 FROM pg_stat_activity WHERE query LIKE 'CALL%'"), 'the services work');
 my ($bench_out, $bench_err) = ('', '');
 my $bench = IPC::Run::start(
 	[ 'pgbench', '-n', '-M', 'prepared', '-c', '2', '-T', '5', '-f', $script, '-h', $node->host, '-p', $node->port, 'race' ],
@@ -347,24 +346,24 @@ my $bench = IPC::Run::start(
 my $watcher = session($node, dbname => 'race');
 sleep(1.5);
 await($watcher, 'SELECT n > 10 FROM counter');
-cmp_ok($node->safe_psql('race', "SELECT scheduling.shedlock_adopt('shedlock')"), '>=', 1, 'the move in the midst of it');
+cmp_ok($node->safe_psql('race', "SELECT scheduling.shedlock_adopt('shedlock')"), '>=', 1, 'the move succeeds while services work');
 $node->safe_psql('race', 'UPDATE control SET moved = true');
-start_worker('ours', $_) foreach 1 .. 2;
+start_worker('functions', $_) foreach 1 .. 2;
 sleep(6);
-ok(defined await($watcher, 'SELECT count(*) = 3 FROM took'), 'services in both modes and ours took the lock after the move');
+ok(defined await($watcher, 'SELECT count(*) = 3 FROM took'), 'services in both modes and the functions acquire the lock after the move');
 $node->safe_psql('race', 'UPDATE control SET stop = true');
 foreach my $worker (@workers)
 {
 	ask($worker, 'SELECT 0');
-	is($worker->{heard}, '', 'a worker comes to its end without an error');
+	is($worker->{heard}, '', 'a worker ends without an error');
 	$worker->quit;
 }
-is($node->safe_psql('race', 'SELECT n - (SELECT sum(before + after) FROM worked) FROM counter'), '0', 'no update was lost: nobody overlapped');
-cmp_ok($node->safe_psql('race', "SELECT sum(before) FROM worked"), '>', 10, 'and many times before it');
+is($node->safe_psql('race', 'SELECT n - (SELECT sum(before + after) FROM worked) FROM counter'), '0', 'no update was lost, so no two holders overlapped');
+cmp_ok($node->safe_psql('race', "SELECT sum(before) FROM worked"), '>', 10, 'the lock was acquired many times before the move');
 note($node->safe_psql('race', 'SELECT * FROM worked ORDER BY worker'));
-ok($bench->finish, 'statements that were prepared in the protocol go on');
-is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'without an error');
-is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'in the table of the extension');
+ok($bench->finish, 'statements prepared by the protocol continue');
+is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'they get no error');
+is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'they write to the extension\'s table');
 
 like(slurp_file($node->logfile), qr/LOG:  table \S+ adopted by role "postgres"$/m, 'each move is in the log, with the role');
 

@@ -1,7 +1,7 @@
-# Services that use ShedLock and clients that use our functions work on the same
-# counters under the same locks, none of which is safe without its lock: no
-# update is lost, tokens grow, and nobody meets an error that ShedLock's users
-# would not expect.
+# Services that use ShedLock and clients that use the extension's functions work on the
+# same counters under the same locks.  No counter is safe without its lock, so: no
+# update is lost, tokens grow, and no client gets an error that ShedLock's users would
+# not expect.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,8 +28,7 @@ CREATE TABLE tallies (worker text, name text, n bigint NOT NULL, PRIMARY KEY (wo
 CREATE TABLE taken (id bigserial, name text, token bigint);
 });
 
-# Reads, sleeps and writes: an update is lost when another worker does so at the
-# same time.
+# Reads, sleeps and writes: an update is lost if another worker does so at the same time.
 sub count_up
 {
 	my ($client, $worker, $name) = @_;
@@ -44,8 +43,8 @@ sub count_up
 	return;
 }
 
-# The workers: each makes one attempt at a lock, and returns whether it has
-# counted.  Of the library, by either time and in either provider ...
+# The workers: each tries once to acquire a lock, and returns whether it has counted.
+# First those of the library, in both time modes and with both providers ...
 sub by_library
 {
 	my ($client, $worker, $name) = @_;
@@ -55,7 +54,7 @@ sub by_library
 	count_up($client, $worker, $name);
 	if (rand(1) < 0.3)
 	{
-		$lock = $client->extend($lock, 60) or die "a living lock was not extended\n";
+		$lock = $client->extend($lock, 60) or die "an unexpired lock was not extended\n";
 		count_up($client, $worker, $name);
 		$client->unlock($lock);
 		return 2;
@@ -64,7 +63,7 @@ sub by_library
 	return 1;
 }
 
-# ... and of ours: a lease, a session lock
+# ... then those of the extension: a lease, a session lock
 sub by_lease
 {
 	my ($client, $worker, $name) = @_;
@@ -72,8 +71,8 @@ sub by_lease
 
 	return 0 unless $token;
 	count_up($client, $worker, $name);
-	die "a living lease was not extended\n" if rand(1) < 0.3 && !$client->value('SELECT shedlock_extend(?)', $name);
-	$client->value('SELECT shedlock_release(?, ?)', $name, $token) or die "a living lease was lost\n";
+	die "an unexpired lease was not extended\n" if rand(1) < 0.3 && !$client->value('SELECT shedlock_extend(?)', $name);
+	$client->value('SELECT shedlock_release(?, ?)', $name, $token) or die "an unexpired lease was lost\n";
 	return 1;
 }
 
@@ -82,21 +81,21 @@ sub by_session_lock
 	my ($client, $worker, $name) = @_;
 
 	return 0 unless $client->value('SELECT shedlock_acquire_session(?, ?)', $name, rand(1) < 0.5 ? undef : '1 min');
-	# its time in the row is of no account
+	# the lock_until in its row does not count
 	$client->{dbh}->do('UPDATE shedlock SET lock_until = locked_at WHERE name = ?', undef, $name) if rand(1) < 0.5;
 	count_up($client, $worker, $name);
 	$client->value('SELECT shedlock_release(?)', $name) or die "a session lock was lost\n";
 	return 1;
 }
 
-# More of both sides, for the random calls
+# More calls of both kinds, for the random calls
 sub by_waiting
 {
 	my ($client, $worker, $name) = @_;
 
 	return 0 unless $client->value("SELECT shedlock_acquire(?, '1 min', NULL, '20 ms')", $name);
 	count_up($client, $worker, $name);
-	$client->value('SELECT shedlock_release(?)', $name) or die "a living lease was lost\n";
+	$client->value('SELECT shedlock_release(?)', $name) or die "an unexpired lease was lost\n";
 	return 1;
 }
 
@@ -131,8 +130,7 @@ sub by_run
 	return $client->value('SELECT coalesce((SELECT n FROM tallies WHERE worker = ? AND name = ?), 0)', $worker, $name) - $before;
 }
 
-# A holder who is late: its lease is over when it comes back, and it counts
-# nothing.
+# A late holder: its lease has expired when it continues, and it counts nothing.
 sub by_late_holder
 {
 	my ($client, $worker, $name) = @_;
@@ -171,8 +169,7 @@ my %forms = (
 	'session lock' => [ \&by_session_lock ],
 	'another session lock' => [ \&by_session_lock ]);
 
-# Runs a worker of each form in a process of its own; returns what they say of
-# errors.
+# Runs a worker of each form in a process of its own; returns their errors.
 sub workers
 {
 	my ($code) = @_;
@@ -191,7 +188,7 @@ sub workers
 				my ($form, %options) = @{ $forms{$worker} };
 				my $client = ShedLockClient->new($node, locked_by => $worker, %options);
 
-				# a skipped run says so
+				# the NOTICE of a skipped run
 				$client->{dbh}->do('SET client_min_messages = error');
 				$code->($client, $worker, $form);
 			};
@@ -215,12 +212,12 @@ sub sums_agree
 	is( $node->safe_psql('postgres',
 			'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY name ORDER BY id) AS smaller FROM taken) t WHERE smaller'),
 		0,
-		"$claim: nobody has a smaller token than the holder before");
+		"$claim: no holder has a smaller token than the holder before");
 	return;
 }
 
-# A worker counts this often; four of each side, one lock, whose row nobody has
-# made yet.
+# How often a worker counts.  Four workers of each kind race for one lock, whose row
+# does not exist yet.
 my $rounds = 40;
 my $errors;
 $node->safe_psql('postgres', "INSERT INTO counters VALUES ('one', 0), ('unprotected', 0)");
@@ -236,18 +233,18 @@ $errors = workers(sub {
 		sleep(0.001) unless $counted;
 	}
 });
-is($errors, '', 'four services with ShedLock and four clients of ours: no error');
-cmp_ok($node->safe_psql('postgres', "SELECT n FROM counters WHERE name = 'one'"), '>=', 8 * $rounds, 'all have counted');
+is($errors, '', 'four services with ShedLock and four clients of the functions: no error');
+cmp_ok($node->safe_psql('postgres', "SELECT n FROM counters WHERE name = 'one'"), '>=', 8 * $rounds, 'all workers have counted');
 sums_agree('one lock');
 
-# The proof that these counters need their locks
+# Proof that the counters need their locks
 $errors = workers(sub {
 	my ($client, $worker) = @_;
 	count_up($client, $worker, 'unprotected') foreach 1 .. $rounds;
 });
 is($errors, '', 'the same without a lock: no error');
 cmp_ok($node->safe_psql('postgres', "SELECT n FROM counters WHERE name = 'unprotected'"),
-	'<', 8 * $rounds, 'but updates are lost');
+	'<', 8 * $rounds, 'updates are lost without a lock');
 
 # Random calls of all kinds
 $node->safe_psql(
@@ -279,15 +276,15 @@ $errors = workers(sub {
 
 		eval { $call->($client, $worker, 'job ' . (1 + int(rand(6)))); };
 
-		# a name that a transaction of ours is the first one to use
+		# a name whose first use is in this transaction
 		die $@ if $@ && $@ !~ /^LockException: SH001/;
 		$client->clear_cache if rand(1) < 0.05;
 		sleep(rand(0.005));
 	}
 });
-is($errors, '', 'random calls by both sides: no error');
+is($errors, '', 'random calls of both kinds: no error');
 note($node->safe_psql('postgres', 'SELECT worker, sum(n) FROM tallies GROUP BY 1 ORDER BY 1'));
-is($node->safe_psql('postgres', 'SELECT count(DISTINCT worker) FROM tallies'), 8, 'all have counted');
+is($node->safe_psql('postgres', 'SELECT count(DISTINCT worker) FROM tallies'), 8, 'all workers have counted in the random calls');
 sums_agree('random calls');
 
 $node->stop;

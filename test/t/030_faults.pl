@@ -1,7 +1,7 @@
-# Whatever happens to clients, their sessions and the server, no promise is
-# broken: one minute of the fault checker, and more on a machine so busy that not
-# all has happened by then.  SHEDLOCK_SEED in the environment gives the operations
-# and faults of an earlier run.
+# No promise is broken, whatever happens to clients, their sessions and the server: one
+# minute of the fault checker, and more on a machine that is too busy for every kind of
+# event in a minute.  SHEDLOCK_SEED in the environment repeats the operations and faults
+# of an earlier run.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +22,7 @@ my $node = start_node('main', conf => "restart_after_crash = on\nlog_statement =
 
 foreach my $round (1 .. $rounds)
 {
-	# so that one round's ticks are not the next one's
+	# so that rounds do not share ticks
 	$node->safe_psql('postgres', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock') if $round > 1;
 	my $report = fault_run($node, seconds => 60, seed => $seed);
 

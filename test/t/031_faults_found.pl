@@ -1,5 +1,5 @@
-# The fault checker finds a broken protocol, each of five, and nothing in the
-# whole one under the same conditions.  The library is a build of its own, see
+# The fault checker finds each of five ways to break the protocol, and no violation in
+# the intact protocol under the same conditions.  The library is a separate build, see
 # src/base/breakage.h.
 
 use strict;
@@ -19,12 +19,12 @@ plan skip_all => 'this needs a library that can be broken: scripts/test builds i
 my $rounds = 10;
 my $node = start_node('main', conf => slurp_file($ENV{SHEDLOCK_BREAKABLE}) . "log_statement = none\n");
 
-# One run of a few seconds, with a crowd for few locks
+# One run of a few seconds, with many clients for few locks
 sub short_run
 {
 	my ($break, $delay, $seconds, $seed, %options) = @_;
 
-	# so that one run's tokens are not the next one's
+	# so that runs do not share tokens
 	$node->safe_psql('postgres', qq{
 		DROP EXTENSION shedlock;
 		CREATE EXTENSION shedlock;
@@ -35,17 +35,17 @@ sub short_run
 }
 
 is($node->safe_psql('postgres', "SHOW dynamic_library_path; LOAD 'shedlock'; SHOW shedlock.break")
-	  =~ s/.*\n//r, 'none', 'a library that can be broken');
+	  =~ s/.*\n//r, 'none', 'the library can be broken');
 
 foreach my $delay (0, 20)
 {
 	my $report = short_run('none', $delay, 10, 1000 + $delay);
 
-	is(rules_of($report), 'none', "not broken, steps at most $delay ms apart: no violation") or diag($report);
+	is(rules_of($report), 'none', "intact, steps at most $delay ms apart: no violation") or diag($report);
 }
 
-# What each must be found by; it may be found by other rules, too.  now() is
-# wrong in old transactions only, which are rare where many wait for one lock.
+# The rule that must find each breakage; other rules may find it, too.  now() is wrong
+# only in old transactions, which are rare if many clients wait for one lock.
 foreach my $breakage (
 	[ 'no_advisory_half', 20, 'two holders' ],
 	[ 'transaction_time', 0, 'two holders', names => 6, favour => 'in_transaction' ],

@@ -1,6 +1,6 @@
-# The primary dies and its synchronous standby takes over: whatever was answered
-# is there to the second, tokens go on growing, ticks stay claimed, and what
-# sessions and runs held is held until its lock_until and no longer.
+# The primary dies and its synchronous standby takes over.  What was answered is there
+# exactly, tokens keep growing, ticks stay claimed, and the locks of sessions and runs
+# stay held until their lock_until.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,11 +16,11 @@ use Time::HiRes qw(sleep);
 my $dbname = 'postgres';
 
 #
-# In the middle of traffic
+# During traffic
 #
 
-# Each client has its own locks and ticks and, with the others, one more lock.
-# It says what it was answered after it was answered.
+# Each client has its own locks and ticks and shares one more lock with the others.  It
+# reports each answer after it got the answer.
 my $rounds = 20_000;
 my @settings = ('on', 'off', 'local', 'remote_write');
 
@@ -100,7 +100,7 @@ foreach my $claim ('immediate stop', 'kill -9', 'kill -9 while the standby hangs
 	await_lines(2000, @clients);
 	if ($claim =~ /hangs/)
 	{
-		# What is not on the standby must not have been answered either.
+		# What is not on the standby must not have been answered.
 		my $receiver = $standby->safe_psql($dbname, 'SELECT pid FROM pg_stat_wal_receiver');
 
 		kill 'STOP', $receiver;
@@ -108,14 +108,14 @@ foreach my $claim ('immediate stop', 'kill -9', 'kill -9 while the standby hangs
 				  . " FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'"),
 			"$claim: clients of every synchronous_commit wait for a standby that hangs");
 
-		# but for what the standby had said just before
+		# except for what the standby confirmed just before
 		my ($lines, $before) = (lines_of(@clients), -1);
 		for (my $try = 0; $lines != $before && $try < 10; $try++)
 		{
 			sleep(1);
 			($lines, $before) = (lines_of(@clients), $lines);
 		}
-		is($lines, $before, "$claim: and are answered nothing");
+		is($lines, $before, "$claim: the clients get no answer");
 		$primary->kill9;
 		kill 'CONT', $receiver;
 	}
@@ -144,8 +144,8 @@ foreach my $claim ('immediate stop', 'kill -9', 'kill -9 while the standby hangs
 		}
 		$of_settings++ if $answers > 20;
 	}
-	is($of_settings, scalar @settings, "$claim: each client was answered something");
-	is(scalar(keys %ticks), scalar @settings, "$claim: and claimed ticks");
+	is($of_settings, scalar @settings, "$claim: each client got an answer");
+	is(scalar(keys %ticks), scalar @settings, "$claim: each client claimed ticks");
 
 	$standby->safe_psql($dbname,
 		'CREATE TABLE answered (name text, token bigint, extended boolean); INSERT INTO answered VALUES '
@@ -157,25 +157,25 @@ WHERE l.token IS DISTINCT FROM a.token OR l.state <> 'held' OR l.kind <> 'lease'
 	is($standby->safe_psql($dbname, q{
 SELECT count(*) FROM answered JOIN shedlock USING (name)
 WHERE extended AND NOT lock_until - locked_at >= '2 hours'}), '0',
-		"$claim: and each extend (of " . keys(%extended) . ')');
+		"$claim: each extend that was answered is there (of " . keys(%extended) . ')');
 	is($standby->safe_psql($dbname,
 			'SELECT ' . join(' OR ', map { "shedlock_once('$_', to_timestamp($ticks{$_}))" } sort keys %ticks)),
-		'f', "$claim: and each claim (of " . eval { join('+', values %ticks) } . ')');
+		'f', "$claim: each claim that was answered is there (of " . eval { join('+', values %ticks) } . ')');
 	is($standby->safe_psql($dbname, "SELECT bool_or(shedlock_acquire(name)) FROM answered"), 'f',
-		"$claim: nobody gets what was answered");
+		"$claim: the locks that were answered exclude others");
 	cmp_ok($standby->safe_psql($dbname, "SELECT shedlock_acquire_token('new', '1 hour')"), '>', $last_token,
-		"$claim: the first new token is above all that were answered");
+		"$claim: the first new token is above all answered tokens");
 	$standby->stop('immediate');
 	bury($primary) if $claim =~ /kill/;
 }
 
 #
-# What was held goes on, to the second
+# Held locks stay held exactly as long as before
 #
 my $primary = start_node('primary', allows_streaming => 1,
 	conf => "max_prepared_transactions = 5\n");
 
-# Locks must outlive what is looked at first.
+# Locks must last longer than the first checks take.
 my $slowness = slowness($primary);
 my ($least, $limit, $default) = map { int($_ * $slowness) . ' s' } 20, 25, 30;
 $primary->append_conf('postgresql.conf', "shedlock.default_lock_at_most_for = '$default'\n");
@@ -201,7 +201,7 @@ $primary->safe_psql($dbname, "CALL shedlock_run('kept run', 'SELECT 1', '1 hour'
 ask($dead_holder, "SELECT shedlock_acquire_session('dead with at-least', '$limit', '$least'), shedlock_acquire_session('dead')");
 kill_client($dead_holder);
 ok(defined await($primary, "SELECT state = 'kept' FROM shedlock_locks WHERE name = 'dead with at-least'"),
-	'a session lock has lost its holder before the failover, but its at-least time runs');
+	'the session of a session lock ended before the failover, and its at-least time runs');
 ask($holder, "SELECT shedlock_acquire_session('session'), shedlock_acquire_session('session to force'), "
 	  . "shedlock_acquire_session('session with at-least', '$least', '$least')");
 ask($holder, "SELECT shedlock_acquire_session('limited session', '$limit')");
@@ -227,11 +227,11 @@ my $last_token = $primary->safe_psql($dbname, 'SELECT max(token) FROM shedlock')
 
 $primary->stop('immediate');
 $standby->promote;
-is($standby->safe_psql($dbname, $rows), $old_rows, 'rows are as they were, their lock_until to the microsecond');
-is($standby->safe_psql($dbname, $ticks), $old_ticks, 'as are ticks');
+is($standby->safe_psql($dbname, $rows), $old_rows, 'rows of locks are unchanged, with lock_until to the microsecond');
+is($standby->safe_psql($dbname, $ticks), $old_ticks, 'ticks are unchanged');
 $standby->safe_psql($dbname, 'CREATE TABLE old AS SELECT * FROM shedlock');
 
-# Those who come at once wait.
+# Waiters that start at once
 my @names = ('dead', 'dead with at-least', 'kept', 'kept run', 'lease', 'limited run', 'limited session', 'run', 'session',
 	'session with at-least');
 my %waiters;
@@ -244,24 +244,24 @@ foreach my $name (@names)
 
 is($standby->safe_psql($dbname, "SELECT string_agg(name || ' ' || outcome, ', ' ORDER BY token) FROM shedlock_history"),
 	'run that ended succeeded, kept run succeeded, run lost, limited run lost, run to force lost',
-	'the runs that died are lost, those that had ended are not');
+	'runs in progress are lost, completed runs are not');
 is($standby->safe_psql($dbname, "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks WHERE kind IN ('run', 'session')"),
 	'dead lost, dead with at-least lost, limited run lost, limited session lost, run lost, run to force lost, '
 	  . 'session lost, session to force lost, session with at-least lost',
-	'as are all locks of sessions and runs, since their holders may live');
+	'locks of sessions and runs are lost, because their holders may be alive');
 is($standby->safe_psql($dbname, "SELECT shedlock_acquire('open', '1 hour')"), 't',
-	'what was not committed never was');
+	'an uncommitted acquire leaves nothing');
 
-# A prepared transaction goes along, with its advisory half.
-is($standby->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f', 'a prepared acquire is still in the way');
+# A prepared transaction survives the failover, with its advisory lock.
+is($standby->safe_psql($dbname, "SELECT shedlock_acquire('prepared')"), 'f', 'a prepared acquire still excludes others');
 $standby->safe_psql($dbname, "COMMIT PREPARED 'prepared'");
 is($standby->safe_psql($dbname, "SELECT state, kind FROM shedlock_locks WHERE name = 'prepared'"), 'held|lease',
-	'and can be committed');
+	'a prepared acquire can be committed');
 
-# Ticks are not repeated, whatever became of their runs.
+# Ticks are not repeated, whatever the outcomes of their runs.
 is($standby->safe_psql($dbname, "SELECT shedlock_once('once', '2026-01-01'), shedlock_once_every('every', '1 day')"),
 	'f|f', 'ticks stay claimed');
-is($standby->safe_psql($dbname, "SELECT shedlock_once('once', '2026-01-02')"), 't', 'the next one is free');
+is($standby->safe_psql($dbname, "SELECT shedlock_once('once', '2026-01-02')"), 't', 'the next tick is free');
 
 sub run_again
 {
@@ -272,38 +272,38 @@ sub run_again
 }
 
 like(run_again('run that ended', ", once_every => '1 day'"), qr/claimed .*; outcome: succeeded/,
-	'a run whose tick was used on the old primary is skipped');
+	'a run whose tick was claimed on the old primary is skipped');
 like(run_again('run to force', ", once_every => '1 day'"), qr/claimed .*; outcome: lost/,
-	'as is one that died in it');
-like(run_again('run to force', ''), qr/It has been held by/, 'and one whose lock counts as a lease');
+	'a run that died in its tick is skipped');
+like(run_again('run to force', ''), qr/It has been held by/, 'a run whose lock counts as a lease is skipped');
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run to force'), shedlock_force_release('session to force')"),
-	't|t', 'who knows that the old primary is dead ends a run and a session lock');
-is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session to force', '1 hour')"), 't', 'the session lock is free at once');
-like(run_again('run to force', ", once_every => '1 day'"), qr/claimed .*; outcome: lost/, 'the tick of the run stays used');
-is(run_again('run to force', ''), '', 'and so it is run again without once_every');
+	't|t', 'an administrator force-releases the locks of a run and a session');
+is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session to force', '1 hour')"), 't', 'the force-released session lock is free at once');
+like(run_again('run to force', ", once_every => '1 day'"), qr/claimed .*; outcome: lost/, 'the tick of the force-released run stays claimed');
+is(run_again('run to force', ''), '', 'without once_every the run is repeated');
 
-# Until then, and no longer
+# Held until lock_until, and no longer
 my $got = 0;
 foreach my $name (@names)
 {
 	$got++ if ask($waiters{$name}, 'SELECT 1') eq "t\n1";
 	$waiters{$name}->quit;
 }
-is($got, scalar @names, 'all of them are free in the end');
+is($got, scalar @names, 'all locks become free');
 is($standby->safe_psql($dbname, qq{
 SELECT string_agg(o.name, ', ' ORDER BY o.name)
 FROM old o JOIN shedlock s USING (name)
 WHERE name IN ('} . join("', '", @names) . q{') AND s.locked_at < o.lock_until}),
-	'', 'none before its lock_until');
+	'', 'no lock is free before its lock_until');
 is($standby->safe_psql($dbname, qq{
 SELECT string_agg(o.name || ' after ' || (s.locked_at - o.lock_until), ', ')
 FROM old o JOIN shedlock s USING (name)
 WHERE name IN ('} . join("', '", @names) . q{') AND s.locked_at > o.lock_until + interval '10 s' * } . $slowness),
-	'', 'each soon after it');
+	'', 'each lock is free soon after its lock_until');
 is($standby->safe_psql($dbname, q{
 SELECT string_agg(o.name, ', ' ORDER BY o.name) FROM old o
 WHERE o.name IN ('run', 'session') AND o.lock_until <> o.locked_at + interval '} . $default . q{'}),
-	'', 'which is shedlock.default_lock_at_most_for where none was given');
+	'', 'lock_until is shedlock.default_lock_at_most_for if none was given');
 cmp_ok($standby->safe_psql($dbname, 'SELECT min(s.token) FROM shedlock s LEFT JOIN old o USING (name) WHERE s.token IS DISTINCT FROM o.token AND s.name <> \'prepared\''),
 	'>', $last_token, 'every token of the new primary is above all of the old one');
 

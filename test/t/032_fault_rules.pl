@@ -1,6 +1,6 @@
-# Each rule of the fault checker finds what it is for in a log made by hand, and
-# is content when the one thing that was wrong is put right.  What a late client
-# has brought about is not wrong: see "However late" below.
+# Each rule of the fault checker finds its violation in a log written by hand, and finds
+# none when the one wrong field is corrected.  Effects of a late client are not
+# violations: see "However late" below.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,10 +19,10 @@ my $cases = 0;
 #	run TIME WHAT FIELDS...
 #	FILE: FIELDS...		of a table or of the server's log
 #
-# Fields have _ for blanks, an answer comes 10 ms after the call unless it has
-# "after=SECONDS", and a worker has one connection unless it has "connection=".
-# That is the ID of its process, too.  "run TIME alive ASKED PID,PID" are those
-# that live.
+# Fields have _ for blanks.  An answer comes 10 ms after its call unless it has
+# "after=SECONDS", and a worker has one connection unless it has "connection=", which is
+# the ID of the process, too.  "run TIME alive ASKED PID,PID" lists the processes that
+# are alive.
 sub write_logs
 {
 	my ($text) = @_;
@@ -71,7 +71,7 @@ sub write_logs
 	return $dir;
 }
 
-# The rule that a log breaks, and none when it is changed.
+# Checks that a log breaks the rule, and breaks none when it is corrected.
 sub finds
 {
 	my ($rule, $claim, $log, $wrong, $right) = @_;
@@ -89,7 +89,7 @@ sub finds
 	return;
 }
 
-finds('two holders', 'a lease is taken while another one runs', q{
+finds('two holders', 'a lease is acquired while another one is held', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	1 1.9 acquire name=a most=1 -> true token=2
 }, '1 1.9', '1 2.1');
@@ -99,13 +99,13 @@ finds('two holders', 'not reentrant', q{
 	0 1.5 acquire name=a most=1 -> true token=2
 }, '1.5 acquire name=a most=1 -> true token=2', '1.5 acquire name=a most=1 -> false');
 
-finds('two holders', 'an extend counts', q{
+finds('two holders', 'an extend keeps the lock held', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 1.5 extend name=a token=1 most=2 -> true
 	1 3.0 acquire name=a most=1 -> true token=2
 }, 'most=2', 'most=1');
 
-finds('two holders', 'an extend that was rolled back does not, but the acquire before it does', q{
+finds('two holders', 'an extend that was rolled back leaves the lock held by its acquire', q{
 	0 1.0 acquire name=a most=3 -> true token=1
 	0 1.2 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.3 extend transaction=1 name=a token=1 most=1 -> true
@@ -113,7 +113,7 @@ finds('two holders', 'an extend that was rolled back does not, but the acquire b
 	1 3.0 acquire name=a most=1 -> true token=2
 }, 'rollback', 'commit');
 
-finds('two holders', 'a release that was rolled back changes nothing', q{
+finds('two holders', 'a release that was rolled back leaves the lock held', q{
 	0 1.0 acquire name=a most=3 -> true token=1
 	0 1.2 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.3 savepoint transaction=1 -> ok
@@ -123,14 +123,14 @@ finds('two holders', 'a release that was rolled back changes nothing', q{
 	1 2.0 acquire name=a most=1 -> true token=2
 }, '0 1.5 rollback_to transaction=1 -> ok', '');
 
-finds('two holders', 'an open transaction has it, however short its lease', q{
+finds('two holders', 'an open transaction holds the lock, however short the lease', q{
 	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.1 acquire transaction=1 name=a most=0.1 -> true token=1
 	1 1.5 acquire name=a most=1 -> true token=2
 	0 2.0 commit transaction=1 -> ok
 }, '0 2.0 commit', '0 1.4 commit');
 
-finds('two holders', 'so has one that is rolled back later', q{
+finds('two holders', 'a transaction that is rolled back later holds the lock', q{
 	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.1 acquire transaction=1 name=a most=0.1 -> true token=1
 	1 1.5 acquire name=a most=1 -> true token=2
@@ -151,14 +151,14 @@ finds('two holders', 'a session lock lasts while its session answers', q{
 	0 6.0 probe -> ok
 }, '0 6.0 probe -> ok', '0 6.0 probe -> lost state=57P01');
 
-finds('two holders', 'until it is reset', q{
+finds('two holders', 'a session lock lasts until its session is reset', q{
 	0 1.0 acquire_session name=a -> true token=1
 	0 5.0 probe -> ok
 	1 5.5 acquire name=a most=1 -> true token=2
 	0 6.0 probe -> ok
 }, '0 5.0 probe', '0 5.0 discard');
 
-finds('two holders', 'the signs of life of a run', q{
+finds('two holders', 'a run holds its lock while it shows signs of life', q{
 	0 1.0 run name=a work=1 after=2 -> true
 	1 1.5 acquire name=a most=0.1 -> true token=2
 	work: a 1 0.0/1 7 1.2
@@ -171,13 +171,13 @@ finds('two holders', 'an at-least time is kept after the release', q{
 	1 1.8 acquire name=a most=1 -> true token=2
 }, ' least=1', '');
 
-finds('two holders', 'not when it was ended by force', q{
+finds('two holders', 'a force-release ends the at-least time', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	nemesis 1.2 force_release name=a -> false
 	1 1.8 acquire name=a most=1 -> true token=2
 }, '-> false', '-> true');
 
-finds('token repeated', 'of two names', q{
+finds('token repeated', 'two names have the same token', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	1 1.0 acquire name=b most=1 -> true token=1
 }, 'name=b most=1 -> true token=1', 'name=b most=1 -> true token=2');
@@ -187,12 +187,12 @@ finds('token order', 'a later acquisition has a smaller token', q{
 	1 2.5 acquire name=a most=1 -> true token=1
 }, 'token=2', 'token=0');
 
-finds('write out of token order', 'by its number', q{
+finds('write out of token order', 'two writes with tokens in the wrong order', q{
 	fenced: 1 a 2 0.0/1
 	fenced: 2 a 1 1.0/1
 }, '1 a 2', '3 a 2');
 
-finds('tick claimed twice', 'in the table of claims', q{
+finds('tick claimed twice', 'two claims in the table of claims', q{
 	0 0.9 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.0 once name=t transaction=1 -> true tick=1
 	0 1.1 claimed transaction=1 -> ok
@@ -200,57 +200,57 @@ finds('tick claimed twice', 'in the table of claims', q{
 	claims: t 1 0.0/3
 }, 'once name=t -> true tick=1', 'once name=t -> true tick=2');
 
-finds('tick claimed twice', 'unless a purge has forgotten it', q{
+finds('tick claimed twice', 'two claims without a purge between them', q{
 	0 1.0 once name=t -> true tick=1
 	nemesis 2.0 purge age=5 -> true
 	1 3.0 once name=t -> true tick=1
 }, 'age=5', 'age=0.5');
 
-finds('tick claimed twice', 'by runs', q{
+finds('tick claimed twice', 'two runs of one tick', q{
 	runs: 1 a 1 1.0
 	runs: 2 a 1 2.0
 }, '2 a 1', '2 a 2');
 
-finds('not the owner', 'who never had it', q{
+finds('not the owner', 'a release by a client that never held the lock', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	1 1.5 release name=a -> true
 }, '1.5 release name=a -> true', '1.5 release name=a -> false');
 
-finds('not the owner', 'whose lease is over', q{
+finds('not the owner', 'a lease has expired', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 2.5 extend name=a token=1 -> true
 }, '2.5', '1.5');
 
-finds('not the owner', 'whose session was another one', q{
+finds('not the owner', 'the session was another one', q{
 	0 1.0 acquire name=a most=5 -> true token=1
 	0 2.0 release name=a connection=0.0.2 -> true
 }, 'release name=a', 'release name=a token=1');
 
-finds('not the owner', 'after whom somebody else has got it', q{
+finds('not the owner', 'another client has acquired the lock since', q{
 	0 1.0 acquire_session name=a -> true token=1
 	nemesis 1.1 force_release name=a -> true
 	1 1.5 acquire name=a most=1 -> true token=2
 	0 2.0 assert name=a -> ok
 }, 'assert name=a -> ok', 'assert name=a -> error state=55000');
 
-finds('owner refused', 'a living lease is not extended', q{
+finds('owner refused', 'an unexpired lease is not extended', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	0 1.5 extend name=a token=1 most=1 -> false
 }, '0 1.5', '0 3.5');
 
-finds('owner refused', 'an assert of a living session lock', q{
+finds('owner refused', 'an assert of a held session lock fails', q{
 	0 1.0 acquire_session name=a -> true token=1
 	0 1.5 assert name=a -> error state=55000
 	0 2.0 release name=a -> true
 }, 'assert name=a -> error state=55000', 'assert name=a -> ok');
 
-finds('refused for nothing', 'the holder has let go of it', q{
+finds('refused for nothing', 'the holder has released it', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	0 1.5 release name=a token=1 -> true
 	1 1.6 acquire name=a most=1 -> false
 }, '1 1.6', '1 1.505');
 
-finds('refused for nothing', 'unless a crash has lost the release', q{
+finds('refused for nothing', 'no crash can have lost the release', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	0 1.5 release name=a token=1 -> true
 	2 2.0 acquire name=b most=0.1 -> true token=2
@@ -266,14 +266,14 @@ finds('refused for nothing', 'the holder is dead', q{
 	1 2.4 acquire name=a most=1 -> false
 }, 'alive 2.2 1.0.1', 'alive 2.2 0.0.1,1.0.1');
 
-finds('refused for nothing', 'it was rolled back', q{
+finds('refused for nothing', 'the acquire was rolled back', q{
 	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.1 acquire transaction=1 name=a most=9 -> true token=1
 	0 1.2 rollback transaction=1 -> ok
 	1 1.6 acquire name=a most=1 -> false
 }, 'rollback', 'commit');
 
-finds('refused for nothing', 'a fence is over with its transaction', q{
+finds('refused for nothing', 'a fence ends with its transaction', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 1.1 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.2 assert transaction=1 name=a token=1 -> ok
@@ -281,7 +281,7 @@ finds('refused for nothing', 'a fence is over with its transaction', q{
 	0 3.0 rollback transaction=1 -> ok
 }, '1 3.5', '1 2.5');
 
-finds('starved', 'a lock that nobody gets', q{
+finds('starved', 'a lock that no client acquires', q{
 	0 1 acquire_session name=a -> true token=1
 	1 2 acquire name=a most=1 -> false
 	1 8 acquire name=a most=1 -> false
@@ -293,42 +293,42 @@ finds('starved', 'a lock that nobody gets', q{
 
 my $refused_often = join "\n", map { '1 ' . (2 + $_ / 10) . ' acquire name=a most=1 -> false' } 1 .. 99;
 
-finds('starved', 'a worker that never gets one', "
+finds('starved', 'a worker that never acquires a lock', "
 	0 1 acquire name=a most=90 -> true token=1
 	$refused_often
 	1 13 acquire name=a most=1 -> false
 	1 25 probe -> ok
 ", '1 25', '1 15');
 
-finds('taken while paused', 'from the pause to its end', q{
+finds('taken while paused', 'an acquire during a pause', q{
 	nemesis 1.0 pause name=a length=2 -> true
 	0 1.5 acquire name=a most=1 -> true token=1
 }, '0 1.5', '0 3.1');
 
-finds('deleted while held', 'the row of a living lease', q{
+finds('deleted while held', 'the row of an unexpired lease', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	nemesis 1.5 delete_row name=a -> true
 }, 'delete_row name=a -> true', 'delete_row name=a -> error state=55006');
 
-finds('not in the table', 'a lease, after a crash', q{
+finds('not in the table', 'a lease is missing after a crash', q{
 	0 1.0 acquire name=a most=9 -> true token=5
 	nemesis 1.5 restart -> true
 	nemesis 2.0 look -> ok a,5,released,1.5
 }, 'released,1.5', 'lease,10');
 
-finds('not in the table', 'the last token', q{
+finds('not in the table', 'the last token is missing', q{
 	0 1.0 acquire name=a most=0.1 -> true token=5
 	nemesis 1.5 restart -> true
 	nemesis 2.0 look -> ok a,4,lease,1.5
 }, 'a,4', 'a,5');
 
-finds('not in the table', 'the row', q{
+finds('not in the table', 'the row is missing', q{
 	0 1.0 acquire name=a most=0.1 -> true token=5
 	nemesis 1.5 purge age=0 -> false
 	nemesis 2.0 look -> ok
 }, 'age=0 -> false', 'age=0 -> true');
 
-finds('refused but wrote', 'a transaction has an ID', q{
+finds('refused but wrote', 'a refused acquire has a transaction ID', q{
 	0 0.5 acquire name=a most=9 -> true token=1
 	1 1.0 begin transaction=1 level=SERIALIZABLE -> ok
 	1 1.1 traces transaction=1 -> ok seen=none
@@ -342,19 +342,19 @@ finds('waited too long', 'by the server\'s clock', q{
 	1 1.0 acquire name=a most=1 wait=0.5 after=9 -> false took=8.9
 }, 'took=8.9', 'took=0.5');
 
-finds('unexpected error', 'of a call', q{
+finds('unexpected error', 'a call gets it', q{
 	0 1.0 acquire name=a most=1 -> error state=40001
 }, '40001', '57014');
 
-finds('unexpected error', 'of the nemesis', q{
+finds('unexpected error', 'the nemesis gets it', q{
 	nemesis 1.0 purge age=0 -> error state=XX000
 }, 'XX000', '55P03');
 
-finds('held by the dead', 'something is left', q{
+finds('held by the dead', 'a dead session holds an advisory lock', q{
 	run 1.0 final advisory_locks 1
 }, 'locks 1', 'locks 0');
 
-finds('server', 'a crash that nobody asked for', q{
+finds('server', 'a crash that the nemesis did not cause', q{
 	server: LOG:__server_process_(PID_1)_was_terminated_by_signal_11:_Segmentation_fault
 }, 'signal_11', 'signal_9');
 
@@ -365,12 +365,12 @@ finds('harness', 'a worker that failed', q{
 #
 # However late
 #
-# Between the line of a call and its sending, and between its answer and the line
-# of that, a client may not have run for any time, and the machine may be slow:
-# none of that is a violation.  The same with the thing really wrong is one.
+# A client may be suspended for any time between the log line of a call and its sending,
+# and between an answer and its log line, and the machine may be slow.  None of that is
+# a violation.  The same log with a real fault is one.
 #
 
-finds('two holders', 'a client that disconnects late may have had its session no longer', q{
+finds('two holders', 'a client that disconnects late may have lost its session before', q{
 	0 1.0 acquire_session name=a most=1 -> true token=1
 	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.6 extend transaction=1 name=a token=1 most=9 -> true
@@ -379,12 +379,12 @@ finds('two holders', 'a client that disconnects late may have had its session no
 	0 2.7 probe -> ok
 }, '2.7 probe', '2.7 disconnect');
 
-finds('two holders', 'an answer is read when the lease is over', q{
+finds('two holders', 'an answer is read after the lease has expired', q{
 	0 1.0 acquire name=a most=1 after=0.5 -> true token=1
 	1 1.9 acquire name=a most=1 -> true token=2
 }, 'after=0.5', 'after=3');
 
-finds('two holders', 'an extend counts from when it was sent', q{
+finds('two holders', 'an extend counts from its sending', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 1.5 extend name=a token=1 most=2 after=0.8 -> true
 	1 3.4 acquire name=a most=1 -> true token=2
@@ -397,7 +397,7 @@ finds('two holders', 'a transaction was terminated while its client slept', q{
 	0 2.0 commit transaction=1 -> ok
 }, 'commit transaction=1 -> ok', 'commit transaction=1 -> lost state=57P01');
 
-finds('two holders', 'so was one with a fence', q{
+finds('two holders', 'a transaction with a fence was terminated while its client slept', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.6 assert transaction=1 name=a token=1 -> ok
@@ -405,7 +405,7 @@ finds('two holders', 'so was one with a fence', q{
 	0 3.0 rollback transaction=1 -> ok
 }, 'rollback transaction=1 -> ok', 'rollback transaction=1 -> lost state=57P01');
 
-finds('two holders', 'a force_release may take effect when it was sent', q{
+finds('two holders', 'a force_release may take effect at its sending', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	nemesis 1.5 force_release name=a after=2 -> true
 	1 1.4 acquire name=a most=1 -> true token=2
@@ -416,7 +416,7 @@ finds('token order', 'the answer to the first was read after the second was sent
 	1 2.5 acquire name=a most=1 -> true token=1
 }, 'after=0.5', 'after=2');
 
-finds('tick claimed twice', 'a claim is older than the line that tells of it', q{
+finds('tick claimed twice', 'a claim is older than its line', q{
 	0 0.9 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.0 once name=t transaction=1 -> true tick=1
 	0 3.0 claimed transaction=1 -> ok
@@ -426,7 +426,7 @@ finds('tick claimed twice', 'a claim is older than the line that tells of it', q
 	claims: t 1 0.0/3
 }, 'age=2.5', 'age=2');
 
-finds('tick claimed twice', 'what was called first came last', q{
+finds('tick claimed twice', 'the first call was executed last', q{
 	0 1.0 once name=t after=0.5 -> true tick=1
 	1 1.6 once name=t -> true tick=1
 	nemesis 2.5 purge age=0.5 -> true
@@ -445,14 +445,14 @@ finds('not the owner', 'the lease ends at most after its answer', q{
 	0 3.5 extend name=a token=1 -> true
 }, 'after=0.5', 'after=2');
 
-finds('not the owner', 'the answer to the next one is late', q{
+finds('not the owner', 'the answer to the next acquire is late', q{
 	0 1.0 acquire_session name=a -> true token=1
 	nemesis 1.1 force_release name=a -> true
 	1 1.5 acquire name=a most=1 after=0.1 -> true token=2
 	0 2.0 assert name=a -> ok
 }, 'after=0.1', 'after=1');
 
-finds('not the owner', 'what is rolled back counts until then', q{
+finds('not the owner', 'an acquire counts until its rollback', q{
 	0 1.0 acquire name=a most=1 -> true token=1
 	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.6 extend transaction=1 name=a token=1 most=5 -> true
@@ -460,12 +460,12 @@ finds('not the owner', 'what is rolled back counts until then', q{
 	0 3.0 assert name=a token=1 -> ok
 }, "0 2.9 rollback transaction=1 -> ok\n\t0 3.0 assert", "0 3.0 assert transaction=1");
 
-finds('owner refused', 'the answer is read when the lease is over', q{
+finds('owner refused', 'the answer is read after the lease has expired', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	0 2.5 extend name=a token=1 most=1 after=0.1 -> false
 }, 'after=0.1', 'after=1');
 
-finds('owner refused', 'what is rolled back counts until then', q{
+finds('owner refused', 'an acquire counts until its rollback', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	0 1.5 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.6 extend transaction=1 name=a token=1 most=0.1 -> true
@@ -473,32 +473,32 @@ finds('owner refused', 'what is rolled back counts until then', q{
 	0 2.1 extend name=a token=1 most=1 -> false
 }, "0 2.0 rollback transaction=1 -> ok\n\t0 2.1 extend", "0 2.1 extend transaction=1");
 
-finds('owner refused', 'a force_release may take effect when it was sent', q{
+finds('owner refused', 'a force_release may take effect at its sending', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	0 1.5 extend name=a token=1 most=1 -> false
 	nemesis 1.6 force_release name=a after=1 -> true
 }, 'nemesis 1.6', 'nemesis 1.4');
 
-finds('refused for nothing', 'the release may have come late', q{
+finds('refused for nothing', 'the release may have been late', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	0 1.5 release name=a token=1 after=0.1 -> true
 	1 1.7 acquire name=a most=1 -> false
 }, 'after=0.1', 'after=0.3');
 
-finds('refused for nothing', 'so may DISCARD ALL', q{
+finds('refused for nothing', 'DISCARD ALL may have been late', q{
 	0 1.0 acquire_session name=a -> true token=1
 	0 1.5 discard after=0.1 -> ok
 	1 1.7 acquire name=a most=1 -> false
 }, 'after=0.1', 'after=0.3');
 
-finds('refused for nothing', 'nobody has seen the dead one gone yet', q{
+finds('refused for nothing', 'the end of the dead process was not seen yet', q{
 	0 1.0 acquire_session name=a -> true token=1
 	0 1.5 disconnect -> ok
 	run 2.3 alive 2.2 1.0.1
 	1 2.4 acquire name=a most=1 -> false
 }, 'run 2.3', 'run 9.0');
 
-finds('refused for nothing', 'a look from before the connection says nothing', q{
+finds('refused for nothing', 'a look from before the connection proves nothing', q{
 	run 0.9 alive 0.8 1.0.1
 	0 0.7 acquire_session name=a -> true token=1
 	0 1.5 disconnect -> ok
@@ -506,13 +506,13 @@ finds('refused for nothing', 'a look from before the connection says nothing', q
 	1 2.4 acquire name=a most=1 -> false
 }, '0 0.7', '0 1.0');
 
-finds('refused for nothing', 'a wait goes on without its client', q{
+finds('refused for nothing', 'a wait continues without its client', q{
 	0 1.0 acquire name=a most=1 wait=5 -> lost
 	run 3.0 alive 2.9 1.0.1
 	1 4.5 acquire name=a most=1 -> false
 }, 'run 3.0 alive 2.9', 'run 4.0 alive 3.9');
 
-finds('refused for nothing', 'so does a transaction', q{
+finds('refused for nothing', 'a transaction continues without its client', q{
 	0 1.0 acquire name=a most=0.5 -> true token=1
 	0 1.1 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.2 assert transaction=1 name=a token=1 -> ok
@@ -521,27 +521,27 @@ finds('refused for nothing', 'so does a transaction', q{
 	1 3.5 acquire name=a most=1 -> false
 }, 'run 3.0 alive 2.9', 'run 4.0 alive 3.9');
 
-finds('refused for nothing', 'so does a run', q{
+finds('refused for nothing', 'a run continues without its client', q{
 	0 1.0 run name=a work=0.1 ->
 	run 1.3 reaped 0 0 9
 	run 3.0 alive 2.9 1.0.1
 	1 3.5 acquire name=a most=1 -> false
 }, 'run 3.0 alive 2.9', 'run 4.0 alive 3.9');
 
-finds('refused for nothing', 'so does what the nemesis began', q{
+finds('refused for nothing', 'a transaction of the nemesis continues without it', q{
 	nemesis 1.0 delete_row name=a -> lost
 	run 3.0 alive 2.9 1.0.1
 	1 3.5 acquire name=a most=1 -> false
 }, 'run 3.0 alive 2.9', 'run 4.0 alive 3.9');
 
-finds('refused for nothing', 'a server that is going down loses what it answers', q{
+finds('refused for nothing', 'a server that is shutting down loses what it answers', q{
 	0 1.0 acquire name=a most=9 -> true token=1
 	nemesis 1.4 kill_backend worker=1 after=0.05 -> true
 	0 1.5 release name=a token=1 -> true
 	1 3.6 acquire name=a most=1 -> false
 }, 'after=0.05', 'after=1');
 
-finds('starved', 'the holder lived, as it says later', q{
+finds('starved', 'the holder was alive, as its later line shows', q{
 	0 1 acquire_session name=a -> true token=1
 	1 2 acquire name=a most=1 -> false
 	1 8 acquire name=a most=1 -> false
@@ -552,7 +552,7 @@ finds('starved', 'the holder lived, as it says later', q{
 	0 41 probe -> lost
 }, '41 probe -> lost', '41 probe -> ok');
 
-finds('starved', 'it may have taken the lock at any time until its answer', q{
+finds('starved', 'it may have acquired the lock at any time until its answer', q{
 	0 1 acquire_session name=a after=0.01 -> true token=1
 	1 2 acquire name=a most=1 -> false
 	1 8 acquire name=a most=1 -> false
@@ -562,7 +562,7 @@ finds('starved', 'it may have taken the lock at any time until its answer', q{
 	1 40 acquire name=a most=1 -> false
 }, 'after=0.01', 'after=30');
 
-finds('starved', 'the machine stood still', q{
+finds('starved', 'the machine was suspended', q{
 	0 1 acquire_session name=a -> true token=1
 	1 2 acquire name=a most=1 -> false
 	2 8 acquire name=a most=1 -> false
@@ -585,45 +585,45 @@ finds('starved', 'a worker that is too slow to ask often', "
 	1 25 probe -> ok
 ", '1 24 acquire name=a most=1 -> false', '1 24 probe -> ok');
 
-finds('waited too long', 'so did everybody', q{
+finds('waited too long', 'all workers waited that long', q{
 	0 0.5 acquire name=a most=90 -> true token=1
 	1 1.0 acquire name=a most=1 wait=0.5 after=9 -> false took=8.9
 	2 3.0 probe after=1 -> ok
 }, 'after=1', 'after=5');
 
-finds('taken while paused', 'the pause may have come late', q{
+finds('taken while paused', 'the pause may have been late', q{
 	nemesis 1.0 pause name=a length=2 after=0.1 -> true
 	0 1.5 acquire name=a most=1 -> true token=1
 }, 'after=0.1', 'after=0.6');
 
-finds('taken while paused', 'so may the acquire', q{
+finds('taken while paused', 'the acquire may have been earlier', q{
 	nemesis 1.0 pause name=a length=2 -> true
 	0 1.5 acquire name=a most=1 after=1 -> true token=1
 }, 'after=1', 'after=2');
 
-finds('taken while paused', 'a resume may take effect when it was sent', q{
+finds('taken while paused', 'a resume may take effect at its sending', q{
 	nemesis 1.0 pause name=a length=2 -> true
 	nemesis 1.6 resume name=a after=1 -> true
 	0 1.5 acquire name=a most=1 -> true token=1
 }, 'nemesis 1.6', 'nemesis 1.4');
 
-finds('deleted while held', 'the lease was over when the answer came', q{
+finds('deleted while held', 'the lease had expired when the answer came', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	nemesis 1.5 delete_row name=a after=1 -> true
 }, 'after=1', 'after=2');
 
-finds('deleted while held', 'the lock was taken after that', q{
+finds('deleted while held', 'the lock was acquired after the deletion', q{
 	0 1.0 acquire name=a most=2 after=0.1 -> true token=1
 	nemesis 1.5 delete_row name=a -> true
 }, 'after=0.1', 'after=1');
 
-finds('deleted while held', 'a client that disconnects late may have had its session no longer', q{
+finds('deleted while held', 'a client that disconnects late may have lost its session before', q{
 	0 1.0 acquire_session name=a -> true token=1
 	nemesis 1.5 delete_row name=a -> true
 	0 2.0 probe -> ok
 }, '2.0 probe', '2.0 disconnect');
 
-finds('not in the table', 'the row was deleted before its client knew of it', q{
+finds('not in the table', 'the row was deleted before the answer to its client', q{
 	0 1.0 acquire name=a most=0.1 after=2 -> true token=5
 	nemesis 0.5 delete_row name=a -> true
 	nemesis 4.0 look -> ok
@@ -635,7 +635,7 @@ finds('not in the table', 'the lease was extended after the look', q{
 	0 2.9 extend name=a token=5 most=3 -> true
 }, 'lease,2.4', 'lease,3.0');
 
-finds('harness', 'a nemesis that was told to end before it had begun', q{
+finds('harness', 'a nemesis that was ended before it had begun', q{
 	run 1.0 nemesis 512
 }, 'nemesis 512', 'nemesis 15');
 

@@ -1,12 +1,12 @@
 # The server's clock is moved by an hour, forward and back, and by seconds.
 #
-# Never two holders of a session lock or a run, and none is ended by it: those
-# live with their sessions.  lock_at_most_for of both, and a wait, last as long
-# as they were meant to.  A claimed tick is not claimed again.
+# A session lock or a run never has two holders, and no move ends it, because it ends
+# with its session.  lock_at_most_for of both, and a wait, last as long as requested.
+# A claimed tick is not claimed again.
 #
-# What is kept as a time of day moves with the clock: leases, lock_at_least_for
-# and pauses end early when it is set forward.  When it is set back they end
-# late, and so does what has just been given back: nobody gets it early.
+# Times that are stored as a time of day move with the clock: leases, lock_at_least_for
+# and pauses end early if the clock is set forward.  If it is set back they end late,
+# and so does a lock that has just been released: no caller acquires it early.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +22,7 @@ use Time::HiRes qw(time sleep);
 
 my $hour = 3600;
 
-# How far it is ahead
+# How far the clock is ahead
 sub clock_offset
 {
 	my ($session) = @_;
@@ -32,7 +32,7 @@ sub clock_offset
 
 my $node = with_skewed_clock { start_node('main') };
 
-# An observer, who was there before the clock was moved
+# An observer that was connected before the clock was moved
 my $psql = session($node);
 
 sub holds
@@ -49,7 +49,7 @@ sub fails
 	return is(ask($psql, "SELECT $sql"), 'f', $claim);
 }
 
-# Sends a statement whose answer is to come.
+# Sends a statement; the answer comes later.
 sub begin
 {
 	my ($session, $sql) = @_;
@@ -59,7 +59,7 @@ sub begin
 	return;
 }
 
-# Has the server answered what begin() sent?
+# Returns whether the server has answered what begin() sent.
 sub is_done
 {
 	my ($session) = @_;
@@ -68,8 +68,8 @@ sub is_done
 	return $session->{stdout} =~ /done/;
 }
 
-# Works until the blocker lets go.  Each try sets a timeout of the server, which
-# has it look at all that are due by the time of day.
+# Works until the blocker commits.  Each try sets a timeout of the server, which makes
+# the server check all timeouts that are due by the time of day.
 my $blocker = session($node);
 ask($blocker, 'SELECT pg_advisory_lock(1)');
 my $work = q{
@@ -93,7 +93,7 @@ sub run_of
 	return sprintf 'CALL shedlock_run(%s, $work$%s$work$, %s)', "'$name'", $work, $at_most ? "'$at_most'" : 'NULL';
 }
 
-# Holders that stay for the whole test
+# Holders that stay during the whole test
 my %stays;
 foreach my $name ('session', 'session of 10 min')
 {
@@ -106,7 +106,7 @@ foreach my $name ('run', 'run of 10 min')
 	$stays{$name} = session($node);
 	begin($stays{$name}, run_of($name, $name eq 'run' ? undef : '10 min'));
 	ok(defined await($psql, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$name' AND outcome = 'running'"),
-		"$name: it goes on");
+		"$name: the run is in progress");
 }
 my %pids = map { $_ => ask($psql, "SELECT pid FROM shedlock_locks WHERE name = '$_'") } keys %stays;
 
@@ -114,7 +114,7 @@ sub check_who_stays
 {
 	my ($when) = @_;
 
-	# its process looks at its timeouts
+	# its process checks its timeouts
 	ask($stays{$_}, "SET statement_timeout = '50ms'; SELECT pg_sleep(10); RESET statement_timeout")
 	  foreach 'session', 'session of 10 min';
 	foreach my $name (sort keys %stays)
@@ -122,21 +122,21 @@ sub check_who_stays
 		my $run = $name =~ /run/;
 
 		is(ask($psql, "SELECT state, pid FROM shedlock_locks WHERE name = '$name'"),
-			"held|$pids{$name}", "$when: $name: its holder has it");
-		fails("shedlock_acquire_session('$name')", "$when: $name: and nobody else gets it");
+			"held|$pids{$name}", "$when: $name: its holder holds it");
+		fails("shedlock_acquire_session('$name')", "$when: $name: it is refused to others");
 		like(
 			error_of($node, "CALL shedlock_run('$name', 'SELECT 1', on_busy => 'error')"),
 			qr/^55P03: could not obtain lock "$name"/,
-			"$when: $name: nor for a run");
+			"$when: $name: it is refused to a run");
 		is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = '$name' ORDER BY token DESC LIMIT 1"),
-			'running', "$when: $name: it goes on")
+			'running', "$when: $name: the run is in progress")
 		  if $run;
 	}
 	return;
 }
 
-# Durations of the steady kind, in which the clock is moved: four seconds, if that
-# is enough to make all the sessions.
+# Durations by the monotonic clock during which the clock is moved: four seconds, if that
+# is enough to start all sessions.
 my $span = int(4 * slowness($node));
 
 sub move_clock
@@ -146,7 +146,7 @@ sub move_clock
 		'a session lock' => {
 			sql => "SELECT shedlock_acquire_session('$when, session', '$span s')",
 			gone => 1 },
-		'a session lock, its process looking at other timeouts' => {
+		'a session lock, its process checking other timeouts' => {
 			sql => "SELECT shedlock_acquire_session('$when, busy session', '$span s')",
 			then => $work,
 			gone => 1 },
@@ -157,7 +157,7 @@ sub move_clock
 		'a run' => {
 			then => "CALL shedlock_run('$when, run', 'SELECT pg_advisory_lock(1)', '$span s')",
 			expected => qr/canceling statement due to lock_at_most_for/ },
-		'a run that looks at other timeouts' => {
+		'a run that checks other timeouts' => {
 			then => run_of("$when, busy run", "$span s"),
 			expected => qr/canceling statement due to lock_at_most_for/ },
 		'a wait' => {
@@ -178,7 +178,7 @@ sub move_clock
 		ask($session, $it->{sql}) if $it->{sql};
 		begin($session, $it->{then}) if $it->{then};
 	}
-	ok(defined await($psql, "SELECT waiters = 2 FROM shedlock_locks WHERE name = 'session'"), "$when: two wait");
+	ok(defined await($psql, "SELECT waiters = 2 FROM shedlock_locks WHERE name = 'session'"), "$when: two waiters wait");
 
 	set_clock($to);
 
@@ -200,18 +200,18 @@ sub move_clock
 		my $it = $timed{$claim};
 		my $took = $it->{took} || 0;
 
-		ok($took, "$when: $claim comes to its end");
+		ok($took, "$when: $claim ends");
 		note(sprintf '%s: %s: %.2f s', $when, $claim, $took);
 		cmp_ok($took, '>=', $span - 0.05, "$when: $claim: not before its time");
-		cmp_ok($took, '<', $span + 16, "$when: $claim: but then");
-		like($it->{session}{stdout} . $it->{session}{stderr}, $it->{expected}, "$when: $claim: as it should")
+		cmp_ok($took, '<', $span + 16, "$when: $claim: but soon after it");
+		like($it->{session}{stdout} . $it->{session}{stderr}, $it->{expected}, "$when: $claim: with the expected result")
 		  if $it->{expected};
 		reap($it->{session});
 	}
 	foreach my $name ("$when, session", "$when, busy session", "$when, extended", "$when, run", "$when, busy run")
 	{
-		ok(defined await($psql, "SELECT shedlock_acquire('$name')"), "$when: the lock \"$name\" is free then");
-		holds("shedlock_release('$name')", "$when: and works as before");
+		ok(defined await($psql, "SELECT shedlock_acquire('$name')"), "$when: the lock \"$name\" is free after that");
+		holds("shedlock_release('$name')", "$when: the lock \"$name\" works as before");
 	}
 	is( ask($psql, "SELECT string_agg(outcome, ' ') FROM shedlock_history WHERE name IN ('$when, run', '$when, busy run')"),
 		'timed out timed out',
@@ -219,14 +219,14 @@ sub move_clock
 
 	cmp_ok(abs(clock_offset($psql) - $to), '<', 1, "$when: the clock has moved for a session that was there before");
 	my $new = session($node);
-	cmp_ok(abs(clock_offset($new) - $to), '<', 1, "$when: and for a new one");
+	cmp_ok(abs(clock_offset($new) - $to), '<', 1, "$when: the clock has moved for a new session");
 	my $took = seconds
 	{
 		ask($new, "SET statement_timeout = '500ms'; SELECT pg_advisory_lock(1)");
 	};
 	like($new->{heard}, qr/canceling statement due to statement timeout/, "$when: the server's timeouts work");
-	cmp_ok($took, '>=', 0.5, "$when: not before their time");
-	cmp_ok($took, '<', 20, "$when: but then");
+	cmp_ok($took, '>=', 0.5, "$when: a statement_timeout does not fire early");
+	cmp_ok($took, '<', 20, "$when: a statement_timeout fires soon");
 	$new->quit;
 	check_who_stays($when);
 	return;
@@ -243,8 +243,8 @@ foreach my $lock (['lease of 30 min', '30 min', '0'], ['lease of 2 h', '2 hours'
 {
 	holds("shedlock_acquire('$lock->[0]', '$lock->[1]', '$lock->[2]')", "$lock->[0] is taken");
 }
-holds("shedlock_release('$_')", "$_ is given back") foreach 'kept for 20 min', 'kept for 90 min';
-fails("shedlock_acquire('$_')", "and cannot be had") foreach 'kept for 20 min', 'kept for 90 min';
+holds("shedlock_release('$_')", "$_ is released") foreach 'kept for 20 min', 'kept for 90 min';
+fails("shedlock_acquire('$_')", "$_ is refused") foreach 'kept for 20 min', 'kept for 90 min';
 holds("shedlock_acquire('paused for 3 s') AND shedlock_release('paused for 3 s')", 'a lock is used');
 ask($psql, "SELECT shedlock_pause('paused for 30 min', clock_timestamp() + interval '30 min'), shedlock_pause('paused')");
 
@@ -259,42 +259,42 @@ ask($extender, "SELECT shedlock_acquire('not extended', '30 min')");
 my $waiter = session($node);
 ask($psql, "SELECT shedlock_acquire('awaited', '30 min')");
 begin($waiter, "SELECT 'got it: ' || shedlock_acquire('awaited', wait => '1 hour')");
-ok(defined await($psql, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'awaited'"), 'somebody waits for a lease');
+ok(defined await($psql, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'awaited'"), 'a waiter waits for a lease');
 
 holds("shedlock_once_every('hourly', '1 hour')", 'the tick of this hour is claimed');
-holds("shedlock_once('by name', clock_timestamp())", 'and one by its name');
+holds("shedlock_once('by name', clock_timestamp())", 'a tick is claimed by its name');
 ask($psql, "CALL shedlock_run('past', 'SELECT 1')");
 ask($psql, "CALL shedlock_run('past', 'SELECT 1', once_every => '1 hour')");
-is(ask($psql, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'and one by a run');
+is(ask($psql, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'a tick is claimed by a run');
 
 move_clock($hour, 'an hour forward');
 
-holds("shedlock_acquire('lease of 30 min', '1 min')", 'forward: a lease of 30 min is over');
-fails("shedlock_acquire('lease of 2 h')", 'forward: one of 2 h is not');
-holds("shedlock_acquire('kept for 20 min', '1 min')", 'forward: an at-least time of 20 min is over');
-fails("shedlock_acquire('kept for 90 min', '1 min')", 'forward: one of 90 min is not');
-holds("shedlock_acquire('paused for 30 min', '1 min')", 'forward: a pause of 30 min is over');
-fails("shedlock_acquire('paused')", 'forward: one without an end is not');
+holds("shedlock_acquire('lease of 30 min', '1 min')", 'forward: a lease of 30 min has expired');
+fails("shedlock_acquire('lease of 2 h')", 'forward: a lease of 2 h is held');
+holds("shedlock_acquire('kept for 20 min', '1 min')", 'forward: an at-least time of 20 min has ended');
+fails("shedlock_acquire('kept for 90 min', '1 min')", 'forward: an at-least time of 90 min continues');
+holds("shedlock_acquire('paused for 30 min', '1 min')", 'forward: a pause of 30 min has ended');
+fails("shedlock_acquire('paused')", 'forward: a pause without an end continues');
 
-fails("shedlock_acquire('fenced')", 'forward: a lease that is over is kept by a fence');
+fails("shedlock_acquire('fenced')", 'forward: a fence keeps an expired lease');
 ask($fence, 'COMMIT');
-holds("shedlock_acquire('fenced', '1 min')", 'forward: until the end of the transaction');
-is(ask($fence, "SELECT shedlock_release('fenced', $late_token)"), 'f', 'forward: then it is lost');
-like($fence->{heard}, qr/superseded/, 'forward: and the holder gets to know');
+holds("shedlock_acquire('fenced', '1 min')", 'forward: the fenced lock is free after the transaction');
+is(ask($fence, "SELECT shedlock_release('fenced', $late_token)"), 'f', 'forward: the fenced lease is lost after the transaction');
+like($fence->{heard}, qr/superseded/, 'forward: the holder is told that it was superseded');
 
-is(ask($extender, "SELECT shedlock_extend('not extended')"), 'f', 'forward: a lease that is over cannot be extended');
-like($extender->{heard}, qr/expired/, 'forward: and the holder gets to know');
+is(ask($extender, "SELECT shedlock_extend('not extended')"), 'f', 'forward: an expired lease cannot be extended');
+like($extender->{heard}, qr/expired/, 'forward: the holder is told that it expired');
 
-like($waiter->query_until(qr/done/, ''), qr/got it: true/, 'forward: who waits for a lease has it');
+like($waiter->query_until(qr/done/, ''), qr/got it: true/, 'forward: a waiter acquires the expired lease');
 
-holds("shedlock_once_every('hourly', '1 hour')", 'forward: there is another tick to claim');
+holds("shedlock_once_every('hourly', '1 hour')", 'forward: another tick can be claimed');
 fails("shedlock_once_every('hourly', '1 hour')", 'forward: once');
-holds("shedlock_once('by name', clock_timestamp())", 'forward: by its name, too');
+holds("shedlock_once('by name', clock_timestamp())", 'forward: another tick can be claimed by its name');
 ask($psql, "SET shedlock.history_keep = '30min'");
 ask($psql, "CALL shedlock_run('forward', 'SELECT 1')");
 is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
 	'run run of 10 min past forward',
-	'forward: runs of an hour ago are beyond history_keep, but not those that go on, nor the last of a name');
+	'forward: runs of an hour ago are pruned, except those in progress and the last of a name');
 
 my $true_time = strftime('%Y-%m-%d %H:%M:%S', gmtime);
 like(
@@ -304,11 +304,11 @@ like(
 	qr/^22008/,
 	'forward: a ShedLock client that uses its own clock gets an error');
 
-# A client that ends frees its session lock by the moved clock, too.
+# The end of a client frees its session lock by the moved clock, too.
 my $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('of a dead client')");
 kill_client($holder);
-ok(defined await($psql, "SELECT shedlock_acquire('of a dead client')"), 'forward: a dead client holds no session lock');
+ok(defined await($psql, "SELECT shedlock_acquire('of a dead client')"), 'forward: the session lock of a dead client is free');
 
 #
 # And back
@@ -321,8 +321,8 @@ ask($psql, "SELECT shedlock_acquire('kept for 3 s', '1 min', '3 s'), shedlock_re
 ask($psql, "SELECT shedlock_pause('paused for 3 s', clock_timestamp() + interval '3 s')");
 ask($fence, "SELECT shedlock_acquire('fenced again', '1 hour'); BEGIN; SELECT shedlock_assert('fenced again')");
 
-holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'a lock is given back');
-holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'and can be had');
+holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'a lock is acquired and released');
+holds("shedlock_acquire('just given back') AND shedlock_release('just given back')", 'the released lock can be acquired');
 
 # some seconds of real time go by in this
 move_clock(0, 'an hour back');
@@ -331,40 +331,40 @@ foreach my $name ('lease of 3 s', 'released later', 'kept for 3 s', 'paused for 
 {
 	fails("shedlock_acquire('$name')", "back: nobody gets \"$name\"");
 }
-holds("remaining > '59 min' FROM shedlock_locks WHERE name = 'lease of 3 s'", 'back: a lease has the hour on top');
-holds("shedlock_extend('lease of 3 s', $short_token, '1 s')", 'back: until its owner extends it');
+holds("remaining > '59 min' FROM shedlock_locks WHERE name = 'lease of 3 s'", 'back: a lease lasts an hour longer');
+holds("shedlock_extend('lease of 3 s', $short_token, '1 s')", 'back: its owner extends the lease');
 my $took = await($psql, "SELECT shedlock_acquire('lease of 3 s', '1 min')");
-cmp_ok($took, '>=', 0.9, 'back: then it ends by the new clock: not before its time');
-cmp_ok($took, '<', 20, 'back: but then');
+cmp_ok($took, '>=', 0.9, 'back: the extended lease does not end early by the new clock');
+cmp_ok($took, '<', 20, 'back: the extended lease ends soon after its time');
 holds("shedlock_release('released later')", 'back: an owner releases a lease');
-holds("shedlock_acquire('released later', '1 min')", 'back: and it is free');
-holds("shedlock_force_release('kept for 3 s')", 'back: an administrator ends an at-least time');
-holds("shedlock_acquire('kept for 3 s', '1 min')", 'back: and the lock is free');
-holds("shedlock_force_release('just given back')", 'back: and what was given back by a clock that has not come to that');
-holds("shedlock_acquire('just given back', '1 min')", 'back: and the lock is free');
-holds("shedlock_resume('paused for 3 s')", 'back: and a pause');
-holds("shedlock_acquire('paused for 3 s', '1 min')", 'back: and the lock is free');
+holds("shedlock_acquire('released later', '1 min')", 'back: the released lease is free');
+holds("shedlock_force_release('kept for 3 s')", 'back: an administrator force-releases a kept lock');
+holds("shedlock_acquire('kept for 3 s', '1 min')", 'back: the kept lock is free after that');
+holds("shedlock_force_release('just given back')", 'back: an administrator force-releases a lock whose release is in the future');
+holds("shedlock_acquire('just given back', '1 min')", 'back: that lock is free after that');
+holds("shedlock_resume('paused for 3 s')", 'back: an administrator ends a pause');
+holds("shedlock_acquire('paused for 3 s', '1 min')", 'back: the paused lock is free after that');
 is(ask($fence, "COMMIT; SELECT shedlock_release('fenced again')"), 't', 'back: a fence ends with its transaction');
 
 fails("shedlock_once_every('hourly', '1 hour')", 'back: the tick of this hour is not claimed again');
-fails("shedlock_once('by name', clock_timestamp())", 'back: nor one by its name');
+fails("shedlock_once('by name', clock_timestamp())", 'back: a tick by its name is not claimed again');
 ask($psql, "CALL shedlock_run('back', 'SELECT 1', once_every => '1 hour')");
-like($psql->{heard}, qr/skipping run.*Tick .* was claimed/s, 'back: nor one by a run');
+like($psql->{heard}, qr/skipping run.*Tick .* was claimed/s, 'back: a tick of a run is not claimed again');
 ask($psql, "CALL shedlock_run('history', 'SELECT 1')");
 is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),
 	'run run of 10 min past forward back history',
-	'back: the history keeps what it has');
+	'back: the history keeps its rows');
 
-# An hour behind the true time, where there were no ticks yet
+# An hour behind the true time, before the first tick
 holds("shedlock_once_every('next', '1 hour')", 'a tick is claimed');
 move_clock(-$hour, 'an hour behind');
-fails("shedlock_once_every('next', '1 hour')", 'behind: an earlier one is not to be had');
-holds("shedlock_once_every('new', '1 hour')", 'behind: that of another name is');
+fails("shedlock_once_every('next', '1 hour')", 'behind: an earlier tick cannot be claimed');
+holds("shedlock_once_every('new', '1 hour')", 'behind: a tick of another name can be claimed');
 ask($psql, "SELECT shedlock_acquire('by the late clock', '10 min')");
 move_clock(0, 'at the true time again');
 fails("shedlock_once_every('next', '1 hour')", 'the true time: the tick stays claimed');
-holds("shedlock_once_every('new', '1 hour')", 'the true time: the next tick of the other');
-holds("shedlock_acquire('by the late clock')", 'the true time: a lease by the late clock is over');
+holds("shedlock_once_every('new', '1 hour')", 'the true time: the next tick of the other name can be claimed');
+holds("shedlock_acquire('by the late clock')", 'the true time: a lease by the late clock has expired');
 
 #
 # Some seconds
@@ -374,19 +374,19 @@ move_clock(5, 'five seconds forward');
 move_clock(0, 'five seconds back');
 
 #
-# The end of those who stayed
+# The end of the holders that stayed
 #
 
 ask($blocker, 'SELECT pg_advisory_unlock(1)');
 foreach my $name ('run', 'run of 10 min')
 {
 	$stays{$name}->query_until(qr/done/, '');
-	is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = '$name'"), 'succeeded', "$name: it comes to its end");
-	holds("shedlock_acquire('$name')", "$name: and its lock is free");
+	is(ask($psql, "SELECT outcome FROM shedlock_history WHERE name = '$name'"), 'succeeded', "$name: the run ends");
+	holds("shedlock_acquire('$name')", "$name: its lock is free");
 }
 foreach my $name ('session', 'session of 10 min')
 {
-	is(ask($stays{$name}, "SELECT shedlock_release('$name')"), 't', "$name: it is given back");
+	is(ask($stays{$name}, "SELECT shedlock_release('$name')"), 't', "$name: the session lock is released");
 }
 
 $_->quit foreach values %stays, $fence, $extender, $waiter, $blocker, $psql;

@@ -1,8 +1,7 @@
-# The primary is cut off from its synchronous standby, which is promoted, and
-# lives on with its clients: it gives nothing any more, and the new primary
-# gives no lock before its lock_until.  By then a session lock or run with
-# lock_at_most_for has come to its end on the old one.  What is not promised
-# is shown as well.
+# The primary is cut off from its synchronous standby, which is promoted.  The old
+# primary and its clients stay alive.  It gives no more locks, and the new primary gives
+# no lock before its lock_until.  By then a session lock or run with lock_at_most_for
+# has ended on the old primary.  The limits of the promise are shown as well.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,12 +15,12 @@ use Test::More;
 my $dbname = 'postgres';
 my $old = start_node('old', allows_streaming => 1);
 
-# Locks must outlive what is looked at first; those without a limit are over last.
+# Locks must last longer than the first checks take; those without a limit end last.
 my $slowness = slowness($old);
 my $limit = int(20 * $slowness);
 $old->append_conf('postgresql.conf', "shedlock.default_lock_at_most_for = '" . ($limit + 15) . "s'\n");
 $old->restart;
-# a sequence tells what began, although it was never committed
+# a sequence counts commands that began, although they never committed
 $old->safe_psql($dbname, q{
 CREATE TABLE work (who text);
 CREATE SEQUENCE began;
@@ -38,7 +37,7 @@ END $$;
 });
 my $new = start_standby($old, 'new');
 
-# Sends a statement that is not answered, and gives the server's process.
+# Sends a statement that gets no answer, and returns the server's process.
 sub send_only
 {
 	my ($session, $sql) = @_;
@@ -60,12 +59,12 @@ sub run_by
 	my ($session, $name, $at_most, $command) = @_;
 	my $pid = send_only($session, "CALL shedlock_run('$name', '$command', $at_most);");
 
-	ok(defined await($old, "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $pid"), "$name goes on");
+	ok(defined await($old, "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $pid"), "$name is in progress");
 	return $pid;
 }
 
 #
-# While all is well
+# Before the cut
 #
 my %client = map { $_ => session($old) }
   ('limited session', 'extended session', 'unlimited session', 'limited run', 'extended run', 'unlimited run', 'released session', 'pool');
@@ -77,7 +76,7 @@ ask($client{'released session'}, "SELECT shedlock_acquire_session('released sess
 ask($client{'limited session'}, "SELECT shedlock_acquire_session('limited session', '$limit s')");
 ask($client{'extended session'}, "SELECT shedlock_acquire_session('extended session', '$limit s')");
 $pid{'limited run'} = run_by($client{'limited run'}, 'limited run', "'$limit s'", 'SELECT pg_sleep(600)');
-# its end has ticks to claim, and a history to prune
+# its end has ticks to claim and history to prune
 $old->safe_psql($dbname, "CALL shedlock_run('old run', 'SELECT'); CALL shedlock_run('old run', 'SELECT'); DELETE FROM shedlock WHERE name = 'old run'");
 ask($client{'extended run'}, 'SET shedlock.history_keep = 0');
 $pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s', once_every => '1 s'", 'CALL extend_when_cut_off()');
@@ -99,9 +98,10 @@ foreach my $name (@names)
 	send_only($waiter{$name}, "SELECT shedlock_acquire('$name', '1 hour', wait => '10 min');");
 }
 is($new->safe_psql($dbname, "SELECT count(*) FROM shedlock_locks WHERE state = 'lost'"), @names - 1,
-	'the new primary takes all that sessions and runs hold for lost');
+	'the new primary shows all locks of sessions and runs as lost');
 
-# What the old one answers with true is to be on its standby, and so it does not.
+# The old primary answers true only after the standby has confirmed, so it does not
+# answer.
 my %unanswered;
 foreach my $setting ('on', 'local', 'off')
 {
@@ -122,19 +122,19 @@ foreach my $setting ('on', 'local', 'off')
 		$unanswered{"$call $setting"} = $session;
 	}
 	is($new->safe_psql($dbname, "SELECT shedlock_acquire('new $setting', '1 hour'), shedlock_once('new $setting', '2026-01-01')"),
-		't|t', 'while the new primary gives both');
+		't|t', 'the new primary gives the lock and the tick');
 }
 is($old->safe_psql($dbname, 'SELECT last_value FROM began'), '1', 'cut off: no command of a new run begins');
 my $took = seconds
 {
-	is($old->safe_psql($dbname, "SELECT shedlock_acquire('limited session')"), 'f', 'cut off: what is held is refused at once');
+	is($old->safe_psql($dbname, "SELECT shedlock_acquire('limited session')"), 'f', 'cut off: a held lock is refused at once');
 };
-cmp_ok($took, '<', 5 * $slowness, 'which takes no standby');
+cmp_ok($took, '<', 5 * $slowness, 'a refusal does not wait for the standby');
 is(ask($client{'released session'}, "SELECT shedlock_release('released session')"), 't',
 	'cut off: a release is answered, and keeps the lock longer on the new primary');
 
-# The lease has its end, which an extend cannot move without the standby.
-is(ask($client{pool}, "SELECT shedlock_assert('lease', $lease)"), $lease, 'cut off: a lease is still alive on both sides');
+# The lease ends at its time, and an extend needs the standby.
+is(ask($client{pool}, "SELECT shedlock_assert('lease', $lease)"), $lease, 'cut off: a lease is still held on both sides');
 $pid{pool} = send_only($client{pool}, "SELECT shedlock_extend('lease', $lease, '1 hour');");
 $pid{'extended session'} = send_only($client{'extended session'}, "SELECT shedlock_extend('extended session', lock_at_most_for => '1 hour');");
 foreach my $name ('pool', 'extended session', 'extended run')
@@ -148,52 +148,52 @@ foreach my $name ('pool', 'extended session', 'extended run')
 #
 foreach my $name (grep { !/unlimited/ } @names)
 {
-	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name is free on the new primary in the end");
+	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name becomes free on the new primary");
 }
 ok(defined await($old, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid{'extended session'}"),
-	'by then the old one has ended the session whose extend was not answered');
+	'by then the old primary has ended the session whose extend was not answered');
 like(last_words($client{'limited session'}), qr/FATAL:  terminating connection/,
-	'and the idle one');
+	'the old primary has ended the idle session');
 foreach my $name ('limited run', 'extended run')
 {
 	ok(defined await($old, "SELECT wait_event IS DISTINCT FROM 'PgSleep' FROM pg_stat_activity WHERE pid = $pid{$name}"),
-		"and cancelled the command of the $name");
+		"the old primary has cancelled the command of the $name");
 }
 like(slurp_file($old->logfile), qr/canceling wait for synchronous replication due to user request/,
-	'also of one that waited for its extend');
+	'a run that waited for its extend was cancelled');
 ok(defined await($old, "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = $pid{'extended run'}"),
-	'which does not wait for the standby again');
-is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks WHERE name = 'extended run'}), '0', 'and has given back its lock');
-is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_history WHERE name = 'old run'}), '1', 'pruned the history but for the last run of a name');
+	'that run does not wait for the standby again');
+is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks WHERE name = 'extended run'}), '0', 'that run has released its lock');
+is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_history WHERE name = 'old run'}), '1', 'that run has pruned the history, except the last run of a name');
 is($old->safe_psql($dbname, q{SELECT t.tick > s.locked_at AT TIME ZONE 'UTC' FROM shedlock_tick t JOIN shedlock s USING (name) WHERE name = 'extended run'}), 't',
-	'and claimed the ticks that came meanwhile');
-like(slurp_file($old->logfile), qr/Session lock "extended session" has outlived its lock_at_most_for/, 'which its log tells');
+	'that run has claimed the ticks that it missed');
+like(slurp_file($old->logfile), qr/Session lock "extended session" has outlived its lock_at_most_for/, 'the log has the session lock whose limit ended the session');
 foreach my $name ('unlimited session', 'unlimited run')
 {
-	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name is free on the new primary in the end");
+	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name becomes free on the new primary");
 }
 is($new->safe_psql($dbname, "SELECT string_agg(o.name, ', ') FROM old o JOIN shedlock s USING (name) WHERE s.locked_at < o.lock_until"),
-	'', 'none before its lock_until');
+	'', 'no lock is free before its lock_until');
 is($new->safe_psql($dbname, "SELECT count(*) FROM old o JOIN shedlock s USING (name) WHERE s.token > o.token"), scalar @names,
-	'each with a larger token');
+	'each lock has a larger token');
 
 #
-# Not promised: whoever gave no lock_at_most_for is not told
+# Not promised: a holder without lock_at_most_for is not ended
 #
 is($old->safe_psql($dbname, "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks WHERE name LIKE 'unlimited%'"),
-	'unlimited run held, unlimited session held', 'not promised: without a limit the old holders go on beside the new ones');
-is(wait_event_of($pid{'unlimited run'}), 'PgSleep', 'with what they do');
-is(ask($client{'unlimited session'}, "SELECT shedlock_assert('unlimited session') > 0"), 't', 'and the old server knows of no other');
+	'unlimited run held, unlimited session held', 'not promised: without a limit the old holders continue while new ones hold the locks');
+is(wait_event_of($pid{'unlimited run'}), 'PgSleep', 'the command of an old holder continues');
+is(ask($client{'unlimited session'}, "SELECT shedlock_assert('unlimited session') > 0"), 't', 'the old server knows no other holder');
 send_only($client{'unlimited session'}, "BEGIN; SELECT shedlock_assert('unlimited session'); INSERT INTO work VALUES ('old'); COMMIT;");
 ok(defined await($old, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = 'COMMIT;'"),
-	'but no write of theirs is ever confirmed');
-is($old->safe_psql($dbname, 'SELECT count(*) FROM work'), '0', 'nor visible');
+	'no write of the old holders is confirmed');
+is($old->safe_psql($dbname, 'SELECT count(*) FROM work'), '0', 'no write of the old holders is visible');
 
-# Nor is anything promised once nobody waits for the standby.
+# Nothing is promised either once the old primary waits for no standby.
 $old->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
 $old->reload;
 is(ask($unanswered{'acquire on'}, 'SELECT 1'), "t\n1", 'not promised: an old primary that waits for no standby gives what the new one gave, too');
-ok(defined await($old, 'SELECT last_value = 4 FROM began'), 'and runs its commands');
+ok(defined await($old, 'SELECT last_value = 4 FROM began'), 'it runs the commands, too');
 
 reap($_) foreach (values %client, values %unanswered, values %waiter);
 $old->stop('immediate');

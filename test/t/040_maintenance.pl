@@ -1,6 +1,6 @@
-# An administrator may rewrite, reindex and alter the tables of locks while
-# clients use them: nobody gets an error, no lock has two holders, and whoever
-# waits for a lock does not make the others wait for the table.
+# An administrator can rewrite, reindex and alter the tables while clients use the
+# locks: no client gets an error, no lock has two holders, and a waiter for a lock does
+# not make others wait for the table.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,10 +17,10 @@ my $node = start_node('main', conf => "autovacuum_naptime = 1\n");
 my $seconds = int(25 * slowness($node));
 my $limit = $PostgreSQL::Test::Utils::timeout_default;
 
-# A waiter sleeps without a lock on the table: what needs the table for itself
-# does not wait for it, and the holder's release not for that.  REINDEX
-# CONCURRENTLY waits for its snapshot, as it does for any statement, but in
-# nobody's way.
+# A waiter sleeps without a lock on the table, so a statement that needs the table for
+# itself does not wait for the waiter, nor the holder's release for the statement.
+# REINDEX CONCURRENTLY waits for the waiter's snapshot, as for that of any statement,
+# but blocks nobody.
 my $holder = session($node);
 my $waiter = session($node);
 my $admin = session($node);
@@ -40,37 +40,37 @@ foreach my $statement (sort keys %heavy)
 	await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'waited for'");
 	ask($admin, $statement);
 	is($admin->{heard}, '', "$statement: does not wait for a waiter");
-	is(ask($holder, "SELECT shedlock_release('waited for', $token)"), 't', 'nor does the release');
+	is(ask($holder, "SELECT shedlock_release('waited for', $token)"), 't', "$statement: the release does not wait");
 	$waiter->query_until(qr/ended/, '');
-	is(ask($waiter, "SELECT locked_by <> '' FROM shedlock WHERE name = 'waited for'"), "t", 'the waiter has had the lock');
-	cmp_ok($node->safe_psql('postgres', "SELECT token FROM shedlock WHERE name = 'waited for'"), '>', $token, 'with a token of its own');
+	is(ask($waiter, "SELECT locked_by <> '' FROM shedlock WHERE name = 'waited for'"), "t", "$statement: the waiter has acquired the lock");
+	cmp_ok($node->safe_psql('postgres', "SELECT token FROM shedlock WHERE name = 'waited for'"), '>', $token, "$statement: the waiter has a larger token");
 }
 $_->quit foreach $waiter, $admin;
 
-# A session lock and a fence, too, outlast a rewrite of the table.
+# Session locks and fences outlast a rewrite of the table, too.
 ask($holder, "SELECT shedlock_acquire_session('session')");
 $node->safe_psql('postgres', 'VACUUM FULL shedlock; CLUSTER shedlock USING shedlock_pkey; REINDEX TABLE shedlock');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('session')"), 'f', 'a session lock is held as before');
-is(ask($holder, "SELECT shedlock_release('session')"), 't', 'and released');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('session')"), 'f', 'a session lock is still held after a rewrite');
+is(ask($holder, "SELECT shedlock_release('session')"), 't', 'the session lock is released after a rewrite');
 is($node->safe_psql('postgres', "CALL shedlock_run('itself', 'VACUUM FULL shedlock'); CALL shedlock_run('itself', 'REINDEX TABLE CONCURRENTLY shedlock');"
 		  . "CALL shedlock_run('itself', 'VACUUM FULL shedlock_run_log'); SELECT outcome, count(*) FROM shedlock_history WHERE name = 'itself' GROUP BY 1"),
-	'succeeded|3', 'a guarded command may do it as well');
+	'succeeded|3', 'a guarded command can rewrite and reindex the table');
 $holder->quit;
 
-# Columns that are added have their defaults in the rows that we write.
+# Added columns get their defaults in rows that the extension writes.
 $node->safe_psql('postgres', "ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody', ADD COLUMN made timestamptz DEFAULT clock_timestamp(), ADD COLUMN n int GENERATED ALWAYS AS IDENTITY,"
 	  . ' ADD COLUMN held tsrange GENERATED ALWAYS AS (tsrange(locked_at, lock_until)) STORED');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('added'); SELECT team, made IS NOT NULL, n > 0, upper(held) = lock_until FROM shedlock WHERE name = 'added'"),
 	"t\nnobody|t|t|t", 'columns that were added to the table get their defaults');
 $node->safe_psql('postgres', "UPDATE shedlock SET team = 'us' WHERE name = 'added'");
 is($node->safe_psql('postgres', "SELECT shedlock_force_release('added'), shedlock_acquire('added'); SELECT team, upper(held) = lock_until FROM shedlock WHERE name = 'added'"),
-	"t|t\nus|t", 'and keep their values, or follow ours');
+	"t|t\nus|t", 'added columns keep their values, generated ones follow the extension\'s columns');
 $node->safe_psql('postgres', "ALTER TABLE shedlock ALTER COLUMN team DROP DEFAULT");
 like(error_of($node, "SELECT shedlock_acquire('added later')"), qr/^23502: null value in column "team"/,
-	'their constraints hold for us, too');
+	'constraints of added columns hold for the extension\'s writes');
 $node->safe_psql('postgres', 'ALTER TABLE shedlock DROP COLUMN team, DROP COLUMN made, DROP COLUMN n, DROP COLUMN held; TRUNCATE shedlock, shedlock_run_log');
 
-# Clients of all kinds, on counters that lose an update when two are at it
+# Clients of all kinds, on counters that lose an update if two write at once
 $node->safe_psql(
 	'postgres', q{
 CREATE TABLE counters (id int PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 10);
@@ -158,18 +158,18 @@ while (time < $end)
 	}
 }
 $bench->finish;
-cmp_ok(scalar(@done), '>=', 30, 'each has been done while clients worked: ' . @done . ' statements');
-is(join("\n", grep { /: / } @done), '', 'none with an error');
+cmp_ok(scalar(@done), '>=', 30, 'each statement was executed while clients worked: ' . @done . ' statements');
+is(join("\n", grep { /: / } @done), '', 'no statement had an error');
 is($err =~ s/^(?:pgbench .*|starting vacuum.*)\n//mgr, '', 'no client had an error');
-like($out, qr/number of failed transactions: 0 /, 'nor a failure');
+like($out, qr/number of failed transactions: 0 /, 'no client had a failed transaction');
 note($out =~ /(number of transactions actually processed: .*)/);
 is($node->safe_psql('postgres', 'SELECT c.id, c.n - (SELECT count(*) FROM taken t WHERE t.id = c.id) FROM counters c ORDER BY 1'),
 	"1|0\n2|0\n3|0\n4|0", 'no update of a counter is lost');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY id ORDER BY seq) AS smaller FROM taken) t WHERE smaller'),
-	'0', 'nobody has a smaller token than the holder before');
+	'0', 'no holder has a smaller token than the holder before');
 note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
-is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 20) t'), '4', 'in all four ways');
-is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'job %'"), '0', 'nothing is left behind');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 20) t'), '4', 'clients acquired locks in all four ways');
+is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'job %'"), '0', 'no lock is left held');
 is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT outcome, ' ') FROM shedlock_history"), 'succeeded', 'all runs have succeeded');
 is($node->safe_psql('postgres', q{CREATE EXTENSION amcheck; SELECT bt_index_check(c.oid, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('shedlock'::regclass, 'shedlock_tick'::regclass, 'shedlock_run_log'::regclass)}) =~ s/\n//gr, '',
 	'the indexes are sound');

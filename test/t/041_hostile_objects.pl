@@ -1,7 +1,7 @@
-# Whatever stands in the way of a name that our functions and views use, in the
-# search_path, in pg_temp, in the schema of the extension itself, where others may
-# create objects, or in another schema of the name that it had: it is not called.
-# All of this is done by a superuser, whom such a trap would be worth it.
+# The extension's functions and views never call an object of another role that hides a
+# name they use, whether it is in the search_path, in pg_temp, in the extension's own
+# schema, if others may create objects there, or in another schema of its former name.
+# A superuser makes all calls here, because a superuser is worth such a trap.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-# With a time zone in which summer time is looked for
+# A time zone with summer time, so that its changes are looked up
 my $has_cron = has_pg_cron();
 my $node =
   $has_cron
@@ -23,16 +23,16 @@ $node->safe_psql('postgres', 'DROP EXTENSION IF EXISTS shedlock');
 $node->safe_psql('postgres', 'CREATE ROLE mallory; CREATE DATABASE probe; CREATE SCHEMA open; GRANT CREATE, USAGE ON SCHEMA open TO mallory');
 $node->safe_psql('probe', 'CREATE SCHEMA open; CREATE EXTENSION shedlock SCHEMA open');
 
-# Functions of our names that differ in the type of one argument, or that need
-# less of them: a call that does not give the very types would take them.
+# Functions with the extension's names that differ in the type of one argument, or have
+# defaults: a call whose arguments do not match exactly would call them.
 my $overloads = $node->safe_psql(
 	'probe', q{
-WITH ours AS (
+WITH own AS (
 	SELECT p.* FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 	WHERE p.pronamespace = 'open'::regnamespace AND p.prorettype <> 'trigger'::regtype),
 signatures AS (
 	SELECT o.proname, o.prokind, pg_get_function_result(o.oid) AS result, s.types
-	FROM ours o
+	FROM own o
 	CROSS JOIN LATERAL (
 		SELECT array_agg(CASE t.n WHEN i THEN type ELSE t.oid::regtype::text END ORDER BY t.n) AS types
 		FROM generate_series(1, o.pronargs) i,
@@ -48,16 +48,16 @@ SELECT DISTINCT format('CREATE %s open.%I(%s) %s LANGUAGE plpgsql AS $f$ BEGIN R
 	CASE WHEN prokind = 'f' THEN 'RETURNS ' || regexp_replace(result, '^TABLE.*', 'SETOF record') END, proname, array_to_string(types, ', '))
 FROM signatures s
 WHERE NOT EXISTS (
-	SELECT FROM ours o WHERE o.proname = s.proname AND
+	SELECT FROM own o WHERE o.proname = s.proname AND
 	ARRAY(SELECT u::regtype FROM unnest(o.proargtypes) u) = ARRAY(SELECT u::regtype FROM unnest(s.types) u))
 });
 my $count = () = $overloads =~ /^CREATE/mg;
-cmp_ok($count, '>', 500, "$count functions to be called instead of ours");
+cmp_ok($count, '>', 500, "$count functions that could be called instead of the extension\'s");
 $node->safe_psql('postgres', "SET ROLE mallory; SET client_min_messages = warning;\n$overloads");
 $node->safe_psql('postgres', 'CREATE EXTENSION shedlock SCHEMA open');
-pass('do not keep the extension from being made');
+pass('CREATE EXTENSION succeeds next to these functions');
 
-# A role that can create functions there is named.
+# A WARNING names a role that can create functions there.
 $node->safe_psql('probe', 'CREATE ROLE "Db owner"; CREATE ROLE deputy; GRANT postgres TO deputy; CREATE SCHEMA "My Locks"');
 foreach (
 	[ 'SCHEMA "My Locks"', '', '' ],
@@ -81,7 +81,7 @@ foreach (
 		"a WARNING for ${schema}: " . ($before || 'as it is'));
 }
 
-# Everything that comes before pg_catalog in the search_path, and in pg_temp
+# Objects that hide everything in pg_catalog, in the search_path and in pg_temp
 my $traps = q{
 CREATE SCHEMA trap;
 CREATE FUNCTION trap.spring() RETURNS pg_catalog.bool LANGUAGE plpgsql AS $f$ BEGIN RAISE 'sprung'; END $f$;
@@ -131,9 +131,9 @@ CREATE DOMAIN trap.date AS pg_catalog.date CHECK (trap.spring());
 };
 my ($status, $out, $err) = $node->psql('postgres', $traps);
 is($status, 0, 'traps are set');
-like($err, qr/made [2-9]\d{3}/, 'thousands of them');
+like($err, qr/made [2-9]\d{3}/, 'thousands of traps are set');
 
-# What a superuser may call, with arguments of the very types.
+# The calls that a superuser may make, with arguments of the exact types
 my $t = 'pg_catalog.text';
 my $i = 'pg_catalog.interval';
 my $tour = qq{
@@ -161,7 +161,7 @@ SELECT open.shedlock_cron_unschedule('job'::$t);
 SELECT open.shedlock_adopt('public.old'::pg_catalog.regclass, 'name'::pg_catalog.name, 'lock_until'::pg_catalog.name,
 	'locked_at'::pg_catalog.name, 'locked_by'::pg_catalog.name, true);
 };
-# Those for pg_cron look for it first.
+# The functions for pg_cron check for pg_cron first.
 $tour =~ s/^SELECT .*shedlock_cron_.*\n//mg unless $has_cron;
 is( join(' ', grep { $tour !~ /\bopen\.$_\b/ && ($has_cron || !/^shedlock_cron_/) }
 		  split(/\n/, $node->safe_psql('postgres', q{
@@ -200,16 +200,17 @@ my %ways = (
 	'in pg_temp, which is earlier in search_path' => "$temp SET search_path = pg_temp, trap, pg_catalog, open;");
 foreach my $way (sort keys %ways)
 {
-	# one statement after the other goes on after an error
+	# psql continues with the next statement after an error
 	($status, $out, $err) = $node->psql('postgres', "$prepare\n$ways{$way}\n$tour", on_error_stop => 0);
 	my $errors = join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err));
-	is($errors, '', "nothing that is $way is called");
-	like($out, qr/^1\z/m, "and all was done: $way");
+	is($errors, '', "no trap $way is called");
+	like($out, qr/^1\z/m, "all calls were made: $way");
 }
-like(error_of($node, "SET search_path = trap, pg_catalog; SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), qr/sprung/, 'the traps do work');
-like(error_of($node, "SELECT open._shedlock_cron_field('*', 0, 59, '{}')"), qr/sprung/, 'those in the schema of the extension, too');
+like(error_of($node, "SET search_path = trap, pg_catalog; SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), qr/sprung/, 'a trap in the search_path raises an error if it is called');
+like(error_of($node, "SELECT open._shedlock_cron_field('*', 0, 59, '{}')"), qr/sprung/, 'a trap in the extension\'s schema raises an error if it is called');
 
-# Row security on our tables is for those who read and write them, not for us.
+# Row security on the extension's tables applies to roles that query them, not to its
+# functions.
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA open TO app; DROP SCHEMA trap CASCADE;'
 	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
 $node->safe_psql('postgres', "DROP OWNED BY mallory");
@@ -218,11 +219,11 @@ foreach my $setting ('on', 'off')
 	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log; SET ROLE app; SET row_security = $setting;"
 			  . "SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_once('rls', '2026-01-01');"
 			  . "CALL open.shedlock_run('run', 'SELECT'); SELECT name, state FROM open.shedlock_locks; SELECT open.shedlock_release('rls')"),
-		"t\nf\nt\nrls|held\nt", "row security on our tables, row_security = $setting: locks are as they were");
+		"t\nf\nt\nrls|held\nt", "row security on the tables, row_security = $setting: locks work as before");
 }
 
-# The CALL of a guarded job is text, which the server resolves anew each time:
-# none of the procedures of that name that others make is the one that it runs.
+# The CALL of a guarded job is text, which the server resolves for each run.  The job
+# never runs another role's procedure of that name.
 SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 4 unless $has_cron;
@@ -232,13 +233,13 @@ SKIP:
 	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
 	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
 
-	# Returns what psql says when the jobs run beside a procedure with these arguments.
-	my $beside = sub {
+	# Returns psql's errors when the jobs run while a procedure with these arguments exists.
+	my $run_jobs = sub {
 		my @lists = @_;
 		my $script = '';
 		foreach my $list (@lists)
 		{
-			# Only C can take what is unknown.
+			# Only a C function can have a parameter of type unknown.
 			$script .= $list =~ /unknown/
 			  ? "CREATE PROCEDURE open.shedlock_run($list) LANGUAGE internal AS 'anyelement_in';\n"
 			  : "SET ROLE mallory; CREATE PROCEDURE open.shedlock_run($list) LANGUAGE plpgsql AS 'BEGIN RAISE ''sprung''; END'; RESET ROLE;\n";
@@ -264,12 +265,12 @@ SKIP:
 	my $own = 'name text, command text, ' . join(', ', map { "$_->[0] $_->[1] DEFAULT NULL" } @optional);
 	my %seen = ();
 	@lists = grep { $_ ne $own && !$seen{$_}++ } @lists;
-	is($beside->(@lists), '', scalar(@lists) . ' procedures of its name hinder no guarded job');
+	is($run_jobs->(@lists), '', scalar(@lists) . ' procedures of that name stop no guarded job');
 	is($node->safe_psql('postgres', 'SELECT lock_at_most_for, outcome, count(*) FROM open.shedlock_history JOIN open.shedlock_jobs ON lock_name = name GROUP BY 1, 2, name ORDER BY name'),
-		join("\n", ('01:00:00|succeeded|' . @lists) x 2), 'and all of these ran');
-	is($beside->("$own, more text DEFAULT NULL") =~ s/^.*(ERROR:  procedure open.shedlock_run\().*( is not unique)$/$1...$2/mgr,
-		join("\n", ('ERROR:  procedure open.shedlock_run(... is not unique') x 2), 'one with all of ours and more is not called, either');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM open.shedlock_history'), '0', 'nor is ours then');
+		join("\n", ('01:00:00|succeeded|' . @lists) x 2), 'all guarded jobs ran');
+	is($run_jobs->("$own, more text DEFAULT NULL") =~ s/^.*(ERROR:  procedure open.shedlock_run\().*( is not unique)$/$1...$2/mgr,
+		join("\n", ('ERROR:  procedure open.shedlock_run(... is not unique') x 2), 'a procedure with the same parameters and more is not called');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM open.shedlock_history'), '0', 'the extension\'s procedure is not called in that case');
 	$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job; DROP OWNED BY mallory');
 }
 
@@ -284,13 +285,13 @@ SKIP:
 	{
 		($status, $out, $err) = $node->psql('postgres', "GRANT USAGE ON SCHEMA cron TO app; GRANT SELECT ON cron.job TO app; SET ROLE app;\n"
 			  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;' . "\n$query");
-		unlike($err, qr/password|2026-02-02/, "$query: shows nothing");
-		like($query . $out, qr/history|of app/, 'and is answered');
-		unlike($err, qr/ERROR/, 'without an error');
+		unlike($err, qr/password|2026-02-02/, "$query: shows no hidden row");
+		like($query . $out, qr/history|of app/, "$query: returns the visible rows");
+		unlike($err, qr/ERROR/, "$query: raises no error");
 	}
 
-	# However the tables are joined: a strict function has an outer join done as an
-	# inner one, so that it can come before the join.  And by the indexes all the same.
+	# However the tables are joined: with a strict function an outer join becomes an inner
+	# join, so the function can be evaluated before the join.  The views still use indexes.
 	foreach my $join ('nestloop', 'hashjoin', 'mergejoin')
 	{
 		($status, $out, $err) = $node->psql('postgres', "SET ROLE app; SET enable_$join = off;\n"
@@ -303,12 +304,12 @@ SKIP:
 		  . " SELECT 1000000 + i, 'name ' || i % 1000, 'SELECT', now(), 'succeeded', 10, 'me', 1 FROM generate_series(1, 3000) i; ANALYZE open.shedlock_tick, open.shedlock_run_log");
 	$out = $node->safe_psql('postgres', "EXPLAIN (COSTS off) SELECT * FROM open.shedlock_jobs WHERE job_name = 'of app'");
 	like($out, qr/Index (Only )?Scan.* using $_\b/, "shedlock_jobs looks each name up by $_") foreach 'shedlock_tick_pkey', 'shedlock_run_log_name_idx', 'shedlock_run_log_pkey';
-	unlike($out, qr/Seq Scan on (shedlock_tick|shedlock_run_log)/, 'and reads no table as a whole');
+	unlike($out, qr/Seq Scan on (shedlock_tick|shedlock_run_log)/, 'shedlock_jobs reads no table by a sequential scan');
 	$node->safe_psql('postgres', 'TRUNCATE open.shedlock_tick, open.shedlock_run_log');
 }
 
-# The role that owns the schema renames it, and makes another one of that name, with
-# all that the extension has in its own.  What was called there is nobody's trap.
+# The role that owns the schema renames it, and creates another one of the old name, with
+# traps for everything that the extension has in its own schema.
 my $planted = $node->safe_psql(
 	'postgres', q{
 SELECT format('CREATE %s open.%I(%s) %s LANGUAGE plpgsql AS $f$ BEGIN RAISE ''sprung: %s''; END $f$;',
@@ -334,37 +335,38 @@ SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 3 unless $has_cron;
 
-	# A CALL that is stored is found by the name of the schema, which nothing cures.
+	# A stored CALL names the schema; no search_path changes that.
 	like(error_of($node, "SELECT renamed.shedlock_cron_schedule('new', '0 0 1 1 *', 'SELECT 1')"), qr/^42501: job "new" cannot be guarded/,
-		'in a schema of others no superuser can schedule a guarded job');
-	like(error_of($node, "SELECT renamed.shedlock_cron_guard('stored')"), qr/^42501: job "stored" cannot be guarded/, 'or guard one');
+		'no superuser can schedule a guarded job in a schema of another role');
+	like(error_of($node, "SELECT renamed.shedlock_cron_guard('stored')"), qr/^42501: job "stored" cannot be guarded/, 'no superuser can guard a job in a schema of another role');
 	is($node->safe_psql('postgres', 'SELECT job_name, problem FROM renamed.shedlock_jobs'),
 		'stored|role "mallory" can replace the schema of shedlock_run in database "postgres", which the job calls as superuser "postgres"',
-		'shedlock_jobs names those that call such a schema');
+		'shedlock_jobs names the jobs that call such a schema');
 	$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job');
 }
 $node->safe_psql('postgres', 'ALTER SCHEMA renamed OWNER TO postgres');
 my $renamed_tour = $tour =~ s/\bopen\./renamed./gr;
 ($status, $out, $err) = $node->psql('postgres', ($prepare =~ s/\bopen\./renamed./gr) . $renamed_tour, on_error_stop => 0);
-is(join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err)), '', 'in a schema that was renamed nothing is called in the one of its old name');
-like($out, qr/^1\z/m, 'and all was done: renamed');
-is($node->safe_psql('postgres', 'SELECT last_value >= 1000000 FROM renamed.shedlock_token_seq'), 'f', 'with the tokens of the extension');
-like(error_of($node, "SELECT open.shedlock_token('x')"), qr/sprung/, 'the traps there do work');
-like(error_of($node, 'SELECT * FROM open.shedlock'), qr/sprung/, 'also those of relations');
+is(join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err)), '', 'the extension in a renamed schema calls nothing in the schema of its old name');
+like($out, qr/^1\z/m, 'all calls were made: renamed schema');
+is($node->safe_psql('postgres', 'SELECT last_value >= 1000000 FROM renamed.shedlock_token_seq'), 'f', 'the tokens come from the extension\'s sequence');
+like(error_of($node, "SELECT open.shedlock_token('x')"), qr/sprung/, 'a function trap in the schema of the old name raises an error if it is called');
+like(error_of($node, 'SELECT * FROM open.shedlock'), qr/sprung/, 'a relation trap in the schema of the old name raises an error if it is read');
 is($node->safe_psql('postgres', q{
 SELECT string_agg(p.proname, ' ') FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 WHERE p.pronamespace = 'renamed'::regnamespace AND p.prosrc ~ '\m(open|renamed)\.'}),
 	'', 'no function has the name of the schema in its text');
 
-# A name that CREATE EXTENSION refuses, and that ends every literal it is put into
+# The rest of the test uses a name that CREATE EXTENSION refuses, and that ends any
+# literal it is put into.
 my $odd = q{"a'b""c\\".};
 $node->safe_psql('postgres', q{ALTER SCHEMA renamed RENAME TO "a'b""c\\"});
 ($status, $out, $err) = $node->psql('postgres', ($prepare =~ s/\bopen\./$odd/gr) . ($tour =~ s/\bopen\./$odd/gr), on_error_stop => 0);
-is(join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err)), '', 'in a schema with quotes in its name all is called by that name');
-like($out, qr/^1\z/m, 'and all was done: quotes');
+is(join("\n", grep { /ERROR|CONTEXT|sprung/ } split(/\n/, $err)), '', 'the extension works in a schema with quotes in its name');
+like($out, qr/^1\z/m, 'all calls were made: quotes');
 $node->safe_psql('postgres', qq{ALTER SCHEMA "a'b""c\\" RENAME TO renamed});
 
-# Nor does it help to rename the schema while shedlock_adopt names what is in it.
+# The schema cannot be renamed while shedlock_adopt resolves names in it.
 is($node->safe_psql('postgres', "$prepare BEGIN; SELECT FROM renamed.shedlock_adopt('public.old');"
 		  =~ s/\bopen\./renamed./gr
 		  . "SELECT mode FROM pg_locks WHERE relation = 'pg_namespace'::regclass AND pid = pg_backend_pid() AND mode = 'ShareLock'; ROLLBACK") =~ s/\A\s+//r,

@@ -1,5 +1,5 @@
-# What becomes of a lock when its role is renamed, dropped, or loses its
-# members, and when a dump takes it to a cluster that knows other roles.
+# What happens to a lock when its role is renamed, dropped, or loses members, and when
+# a dump moves it to a cluster with other roles.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,40 +32,40 @@ my $denied = qr/^42501: permission denied for lock "lease"/;
 my $token = as('worker', "SELECT shedlock_acquire_token('lease', '1 h')");
 as('worker', "CALL shedlock_run('run', 'SELECT')");
 
-# Membership is what counts, and only as it is at that moment.
+# Ownership depends on membership at the time of the call.
 is(as('friend', "SELECT shedlock_extend('lease', token => $token)"), 't', 'a member extends the lease of its role by the token');
-like(refused('stranger', "SELECT shedlock_extend('lease', token => $token)"), $denied, 'a stranger with the token does not');
+like(refused('stranger', "SELECT shedlock_extend('lease', token => $token)"), $denied, 'a stranger with the token cannot extend the lease');
 $node->safe_psql('postgres', 'ALTER ROLE friend NOINHERIT');
 
-# From 16 on whether a member inherits is told by the grant.
+# Since PostgreSQL 16 the grant decides whether a member inherits.
 $node->safe_psql('postgres', 'REVOKE worker FROM friend; GRANT worker TO friend');
-like(refused('friend', "SELECT shedlock_release('lease', $token)"), $denied, 'nor does a member that does not inherit');
-is(as('friend', "SET ROLE worker; SELECT shedlock_extend('lease', token => $token)"), 't', 'unless it sets the role');
+like(refused('friend', "SELECT shedlock_release('lease', $token)"), $denied, 'a member that does not inherit cannot release the lease');
+is(as('friend', "SET ROLE worker; SELECT shedlock_extend('lease', token => $token)"), 't', 'a member that does not inherit extends the lease after SET ROLE');
 $node->safe_psql('postgres', 'REVOKE worker FROM friend; ALTER ROLE friend INHERIT');
-like(refused('friend', "SELECT shedlock_release('lease', $token)"), $denied, 'nor one whose membership is revoked');
-like(refused('friend', "SELECT shedlock_assert('lease', $token)"), $denied, 'and it asserts nothing');
-is(as('friend', 'SELECT count(*) FROM shedlock_history'), '0', 'nor sees the runs');
+like(refused('friend', "SELECT shedlock_release('lease', $token)"), $denied, 'a former member cannot release the lease');
+like(refused('friend', "SELECT shedlock_assert('lease', $token)"), $denied, 'a former member cannot assert the lease');
+is(as('friend', 'SELECT count(*) FROM shedlock_history'), '0', 'a former member does not see the runs');
 
-# EXECUTE that is taken away meanwhile
+# EXECUTE is revoked while a role holds locks
 my $session = session($node, extra_params => [ '-U', 'worker' ]);
-is(ask($session, "SELECT shedlock_acquire('revoked', '1 h'), shedlock_acquire_session('revoked session')"), 't|t', 'a role takes locks');
+is(ask($session, "SELECT shedlock_acquire('revoked', '1 h'), shedlock_acquire_session('revoked session')"), 't|t', 'a role acquires locks');
 $node->safe_psql('postgres', 'REVOKE EXECUTE ON FUNCTION shedlock_release(text, bigint), shedlock_acquire(text, interval, interval, interval, text) FROM PUBLIC');
 ask($session, "SELECT shedlock_release('revoked')");
-like($session->{heard}, qr/ERROR: +permission denied for function shedlock_release/, 'without EXECUTE any more it cannot release them');
-is($node->safe_psql('postgres', "SELECT shedlock_force_release('revoked')"), 't', 'an administrator can');
+like($session->{heard}, qr/ERROR: +permission denied for function shedlock_release/, 'without EXECUTE the role cannot release them');
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('revoked')"), 't', 'an administrator can force-release them');
 $session->quit;
-ok(defined await($node, "SELECT shedlock_acquire('revoked session')"), 'and a session lock is free with its session');
+ok(defined await($node, "SELECT shedlock_acquire('revoked session')"), 'a session lock is free when its session ends');
 $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION shedlock_release(text, bigint), shedlock_acquire(text, interval, interval, interval, text) TO PUBLIC');
 
-# Another name is the same role.
+# A renamed role is the same role.
 $node->safe_psql('postgres', 'ALTER ROLE worker RENAME TO renamed');
-is(as('renamed', 'SELECT run_role, outcome FROM shedlock_history'), 'renamed|succeeded', 'renamed, it sees its runs under its new name');
-is(as('renamed', "SELECT shedlock_extend('lease', token => $token)"), 't', 'and owns its lease');
+is(as('renamed', 'SELECT run_role, outcome FROM shedlock_history'), 'renamed|succeeded', 'a renamed role sees its runs under its new name');
+is(as('renamed', "SELECT shedlock_extend('lease', token => $token)"), 't', 'a renamed role owns its lease');
 $node->safe_psql('postgres', 'CREATE ROLE worker LOGIN');
-like(refused('worker', "SELECT shedlock_release('lease', $token)"), $denied, 'another role of the old name does not');
-is(as('worker', 'SELECT count(*) FROM shedlock_history'), '0', 'nor sees the runs');
+like(refused('worker', "SELECT shedlock_release('lease', $token)"), $denied, 'a new role of the old name does not own the lease');
+is(as('worker', 'SELECT count(*) FROM shedlock_history'), '0', 'a new role of the old name does not see the runs');
 
-# A role that is gone, with its lease, its session lock and its command
+# A role is dropped while it has a lease, a session lock and a run
 my $leaver = session($node, extra_params => [ '-U', 'leaver' ]);
 my $runner = session($node, extra_params => [ '-U', 'leaver' ]);
 $token = ask($leaver, "SELECT shedlock_acquire_token('left', '1 h')");
@@ -74,44 +74,44 @@ $runner->query_until(qr/runs/, "\\echo runs\nCALL shedlock_run('left run', 'SELE
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'left run'"), 'a role has all kinds of locks');
 $node->safe_psql('postgres', 'DROP ROLE leaver');
 is($node->safe_psql('postgres', "SELECT name, state, kind FROM shedlock_locks WHERE name LIKE 'left%' ORDER BY name"),
-	"left|held|lease\nleft run|held|run\nleft session|held|session", 'it is dropped: the locks are still held');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('left'), shedlock_acquire('left run'), shedlock_acquire('left session')"), 'f|f|f', 'and exclude others');
-like($node->safe_psql('postgres', "SELECT run_role FROM shedlock_history WHERE name = 'left run'"), qr/^unknown \(OID=\d+\)$/, 'the history does not know the name');
-like(refused('stranger', "SELECT shedlock_release('left', $token)"), qr/^42501/, 'a stranger with the token does not release the lease');
-is(ask($leaver, "SELECT shedlock_extend('left')"), 't', 'its session that is still there does extend it');
-is(ask($leaver, "SELECT shedlock_release('left session')"), 't', 'and releases the session lock');
+	"left|held|lease\nleft run|held|run\nleft session|held|session", 'the locks of a dropped role stay held');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('left'), shedlock_acquire('left run'), shedlock_acquire('left session')"), 'f|f|f', 'the locks of a dropped role exclude others');
+like($node->safe_psql('postgres', "SELECT run_role FROM shedlock_history WHERE name = 'left run'"), qr/^unknown \(OID=\d+\)$/, 'the history shows a dropped role as unknown');
+like(refused('stranger', "SELECT shedlock_release('left', $token)"), qr/^42501/, 'a stranger with the token cannot release the lease of a dropped role');
+is(ask($leaver, "SELECT shedlock_extend('left')"), 't', 'a session of the dropped role extends its lease');
+is(ask($leaver, "SELECT shedlock_release('left session')"), 't', 'a session of the dropped role releases its session lock');
 is($node->safe_psql('postgres', "SELECT shedlock_release('left', $token)"), 't', 'a superuser releases by token');
-is($node->safe_psql('postgres', "SELECT shedlock_cancel('left run')"), 't', 'and cancels the command');
-ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'left run'"), 'whose end is recorded');
-is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'left%'"), '0', 'all of them are free');
+is($node->safe_psql('postgres', "SELECT shedlock_cancel('left run')"), 't', 'a superuser cancels the command');
+ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'left run'"), 'the cancelled run is recorded');
+is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'left%'"), '0', 'all locks of the dropped role are free');
 reap($_) foreach $leaver, $runner;
 
-# A row that somebody has written names a process that never took the lock.
+# A row written by hand names a process that never acquired the lock.
 my $victim = session($node, extra_params => [ '-U', 'friend' ]);
 $node->safe_psql('postgres', "CALL shedlock_run('forged', 'SELECT')");
 $node->safe_psql('postgres', "UPDATE shedlock SET (kind, pid, backend_start, locked_role) = (SELECT 'run', pid, backend_start, 'worker'::regrole FROM pg_stat_activity WHERE pid = "
 	  . pid_of($victim) . ") WHERE name = 'forged'");
-is($node->safe_psql('postgres', "SELECT state FROM shedlock_locks WHERE name = 'forged'"), 'held', 'a row names a process that never took the lock');
+is($node->safe_psql('postgres', "SELECT state FROM shedlock_locks WHERE name = 'forged'"), 'held', 'a row names a process that never acquired the lock');
 my ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_cancel('forged')");
 is($out, 'f', 'cancel: nothing is cancelled');
-like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, and its role is no member of the role that acquired it\./, 'and that is said');
+like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, and its role is no member of the role that acquired it\./, 'cancel: a WARNING says so');
 ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_force_release('forged'), shedlock_acquire('forged')");
 is($out, 't|t', 'force_release: the lock is free');
-like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone/, 'and that process is left alone');
-is(ask($victim, "SELECT 'here'"), 'here', 'it lives');
+like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone/, 'force_release: a WARNING says that the process was left alone');
+is(ask($victim, "SELECT 'here'"), 'here', 'the process is still alive');
 
-# One that has dropped its locks in mid-command is of the role that it has set.
+# A process that has released its advisory locks in a command counts for its current role.
 $node->safe_psql('postgres', 'GRANT worker TO friend');
 $runner = session($node, extra_params => [ '-U', 'friend' ]);
 $runner->query_until(qr/runs/, "SET ROLE worker;\n\\echo runs\nCALL shedlock_run('bare', 'DO \$\$ BEGIN PERFORM pg_advisory_unlock_all(); PERFORM pg_sleep(600); END \$\$');\n");
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'friend' AND wait_event = 'PgSleep'"), 'a command has dropped the advisory half');
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '0', 'nothing in the lock table tells of it');
-is($node->safe_psql('postgres', "SELECT shedlock_cancel('bare')"), 't', 'it is cancelled all the same');
-ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'bare'"), 'and recorded');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'friend' AND wait_event = 'PgSleep'"), 'a command has released the advisory lock');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '0', 'the run has no advisory lock left');
+is($node->safe_psql('postgres', "SELECT shedlock_cancel('bare')"), 't', 'the run is cancelled all the same');
+ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'bare'"), 'the cancelled run without advisory lock is recorded');
 $_->quit foreach $victim, $runner;
 
-# Another cluster, where the same role has another number and the number is
-# that of another role.  Numbers are what the tables have.
+# Another cluster, where the role has another OID, and its old OID belongs to another
+# role.  The tables store OIDs.
 $node->safe_psql('postgres', "SELECT shedlock_force_release('lease'), shedlock_purge('0'); TRUNCATE shedlock_run_log");
 $token = as('renamed', "SELECT shedlock_acquire_token('lease', '1 h')");
 as('renamed', "CALL shedlock_run('run', 'SELECT')");
@@ -138,18 +138,18 @@ my $same = $other->safe_psql('postgres', "SELECT rolname FROM pg_roles WHERE oid
 $other->safe_psql('postgres', 'CREATE ROLE renamed LOGIN');
 $other->command_ok([ 'pg_restore', '--no-owner', '--exit-on-error', '-d', $other->connstr('postgres'), $dump ], 'pg_restore into another cluster');
 is($other->safe_psql('postgres', "SELECT shedlock_acquire('lease')"), 'f', 'another cluster: the lease is held');
-like(error_of($other, "SELECT shedlock_release('lease', $token)", extra_params => [ '-U', 'renamed' ]), $denied, 'but its role does not own it');
+like(error_of($other, "SELECT shedlock_release('lease', $token)", extra_params => [ '-U', 'renamed' ]), $denied, 'another cluster: the role of the same name does not own the lease');
 SKIP:
 {
-	skip('no role has that number', 2) unless $same;
-	is($other->safe_psql('postgres', "SELECT count(*) FROM shedlock_history", extra_params => [ '-U', $same ]), '1', 'whoever has its number sees its runs');
-	is($other->safe_psql('postgres', "SELECT shedlock_extend('lease', token => $token)", extra_params => [ '-U', $same ]), 't', 'and owns it, given the token');
+	skip('no role has that OID', 2) unless $same;
+	is($other->safe_psql('postgres', "SELECT count(*) FROM shedlock_history", extra_params => [ '-U', $same ]), '1', 'another cluster: the role with the same OID sees its runs');
+	is($other->safe_psql('postgres', "SELECT shedlock_extend('lease', token => $token)", extra_params => [ '-U', $same ]), 't', 'another cluster: the role with the same OID owns the lease by its token');
 }
 $other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE shedlock_run_log SET run_role = 'renamed'::regrole");
 is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT run_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
-	'an administrator can put that right');
+	'an administrator can correct the OIDs');
 
-# Whatever default privileges say, the extension's are its own.
+# Default privileges do not change those of the extension.
 my $privileges = q{
 SELECT string_agg(DISTINCT format('%s: %s of %s%s', pg_describe_object(d.classid, d.objid, 0), x.privilege_type, x.grantee::regrole,
 		CASE WHEN x.is_grantable THEN ', grantable' END), E'\n')
@@ -160,8 +160,8 @@ FROM pg_depend d JOIN pg_extension e ON d.refobjid = e.oid
 						   ELSE coalesce(p.proacl, acldefault('f', p.proowner)) END) x
 WHERE d.deptype = 'e' AND e.extname = 'shedlock'};
 my $meant = $node->safe_psql('postgres', "DROP EXTENSION shedlock; CREATE EXTENSION shedlock; $privileges");
-like($meant, qr/^function shedlock_acquire\(.*: EXECUTE of -$/m, 'what the extension means, for PUBLIC');
-unlike($meant, qr/shedlock_force_release\(.* of -$/m, 'and what not');
+like($meant, qr/^function shedlock_acquire\(.*: EXECUTE of -$/m, 'PUBLIC may execute shedlock_acquire');
+unlike($meant, qr/shedlock_force_release\(.* of -$/m, 'PUBLIC may not execute shedlock_force_release');
 my %defaults = (
 	'which grant' => join('', map { "ALTER DEFAULT PRIVILEGES GRANT ALL ON $_ TO PUBLIC; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON $_ TO stranger WITH GRANT OPTION;" } 'TABLES', 'SEQUENCES', 'FUNCTIONS'),
 	'which revoke' => 'ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE INSERT, SELECT ON TABLES FROM postgres; '
@@ -172,8 +172,8 @@ foreach my $which (sort keys %defaults)
 	$node->safe_psql($which, "CREATE FUNCTION before() RETURNS void LANGUAGE sql AS ''; $defaults{$which} CREATE FUNCTION after() RETURNS void LANGUAGE sql AS ''");
 	is($node->safe_psql($which, "SELECT before.proacl IS DISTINCT FROM after.proacl FROM pg_proc before, pg_proc after WHERE before.proname = 'before' AND after.proname = 'after'"),
 		't', "default privileges $which");
-	is($node->safe_psql($which, "CREATE EXTENSION shedlock; $privileges"), $meant, 'do not count');
-	is($node->safe_psql($which, 'SHOW search_path'), '"$user", public', 'nor does it leave a search_path');
+	is($node->safe_psql($which, "CREATE EXTENSION shedlock; $privileges"), $meant, 'they do not change the privileges of the extension');
+	is($node->safe_psql($which, 'SHOW search_path'), '"$user", public', 'CREATE EXTENSION leaves the search_path unchanged');
 }
 
 $node->stop;

@@ -1,5 +1,5 @@
-# pg_upgrade takes locks, ticks, history and the state of the tokens to a newer
-# major version of PostgreSQL, and roles go on owning what they own.
+# pg_upgrade moves locks, ticks, history and the state of the tokens to a newer major
+# version of PostgreSQL, and roles keep what they own.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,10 +10,10 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-# From scripts/test, which has built our library for the older one, too: its
-# folder, and the settings that let it find the library
+# scripts/test has also built the library for the older version: the folder, and the
+# settings that let the older server find the library
 my ($older, $conf) = ($ENV{SHEDLOCK_OLDER_POSTGRES}, $ENV{SHEDLOCK_OLDER_CONF});
-plan skip_all => 'there is one major version of PostgreSQL only' unless $older;
+plan skip_all => 'this needs a second, older major version of PostgreSQL' unless $older;
 
 my $old = PostgreSQL::Test::Cluster->new('old', install_path => $older);
 {
@@ -26,7 +26,7 @@ init_node($new);
 my $version = 'SELECT current_setting($$server_version_num$$)::int / 10000';
 note('from ' . $old->safe_psql('postgres', $version));
 
-# Some roles that are gone: whoever came later must not step into their place.
+# Dropped roles, so that the OIDs have gaps: no later role must get the OID of another.
 $old->safe_psql('postgres', 'CREATE ROLE gone; DROP ROLE gone; CREATE ROLE app; CREATE SCHEMA "My Locks"; CREATE EXTENSION shedlock SCHEMA "My Locks"; GRANT USAGE ON SCHEMA "My Locks" TO app');
 my $in = 'SET search_path = "My Locks"; ';
 my $token = $old->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('lease', '1 day')");
@@ -36,7 +36,7 @@ $old->safe_psql('postgres', $in . "SELECT shedlock_acquire('kept', '1 day', '1 d
 	  . 'GRANT EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) TO app; GRANT SELECT, INSERT, UPDATE ON shedlock TO app');
 $old->safe_psql('postgres', $in . "SET ROLE app; CALL shedlock_run('run', 'SELECT', once_every => '365 days')");
 
-# What was held by sessions when the old server went down
+# Locks that sessions held when the old server stopped
 my $holder = session($old);
 ask($holder, $in . "SELECT shedlock_acquire_session('session')");
 my $runner = session($old);
@@ -65,8 +65,7 @@ sub upgrade
 			'-U', 'postgres' ]);
 }
 
-# There are minor versions that pg_upgrade cannot bring together: then it fails
-# for any table.
+# pg_upgrade cannot connect some minor versions; then it fails for any table.
 chdir $PostgreSQL::Test::Utils::tmp_check;
 my $upgraded = upgrade($old, $new);
 unless ($upgraded)
@@ -82,9 +81,9 @@ unless ($upgraded)
 	$plain_old->start;
 	$plain_old->safe_psql('postgres', 'CREATE TABLE plain (a int)');
 	$plain_old->stop;
-	plan skip_all => 'pg_upgrade from this version fails without us, too' unless upgrade($plain_old, $plain_new);
+	plan skip_all => 'pg_upgrade from this version fails without the extension, too' unless upgrade($plain_old, $plain_new);
 }
-ok($upgraded, 'pg_upgrade does its work') or die;
+ok($upgraded, 'pg_upgrade succeeds') or die;
 $new->start;
 cmp_ok($new->safe_psql('postgres', $version), '>', $older =~ /(\d+)$/, 'the server is newer');
 is($new->safe_psql('postgres', $queries{$_}), $before{$_}, "$_ are the same") foreach grep { $_ ne 'privileges' } sort keys %queries;
@@ -92,19 +91,19 @@ is($new->safe_psql('postgres', $queries{$_}), $before{$_}, "$_ are the same") fo
 my ($privileges, $privileges_before) = map { s/m(?=[^|]*\/)//gr } $new->safe_psql('postgres', $queries{privileges}), $before{privileges};
 is($privileges, $privileges_before, 'privileges are the same');
 is($new->safe_psql('postgres', $in . 'SELECT name, state FROM shedlock_locks ORDER BY name'),
-	"kept|kept\nlease|held\nof app|held\npaused|paused", 'what was held is held, but for what sessions held');
+	"kept|kept\nlease|held\nof app|held\npaused|paused", 'held leases stay held, locks of sessions do not');
 is($new->safe_psql('postgres', $in . "SELECT outcome FROM shedlock_history WHERE name = 'lost'"), 'lost', 'a run that died is lost');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('lease'), shedlock_acquire('of app'), shedlock_acquire('kept'), shedlock_acquire('paused')"),
-	'f|f|f|f', 'nobody gets it');
-is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 't|t', 'nor waits for the dead');
+	'f|f|f|f', 'held leases exclude others');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 't|t', 'locks of ended sessions are free');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_extend('lease', token => $token), shedlock_release('lease', $token)"), 't|t', 'a token extends and releases its lease');
 is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT name FROM shedlock_history; SELECT shedlock_release('of app', $app_token)"), "run\nt",
-	'a role sees its runs, and releases its lock');
+	'a role sees its runs, and releases its lease');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', 'ticks stay claimed');
-cmp_ok($new->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('new')"), '>', $app_token, 'tokens go on growing');
-is($new->safe_psql('postgres', $in . "CALL shedlock_run('after', 'VACUUM'); SELECT outcome FROM shedlock_history WHERE name = 'after'"), 'succeeded', 'commands run');
+cmp_ok($new->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('new')"), '>', $app_token, 'tokens keep growing');
+is($new->safe_psql('postgres', $in . "CALL shedlock_run('after', 'VACUUM'); SELECT outcome FROM shedlock_history WHERE name = 'after'"), 'succeeded', 'guarded commands run');
 $new->safe_psql('postgres', 'ALTER EXTENSION shedlock UPDATE');
-is($new->safe_psql('postgres', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock; SELECT shedlock_acquire($$again$$)'), 't', 'the extension can be made anew');
+is($new->safe_psql('postgres', 'DROP EXTENSION shedlock; CREATE EXTENSION shedlock; SELECT shedlock_acquire($$again$$)'), 't', 'the extension can be dropped and created again');
 
 $new->stop;
 done_testing();

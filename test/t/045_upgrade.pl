@@ -1,6 +1,6 @@
-# An update by ALTER EXTENSION leads to the same catalogue as a new installation
-# of that version, from every version to every later one, and what was held
-# stays held.  The comparison finds whatever an upgrade script has forgotten.
+# An update by ALTER EXTENSION leads to the same catalogue as a new installation of that
+# version, from each version to each later one, and held locks stay held.  The
+# comparison finds whatever an upgrade script omits.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,9 +17,9 @@ init_node($node);
 $node->start;
 $node->safe_psql('postgres', 'CREATE ROLE another; CREATE ROLE owner');
 
-# The catalogue with a version of the extension, newly installed or updated from
-# an older one with something in its tables.  The extension can be dropped and
-# leaves nothing behind in its schema.
+# Returns the catalogue with a version of the extension, newly installed, or updated from
+# an older version with rows in its tables.  Also checks that the extension can be
+# dropped and leaves nothing in its schema.
 sub catalogue
 {
 	my ($version, $older) = @_;
@@ -36,7 +36,7 @@ sub catalogue
 }
 
 #
-# The versions that there are, by the scripts that install them or lead to them
+# The versions that scripts install or lead to
 #
 
 my $scripts = private_scripts($node);
@@ -56,7 +56,7 @@ sub number
 	return join('', map { sprintf '%04d', $_ } (shift =~ /(\d+)/g, 0, 0, 0)[ 0 .. 2 ]);
 }
 
-# All versions that scripts lead to from the given ones.
+# Returns all versions that scripts lead to from the given ones.
 sub reached_from
 {
 	my @todo = @_;
@@ -81,8 +81,8 @@ foreach my $older (sort keys %installable)
 }
 
 #
-# A version that pretends to be the next one: what it has changed, one thing
-# each, and how a difference shows that comes of it being forgotten
+# A version that pretends to be the next one: its changes, one each, and the difference
+# that shows if the upgrade script omits the change
 #
 
 my @new = (
@@ -140,7 +140,7 @@ my @changes = (
 	[ q{CREATE AGGREGATE shedlock_sum(integer) (SFUNC = int4pl, STYPE = integer)}, qr/^-aggregate .*shedlock_sum.* pg_aggregate aggtransfn = "function /m ],
 	[ q{CREATE CAST (shedlock_pair AS integer) WITH INOUT}, qr/^-cast /m ]);
 
-# It is made of the newest version that one script installs.
+# It is made from the newest version that a single script installs.
 my $base = $bases[-1];
 
 # Writes the script that leads to a version.
@@ -156,21 +156,21 @@ my @all = (@new, map { $_->[0] } @changes);
 script("$base.9", PostgreSQL::Test::Utils::slurp_file("$scripts/shedlock--$base.sql"), @all);
 script("$base--$base.9", @all);
 my $whole = catalogue("$base.9");
-is(differences($whole, catalogue("$base.9", $base)), '', 'an upgrade script that has everything: no difference');
-cmp_ok(scalar(split /\n/, $whole), '>', 1000, 'and there is something to compare');
+is(differences($whole, catalogue("$base.9", $base)), '', 'a complete upgrade script leaves no difference');
+cmp_ok(scalar(split /\n/, $whole), '>', 1000, 'the catalogue has something to compare');
 foreach my $i (0 .. $#changes)
 {
 	my ($change, $difference) = @{ $changes[$i] };
 
 	script("$base--$base.9.$i", grep { $_ ne $change } @all);
-	like(differences($whole, catalogue("$base.9.$i", $base)), $difference, "forgotten: $change");
+	like(differences($whole, catalogue("$base.9.$i", $base)), $difference, "omitted: $change");
 }
 
-# Our library finds columns by their numbers.
+# The library finds columns by their numbers.
 my @columns = map { "ALTER TABLE shedlock ADD COLUMN $_ integer" } 'a', 'b';
 script("$base.10", PostgreSQL::Test::Utils::slurp_file("$scripts/shedlock--$base.sql"), @columns);
 script("$base--$base.10", reverse @columns);
-like(differences(catalogue("$base.10"), catalogue("$base.10", $base)), qr/^-.*shedlock a pg_attribute attnum = /m, 'columns in another order');
+like(differences(catalogue("$base.10"), catalogue("$base.10", $base)), qr/^-.*shedlock a pg_attribute attnum = /m, 'columns in another order are a difference');
 
 $node->stop;
 done_testing();

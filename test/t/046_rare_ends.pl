@@ -1,6 +1,5 @@
-# What hardly ever stands in the way of a lock's end does no harm: the lock comes
-# to an end that is told, to the client or in the history, and the next one gets
-# it.
+# Rare obstacles to the end of a lock do no harm: the lock ends, the client or the
+# history says how, and the next caller acquires it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +15,7 @@ my $runner = session($node);
 my $other = session($node);
 my $pid = pid_of($runner);
 
-# Lets the runner start a run that goes on until the advisory lock is given back.
+# Starts a run that continues until the advisory lock is released.
 sub begin_run
 {
 	my ($name, $then) = @_;
@@ -25,110 +24,110 @@ sub begin_run
 	ask($other, 'SELECT pg_advisory_lock(1)');
 	$runner->{stderr} = '';
 	$runner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$name', '$command');\n\\echo ended\n");
-	ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), "$name: is under way");
+	ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), "$name: is in progress");
 	return;
 }
 
-# Returns what the client has heard of it.
+# Ends the run, and returns the client's messages.
 sub end_of_run
 {
 	ask($runner, 'SELECT 1');
 	return $runner->{heard};
 }
 
-# The row of the lock is locked by hand when the command has ended.
+# A foreign writer has locked the lock's row when the command ends.
 my $waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid";
 begin_run('row locked');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'row locked: the release waits');
 ask($other, 'COMMIT');
-is(end_of_run(), '', 'row locked: nothing to complain of');
+is(end_of_run(), '', 'row locked: the client gets no warning');
 is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'row locked'"), 'succeeded', 'row locked: the outcome is logged');
 
-# The same, and somebody cancels the release.
+# The same, and the release is cancelled.
 begin_run('cancelled');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'cancelled' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'cancelled: the release waits');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 $runner->{run}->pump until $runner->{stderr} =~ /could not log/ || !$runner->{run}->pumpable;
-like($runner->{stderr}, qr/WARNING: +could not log outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is given up');
-ok(defined await($node, $waits), 'cancelled: the lock is not');
+like($runner->{stderr}, qr/WARNING: +could not log outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is not logged');
+ok(defined await($node, $waits), 'cancelled: the release of the lock still waits');
 ask($other, 'COMMIT');
-unlike(end_of_run(), qr/could not release/, 'cancelled: it is released');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome FROM shedlock_history WHERE name = 'cancelled'"), 't|lost', 'cancelled: and free; the history says that the outcome is lost');
+unlike(end_of_run(), qr/could not release/, 'cancelled: the lock is released');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome FROM shedlock_history WHERE name = 'cancelled'"), 't|lost', 'cancelled: the lock is free, and the history shows the run as lost');
 
-# The same, and the session that has locked the row wants what the release has locked.
+# The same, and the session with the row waits for a lock that the release holds.
 ask($other, 'SET deadlock_timeout = 60000');
 begin_run('row deadlock');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row deadlock' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'row deadlock: the release waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
-like(end_of_run(), qr/\A(?:(?!ERROR).)*could not log outcome "succeeded" of lock "row deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'row deadlock: found by the server');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*could not log outcome "succeeded" of lock "row deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'row deadlock: the client is told of the deadlock');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('row deadlock')"), 't', 'row deadlock: the lock is free');
 
 # The row of the history is locked.
 begin_run('history locked');
 ask($other, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
-like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'history locked: told, not waited for');
+like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'history locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
 
-# A cancel, or lock_timeout, that waits while the run is brought to its end: the
-# lock is given back all the same, and the client hears of the command's error.
+# A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
+# lock is released all the same, and the client gets the command's error.
 ask($runner, 'SET lock_timeout = 3000; SET deadlock_timeout = 5000');
 begin_run('deadlock');
 ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: its log has to wait');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: the log entry waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
-like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: told, and no more');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: a WARNING and no error');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
 begin_run('own error', '; SELECT 1 / 0');
 ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'own error: its log has to wait');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'own error: the log entry waits');
 ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(3.5); COMMIT");
-like(end_of_run(), qr/ERROR: +division by zero/, 'own error: reaches the client');
+like(end_of_run(), qr/ERROR: +division by zero/, 'own error: the client gets the command\'s error');
 ask($_, 'RESET lock_timeout; RESET deadlock_timeout') foreach $runner, $other;
 
-# Runs without an outcome go from the history like others, but for those that live.
+# Runs without an outcome are pruned like others, except those still in progress.
 begin_run('lives');
 $node->safe_psql('postgres', "UPDATE shedlock_run_log SET outcome = 'running' WHERE name = 'own error'; CALL shedlock_run('own error', 'SELECT'); SET shedlock.history_keep = 0; CALL shedlock_run('prunes', 'SELECT')");
-is($node->safe_psql('postgres', "SELECT name, outcome FROM shedlock_run_log WHERE name IN ('lives', 'own error') ORDER BY name"), "lives|running\nown error|succeeded", 'lives: its row stays');
+is($node->safe_psql('postgres', "SELECT name, outcome FROM shedlock_run_log WHERE name IN ('lives', 'own error') ORDER BY name"), "lives|running\nown error|succeeded", 'lives: the row of a run in progress stays');
 ask($other, 'SELECT pg_advisory_unlock(1)');
-like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: and it comes to its end');
+like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: the run ends without a warning');
 
-# An isolated primary: the wait for its standby is cut short.
+# An isolated primary: the wait for its standby is cancelled.
 $node->safe_psql('postgres', $_) foreach ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", 'SELECT pg_reload_conf()');
-ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}), 'isolated: there should be a standby');
+ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}), 'isolated: the server requires a standby');
 $node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
 like(error_of($node, "SET statement_timeout = '5s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
-	qr/^57014: canceling run of lock "isolated" because its start has not been confirmed by the synchronous standby/, 'isolated: the command is not run');
+	qr/^57014: canceling run of lock "isolated" because its start has not been confirmed by the synchronous standby/, 'isolated: the command is not executed');
 $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
-ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: no more');
-is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next one is');
+ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: the server requires no standby again');
+is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next run succeeds');
 
-# In a pipeline, whose statements are one transaction; since 18 they are a block.
+# In a pipeline, whose statements are one transaction; since PostgreSQL 18 a block
 my $script = PostgreSQL::Test::Utils::tempdir . '/pipeline.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "\\startpipeline\nCREATE TABLE pipeline ();\nCALL shedlock_run('pipeline', 'SELECT');\n\\endpipeline\n");
 $node->command_checks_all([ 'pgbench', '-n', '-t', '1', '-M', 'extended', '-f', $script, $node->connstr('postgres') ], 2, [qr//],
 	[qr/CALL shedlock_run cannot (?:be executed within a pipeline|run inside a transaction block)/], 'pipeline: refused');
-is($node->safe_psql('postgres', q{SELECT to_regclass('pipeline')}), '', 'pipeline: with all of it');
+is($node->safe_psql('postgres', q{SELECT to_regclass('pipeline')}), '', 'pipeline: all of it is rolled back');
 
-# Tokens are drawn again that are in the history.
+# The sequence draws tokens that are already in the history.
 $node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token) - 1) FROM shedlock_run_log");
-like(error_of($node, "CALL shedlock_run('tokens again', 'SELECT')"), qr/^23505: token \d+ is in the history already/, 'tokens again: refused');
+like(error_of($node, "CALL shedlock_run('tokens again', 'SELECT')"), qr/^23505: token \d+ is in the history already/, 'tokens again: the run is refused');
 $node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token)) FROM shedlock_run_log");
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't', 'tokens again: nothing is left of it');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't', 'tokens again: the lock is free');
 
-# A client of ShedLock takes what a run that is dead has held.
+# A client of ShedLock acquires the lock of a dead run.
 begin_run('dead run');
 terminate($node, $pid);
 ask($other, 'SELECT pg_advisory_unlock(1)');
 reap($runner);
 my $utc = "clock_timestamp() AT TIME ZONE 'UTC'";
-is($node->safe_psql('postgres', "UPDATE shedlock SET lock_until = $utc + '1 h', locked_at = $utc, locked_by = 'java' WHERE name = 'dead run' RETURNING kind"), 'lease', 'dead run: its lock is taken by a foreign client');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'dead run'"), 'lost', 'dead run: which logs that it was lost');
+is($node->safe_psql('postgres', "UPDATE shedlock SET lock_until = $utc + '1 h', locked_at = $utc, locked_by = 'java' WHERE name = 'dead run' RETURNING kind"), 'lease', 'dead run: a foreign client acquires its lock');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'dead run'"), 'lost', 'dead run: the acquire logs the run as lost');
 
-# One that is purged before anybody else takes its lock, one that is deleted.
+# The lock of a dead run is purged, or its row deleted, before the next acquire.
 foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgotten'; SELECT shedlock_purge('0 s')", "DELETE FROM shedlock WHERE name = 'forgotten'")
 {
 	$runner = session($node);
@@ -139,10 +138,10 @@ foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgo
 	reap($runner);
 	$node->safe_psql('postgres', $end);
 	is($node->safe_psql('postgres', "SELECT outcome, (SELECT count(*) FROM shedlock WHERE name = 'forgotten') FROM shedlock_run_log WHERE name = 'forgotten' ORDER BY token DESC LIMIT 1"),
-		'lost|0', "forgotten: the history says that it was lost after $end");
+		'lost|0', "forgotten: the history shows the run as lost after $end");
 }
 
-# An administrator ends a lease, and has second thoughts: its owner waits for him.
+# An administrator's force-release is rolled back: the owner's call waits for that.
 my $owner = session($node);
 my $owner_pid = pid_of($owner);
 ask($owner, "SELECT shedlock_acquire('second thoughts', '10 min')");
@@ -151,10 +150,10 @@ $owner->{stderr} = '';
 $owner->query_until(qr/begun/, "\\echo begun\nSELECT 'extended: ' || shedlock_extend('second thoughts', lock_at_most_for => '10 min');\n");
 ok(defined await($node, 'SELECT wait_event_type = $$Extension$$ FROM pg_stat_activity WHERE pid = ' . $owner_pid), 'second thoughts: an extend waits');
 ask($other, 'ROLLBACK');
-like(ask($owner, "SELECT shedlock_release('second thoughts')"), qr/^extended: true\nt$/, 'second thoughts: and is done when all is as it was');
+like(ask($owner, "SELECT shedlock_release('second thoughts')"), qr/^extended: true\nt$/, 'second thoughts: the extend succeeds after the rollback');
 $owner->quit;
 
-# To end a lock that an open transaction acquires is refused at once.
+# A force-release of a lock that an open transaction acquires is refused at once.
 ask($other, "BEGIN; SELECT shedlock_acquire('in use')");
 is($node->safe_psql('postgres', q{CREATE FUNCTION pg_temp.refused() RETURNS interval LANGUAGE plpgsql AS $$
 	DECLARE
@@ -168,39 +167,39 @@ is($node->safe_psql('postgres', q{CREATE FUNCTION pg_temp.refused() RETURNS inte
 	SELECT least(pg_temp.refused(), pg_temp.refused(), pg_temp.refused()) < '0.9 s'}), 't', 'in use: force_release waits for no transaction');
 ask($other, 'ROLLBACK');
 
-# There is nothing to end by force where the session has ended.
+# There is nothing to force-release once the session has ended.
 my $ended = session($node);
 ask($ended, "SELECT shedlock_acquire_session('ended')");
 terminate($node, pid_of($ended));
 reap($ended);
-is($node->safe_psql('postgres', "SELECT shedlock_force_release('ended')"), 'f', 'ended: force_release says that it was free');
+is($node->safe_psql('postgres', "SELECT shedlock_force_release('ended')"), 'f', 'ended: force_release returns false');
 
-# The rows are gone from under a session that holds its lock.
+# The rows are deleted while a session holds its lock.
 my $holder = session($node);
 ask($holder, "SELECT shedlock_acquire_session('no row')");
 $node->safe_psql('postgres', 'TRUNCATE shedlock');
 is($node->safe_psql('postgres', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('no row', $utc + '1 h', $utc, 'java') RETURNING name"), '', 'no row: a foreign client is turned away');
-is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock WHERE name = 'no row'"), 't|', 'no row: it finds one that it can try to take again');
+is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock WHERE name = 'no row'"), 't|', 'no row: a row for its next try is there');
 
-# A session does not end when it is told to.
+# A session does not end when it is terminated.
 ask($holder, "SELECT shedlock_acquire_session('stopped')");
 my $stopped = pid_of($holder);
 kill('STOP', $stopped);
 my $error = error_of($node, "SELECT shedlock_force_release('stopped')");
 kill('CONT', $stopped);
-like($error, qr/^55006: session that holds lock "stopped" did not end in time/, 'stopped: force_release says so');
-ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: free once it is gone');
+like($error, qr/^55006: session that holds lock "stopped" did not end in time/, 'stopped: force_release gets an error');
+ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: the lock is free after the session has ended');
 reap($holder);
 
-# No timer can be had, nor the thread that does its work where there are no timers.
+# No timer can be created, nor the thread that replaces timers where there are none.
 my $poor = session($node);
 PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0', '--nproc=0');
 ask($poor, "SELECT shedlock_acquire_session('no timer', '1 h')");
-like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 'no timer: no session lock with an end');
-is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: nothing was held; one without an end needs none');
+like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 'no timer: a session lock with lock_at_most_for is refused');
+is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: the lock is free, and without lock_at_most_for it is acquired');
 $poor->quit;
 
-# Lets a process have that much more memory than it has now, or, again, as much as it likes.
+# Limits a process to its current memory plus an amount, or removes the limit.
 sub limit_memory
 {
 	my ($of, $more_kb) = @_;
@@ -211,21 +210,22 @@ sub limit_memory
 }
 
 # The error of a command is so long that no memory is left to copy it: the run ends
-# without a word.  In another run its session begins it again, and not as a part of that.
+# without an outcome.  The session then starts it again inside another run, as a run of
+# its own.
 my $short = session($node);
 my $long = join(', ', map { "$_ = x" } qw(MESSAGE DETAIL HINT COLUMN CONSTRAINT DATATYPE TABLE SCHEMA));
 limit_memory(pid_of($short), 360 * 1024);
 ask($short, "CALL shedlock_run('no copy', 'DO \$\$ DECLARE x text := repeat(''x'', 16777216); BEGIN RAISE EXCEPTION USING $long; END \$\$')");
-like($short->{heard}, qr/ERROR: +out of memory/, 'no copy: the client hears why');
+like($short->{heard}, qr/ERROR: +out of memory/, 'no copy: the client gets the reason');
 limit_memory(pid_of($short));
 is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), 'running', 'no copy: the run has no outcome');
 ask($short, q{CALL shedlock_run('around', 'CALL shedlock_run(''no copy'', ''SELECT'')')});
-is($short->{heard}, '', 'no copy: it can be begun again inside another run');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), "lost\nsucceeded", 'no copy: as a run of its own');
+is($short->{heard}, '', 'no copy: it can be started again inside another run');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), "lost\nsucceeded", 'no copy: it is then a run of its own');
 $short->quit;
 
-# No memory is left when a transaction has been committed, or a session ends.  The
-# more clients there may be, the more of it a wake-up takes.
+# No memory is left after the commit of a transaction, or when a session ends.  A wake-up
+# takes more memory if max_connections is larger.
 my $crowd = start_node('crowd', conf => "max_connections = 20000\nmax_locks_per_transaction = 10\nmax_pred_locks_per_transaction = 10\n");
 my $starved = session($crowd);
 my $starved_pid = pid_of($starved);
@@ -233,29 +233,29 @@ my $waiter = session($crowd);
 
 ask($starved, "SELECT shedlock_acquire_session('no memory')");
 $waiter->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_acquire('no memory', '1 h', wait => '10 min');\n");
-ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory: somebody waits');
+ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory: a waiter waits');
 foreach my $end ('ROLLBACK', 'COMMIT')
 {
 	ask($starved, "BEGIN; SELECT shedlock_release('no memory')");
 	limit_memory($starved_pid, 0);
-	is(ask($starved, "$end;\nSELECT 'alive'"), 'alive', "no memory: a $end comes to its end");
+	is(ask($starved, "$end;\nSELECT 'alive'"), 'alive', "no memory: a $end completes");
 	limit_memory($starved_pid);
 }
-is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory: whoever waited finds out');
+is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory: the waiter acquires the lock');
 ask($starved, "SELECT shedlock_acquire_session('no memory at exit')");
 limit_memory($starved_pid, 0);
 terminate($crowd, $starved_pid);
 reap($starved);
-is($crowd->safe_psql('postgres', "SELECT shedlock_acquire('no memory at exit')"), 't', 'no memory at exit: its lock is free');
-unlike(slurp_file($crowd->logfile), qr/PANIC|out of memory|was terminated/, 'no memory: nothing that the log complains of');
+is($crowd->safe_psql('postgres', "SELECT shedlock_acquire('no memory at exit')"), 't', 'no memory at exit: the lock is free');
+unlike(slurp_file($crowd->logfile), qr/PANIC|out of memory|was terminated/, 'no memory: the log has no complaint');
 $waiter->quit;
 $crowd->stop;
 
-# Over TCP the row says from where.
+# Over TCP the row has the client's address.
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('address'); SELECT locked_by ~ '\@127\\.0\\.0\\.1 #\\d+\$' FROM shedlock WHERE name = 'address'",
-		connstr => 'host=127.0.0.1 port=' . $node->port . ' dbname=postgres'), "t\nt", 'address: it is in locked_by');
+		connstr => 'host=127.0.0.1 port=' . $node->port . ' dbname=postgres'), "t\nt", 'address: locked_by has the client\'s address');
 
-# Prepared transactions, and leases before, between and after them.
+# Prepared transactions, and leases before, between and after them
 my $many = session($node);
 ask($many, 'SET client_min_messages = error');
 sub prepare_lease { ask($many, "BEGIN; SELECT shedlock_acquire('prepared $_[0]', '1 h'); PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'") }
@@ -269,11 +269,12 @@ is(ask($many, "SELECT shedlock_release('before all'), shedlock_release('after al
 is(ask($many, "SELECT shedlock_release('between'), shedlock_release('between', $token)"), 'f|t', 'prepared: a lease between two of them belongs to its token');
 $many->quit;
 
-# The table has no primary key any more.
-like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; SELECT shedlock_acquire('no key')"), qr/^42704: table "shedlock" of extension "shedlock" has no primary key/, 'no key: an error that says so');
+# The table has lost its primary key.
+like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; SELECT shedlock_acquire('no key')"), qr/^42704: table "shedlock" of extension "shedlock" has no primary key/, 'no key: a call gets an error that says so');
 
-# Columns that the library relies on, changed by the table's owner; rows of other types would crash it.
-# Those that are in a view it keeps: all of shedlock_run_log, most of shedlock_tick.
+# The table's owner has changed columns that the library relies on; rows of other types
+# would crash it.  Views protect all columns of shedlock_run_log and most of
+# shedlock_tick.
 foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'DROP lock_until, ADD lock_until timestamp', 3, 'timestamp without time zone', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'ALTER pid TYPE text', 8, 'integer', 'SELECT count(*) FROM shedlock_locks' ],
@@ -283,7 +284,7 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 	my ($table, $change, $column, $type, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
 	like($err, qr/ERROR: +42804: table "$table" of extension "shedlock" was altered\n.*column number $column is not of type $type any more/,
-		"$table, $change: an error that says so");
+		"$table, $change: a call gets an error that says so");
 }
 foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
 	[ 'shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
@@ -292,13 +293,14 @@ foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlo
 	my ($table, $change, $column, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
 	like($err, qr/ERROR: +42804: table "$table" of extension "shedlock" was altered\n.*column number $column can be null/,
-		"$table, $change: an error that says so");
+		"$table, $change: a call gets an error that says so");
 }
-like(error_of($node, "BEGIN; ALTER TABLE shedlock SET UNLOGGED; SELECT shedlock_acquire('altered')"), qr/^42809: "shedlock" of extension "shedlock" is not an ordinary, logged table/, 'not logged: an error that says so');
+like(error_of($node, "BEGIN; ALTER TABLE shedlock SET UNLOGGED; SELECT shedlock_acquire('altered')"), qr/^42809: "shedlock" of extension "shedlock" is not an ordinary, logged table/, 'not logged: a call gets an error that says so');
 like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; ALTER TABLE shedlock ADD PRIMARY KEY (locked_at, name); SELECT shedlock_acquire('altered')"),
-	qr/^42804: table "shedlock" of extension "shedlock" was altered/, 'another key: an error that says so');
+	qr/^42804: table "shedlock" of extension "shedlock" was altered/, 'another key: a call gets an error that says so');
 
-# What the library's writes would not obey is refused, by all that begins something and before anything is written.
+# Calls that begin something are refused if the library's writes would bypass a change
+# to the table, before anything is written.
 foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD CHECK (true)', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
@@ -313,43 +315,44 @@ foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', 
 {
 	my ($change, $call, $error) = @$_;
 
-	like(error_of($node, "SELECT shedlock_acquire('warm up'), shedlock_release('warm up'); BEGIN; $change; SELECT $call"), qr/^\Q$error/, "$change: an error that says so");
-	is(ask($other, "BEGIN; $change; SELECT count(*) >= 0 FROM shedlock_locks; ROLLBACK"), 't', '... from nobody who only reads');
+	like(error_of($node, "SELECT shedlock_acquire('warm up'), shedlock_release('warm up'); BEGIN; $change; SELECT $call"), qr/^\Q$error/, "$change: a call gets an error that says so");
+	is(ask($other, "BEGIN; $change; SELECT count(*) >= 0 FROM shedlock_locks; ROLLBACK"), 't', '... reading the views gets no error');
 }
-is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT shedlock_acquire('altered')"), 'no error', 'no replica identity, and no publication: that is allowed');
-is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'nor is a publication refused');
-is(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD UNIQUE (name, locked_by); SELECT shedlock_acquire('altered')"), 'no error', 'nor a CHECK constraint less, or a unique one more');
-like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'a column more: that is allowed');
+is(error_of($node, "BEGIN; ALTER TABLE shedlock REPLICA IDENTITY NOTHING; SELECT shedlock_acquire('altered')"), 'no error', 'no replica identity is allowed without a publication');
+is(error_of($node, "BEGIN; CREATE PUBLICATION p FOR TABLE shedlock; SELECT shedlock_acquire('altered')"), 'no error', 'a publication is allowed');
+is(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD UNIQUE (name, locked_by); SELECT shedlock_acquire('altered')"), 'no error', 'a missing CHECK constraint and an additional unique one are allowed');
+like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acquire('more'); ROLLBACK"), qr/t/, 'an additional column is allowed');
 
-# What is under way comes to its end all the same.
+# What had begun before such a change ends all the same.
 ask($other, "SELECT shedlock_acquire('altered lease', '1 h')");
 ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(0.2); ALTER TABLE shedlock ADD CONSTRAINT added CHECK (true);
 	ALTER TABLE shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE shedlock_run_log ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
-is($other->{heard}, '', 'a run that adds CHECK constraints: nothing to complain of');
+is($other->{heard}, '', 'a run that adds CHECK constraints: the client gets no warning');
 is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN shedlock_tick t USING (name) WHERE name = 'alters'}),
 	'succeeded|t|t', '... its outcome is logged, its lock free, and the ticks that it missed are claimed');
-is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altered lease') > 0, shedlock_release('altered lease')"), 't|t|t', '... what is held can be extended, asserted and released');
-like(error_of($node, "SELECT $_"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, "... but not again: $_")
+is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altered lease') > 0, shedlock_release('altered lease')"), 't|t|t', '... a held lock can be extended, asserted and released');
+like(error_of($node, "SELECT $_"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, "... no new call begins: $_")
   foreach "shedlock_acquire('altered lease')", "shedlock_purge('0')";
 $node->safe_psql('postgres', 'ALTER TABLE shedlock DROP CONSTRAINT added');
-like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "shedlock_run_log" of extension "shedlock" was altered/, '... nor does another run begin');
+like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "shedlock_run_log" of extension "shedlock" was altered/, '... no other run begins');
 $node->safe_psql('postgres', 'ALTER TABLE shedlock_tick DROP CONSTRAINT added; ALTER TABLE shedlock_run_log DROP CONSTRAINT added');
 
-# Foreign writers lock the row of a lock between a look at it and its update, at every instant there is.
+# Foreign writers lock the row of a lock between its read and its update, at every
+# possible instant.
 my @scripts = map { PostgreSQL::Test::Utils::tempdir . "/$_.sql" } 'taken', 'locked';
 PostgreSQL::Test::Utils::append_to_file($scripts[0], "SET client_min_messages = error;\nSELECT shedlock_acquire('row'), shedlock_release('row');\n");
 PostgreSQL::Test::Utils::append_to_file($scripts[1], "BEGIN;\nSELECT FROM shedlock WHERE name = 'row' FOR UPDATE;\nCOMMIT;\n");
-$node->command_ok([ 'pgbench', '-n', '-c', '4', '-T', '3', (map { ('-f', $_) } @scripts), $node->connstr('postgres') ], 'row: acquired and locked as fast as they can');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('row')"), 't', 'row: it is free');
+$node->command_ok([ 'pgbench', '-n', '-c', '4', '-T', '3', (map { ('-f', $_) } @scripts), $node->connstr('postgres') ], 'row: acquires and row locks race without an error');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('row')"), 't', 'row: the lock is free');
 
-# The extension is made anew under one who waits for its table.
+# The extension is dropped and created again while a caller waits for its table.
 ask($other, 'SET client_min_messages = warning; BEGIN; DROP EXTENSION shedlock; CREATE EXTENSION shedlock');
 my $late = session($node);
-$late->query_until(qr/begun/, "\\echo begun\nSELECT 'made anew: ' || shedlock_acquire('made anew');\n");
-ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^SELECT .made anew'}), 'made anew: one waits');
+$late->query_until(qr/begun/, "\\echo begun\nSELECT 'created again: ' || shedlock_acquire('created again');\n");
+ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^SELECT .created again'}), 'created again: a caller waits');
 ask($other, 'COMMIT');
-like(ask($late, 'SELECT 1'), qr/^made anew: true$/m, 'made anew: it takes the lock in the new table');
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('made anew')"), 'f', 'made anew: which excludes others');
+like(ask($late, 'SELECT 1'), qr/^created again: true$/m, 'created again: the caller acquires the lock in the new table');
+is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f', 'created again: the lock excludes others');
 
 $other->quit;
 $late->quit;

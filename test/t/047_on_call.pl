@@ -1,6 +1,6 @@
-# The lists of grants in doc/operations.md for a role on call and for one that
-# watches are complete: an empty role that gets them sees and ends what another role runs.
-# And nothing in them is superfluous: without any of the grants it cannot.
+# The lists of grants in doc/operations.md, for a role on call and for a monitoring role,
+# are complete: an empty role that gets them sees and ends what another role runs.  No
+# grant in them is superfluous: without any one of them the role cannot do that.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,8 +15,8 @@ use Test::More;
 my $has_cron = has_pg_cron();
 my $node;
 
-# The statements of the block that makes this role; without pg_cron those that
-# name it are left out, as the text says.
+# Returns the statements of the block that creates this role; without pg_cron it omits
+# the statements that name pg_cron, as the text says.
 sub grants_of
 {
 	my ($role) = @_;
@@ -28,7 +28,7 @@ sub grants_of
 	return $has_cron ? @statements : grep { !/\bcron\b/ } @statements;
 }
 
-# What a role hears from a statement: its answer, or the error
+# Returns what a role gets from a statement: its answer, or the error.
 sub heard_by
 {
 	my ($role, $sql) = @_;
@@ -60,7 +60,7 @@ sub end_work
 	return;
 }
 
-# What a role on call does, in this order, and what it should get
+# What a role on call does, in this order, and the expected answers
 my @deeds = (
 	'sees who holds what' => [ "SELECT string_agg(name || ' ' || kind, ',' ORDER BY name) FROM shedlock_locks WHERE locked_role = 'worker'",
 		'lease lease,run run,session session' ],
@@ -78,7 +78,7 @@ my @deeds = (
 	'ends a lease' => [ "SELECT shedlock_force_release('lease')", 't' ],
 	'purges' => [ "SELECT shedlock_purge('100 years')", '0' ]);
 
-# Which of them a role can do
+# Returns which of them a role can do.
 sub deeds_of
 {
 	my ($role) = @_;
@@ -100,7 +100,7 @@ sub deeds_of
 	return join ', ', grep { $can{$_} } map { $deeds[ 2 * $_ ] } 0 .. $#deeds / 2;
 }
 
-# All deeds but those that match
+# Returns all except those that match.
 sub all_but
 {
 	my (@but) = @_;
@@ -115,7 +115,7 @@ sub all_but
 
 my $acts = qr/pauses|reason|resumes|cancels|ends|purges/;
 
-# What cannot be done without the grant that a statement makes
+# What a role cannot do without the grant that a statement makes
 sub lost_without
 {
 	my ($statement) = @_;
@@ -126,7 +126,7 @@ sub lost_without
 	return qr/pg_cron/ if $statement =~ /cron\.job_run_details/;
 	return qr/sees jobs(?:,|$)|jobs ended/ if $statement =~ /cron\.job\b/;
 	return qr/jobs/ if $statement =~ /SCHEMA cron/;
-	die "no deed needs $statement";
+	die "nothing needs $statement";
 }
 
 if ($has_cron)
@@ -161,14 +161,14 @@ foreach my $role (sort keys %never)
 	my ($create, @grants) = grants_of($role);
 
 	$node->safe_psql('postgres', $create);
-	is(deeds_of($role), 'sees who holds what', "$role: an empty role sees locks, and no more");
+	is(deeds_of($role), 'sees who holds what', "$role: an empty role sees locks, and nothing else");
 	$node->safe_psql('postgres', join ' ', @grants);
 	is(deeds_of($role), all_but($never{$role}), "$role: the list is complete");
 	foreach my $without (0 .. $#grants)
 	{
 		$node->safe_psql('postgres', join ' ', "DROP OWNED BY $role; DROP ROLE $role;", $create,
 			map { $grants[$_] } grep { $_ != $without } 0 .. $#grants);
-		is(deeds_of($role), all_but($never{$role}, lost_without($grants[$without])), "$role: not without " . ($grants[$without] =~ s{\s+}{ }gr));
+		is(deeds_of($role), all_but($never{$role}, lost_without($grants[$without])), "$role: incomplete without " . ($grants[$without] =~ s{\s+}{ }gr));
 	}
 }
 

@@ -1,7 +1,6 @@
-# Many tenants in one database: with shedlock.role_prefix on a name is for the
-# roles with the privileges of its prefix, in every function and for every
-# statement that a client of ShedLock's sends.  The SQL is that of
-# doc/operations.md:
+# Many tenants in one database: with shedlock.role_prefix on, a name is reserved for the
+# roles with the privileges of its prefix, in each function and for each statement of
+# ShedLock's clients.  The SQL comes from doc/operations.md:
 #
 #	```sql tenants    each block in a session of its own
 
@@ -18,7 +17,7 @@ my $node = start_node('main');
 my %as = map { $_ => [ extra_params => [ '-U', $_ ] ] } qw(billing guest reporter_a reporter_b);
 my @blocks = slurp_file('doc/operations.md') =~ /^```sql tenants\n(.*?)^```$/msg;
 
-# Names that are not the role guest's
+# Names that do not belong to role guest
 my @foreign = ('billing:job', 'job', 'nobody:job', 'Guest:job', '"guest":job', ' guest:job', ':job', 'gues', 'guest',
 	'guest' . 'x' x 58 . ':job', 'billing:guest:job', 'pg_read_all_stats:job');
 
@@ -34,7 +33,7 @@ sub run_block
 	return;
 }
 
-# What a role hears of statements, each of which is to fail.
+# Returns the errors that a role gets from statements, each of which must fail.
 sub errors_of
 {
 	my ($database, $role, @statements) = @_;
@@ -54,8 +53,8 @@ sub all_refused
 	return;
 }
 
-# A call of each function that takes a lock's name, but for one that makes a text
-# of it, and one for shedlock_history, which has a rule of its own.
+# A call of each function that takes a lock's name, except for one that only builds a
+# text with it, and one for shedlock_history, which has its own rule
 sub calls
 {
 	my ($name) = @_;
@@ -117,11 +116,11 @@ foreach my $statement ("SELECT shedlock_acquire('guest:long', '100 years')", "SE
 	like($error // 'no error', qr/^22023: .* of lock "guest:long" is too long/, "over a cap: $statement");
 }
 is($node->safe_psql('app', "SET shedlock.default_lock_at_most_for = '1000d'; SET shedlock.default_lock_at_least_for = '25h'; SELECT shedlock_acquire('guest:default');"
-		  . "SELECT remaining <= '1 day' FROM shedlock_locks WHERE name = 'guest:default'", @{ $as{guest} }), "t\nt", 'the defaults are no way around a cap');
+		  . "SELECT remaining <= '1 day' FROM shedlock_locks WHERE name = 'guest:default'", @{ $as{guest} }), "t\nt", 'the defaults do not exceed a cap');
 $node->safe_psql('app', "GRANT INSERT (name, lock_until, locked_at, locked_by) ON shedlock TO guest");
 my ($over) = errors_of('app', 'guest', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by)"
 	  . " SELECT 'guest:long', n + '100 years', n, 'host' FROM timezone('UTC', clock_timestamp()) n");
-like($over // 'no error', qr/^22023: lock_until of lock "guest:long" is too far ahead/, 'nor is an INSERT');
+like($over // 'no error', qr/^22023: lock_until of lock "guest:long" is too far ahead/, 'an INSERT does not exceed a cap');
 
 #
 # Every function
@@ -132,43 +131,43 @@ all_refused('app', $_, 'all functions refuse', calls($_)) foreach @foreign;
 $node->safe_psql('app', 'REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM guest');
 
 my ($status, $output, $errors) = $node->psql('app', "SELECT shedlock_once('job', now())", @{ $as{guest} });
-like($errors, qr/DETAIL: .* only superusers .*\nHINT: .* "guest:job"\./, 'the error says who may, and how it would go');
+like($errors, qr/DETAIL: .* only superusers .*\nHINT: .* "guest:job"\./, 'the error names the privileged roles and a name that works');
 (undef, undef, $errors) = $node->psql('app', "SELECT shedlock_once('billing:job', now())", @{ $as{guest} });
-like($errors, qr/DETAIL: .* role "billing" .*\nHINT: .* "guest:job"\./, 'also for the name of another tenant');
+like($errors, qr/DETAIL: .* role "billing" .*\nHINT: .* "guest:job"\./, 'the error for the name of another tenant says the same');
 
 is($node->safe_psql('app', q{SELECT shedlock_acquire('guest:a:b'), shedlock_extend('guest:a:b'), shedlock_release('guest:a:b'),
 		shedlock_once('guest:', now()), shedlock_acquire_session('guest:session')}, @{ $as{guest} }),
-	't|t|t|t|t', 'what begins with the role itself is its own');
+	't|t|t|t|t', 'names that begin with the role belong to it');
 is($node->safe_psql('app', "SELECT shedlock_acquire('job'), shedlock_acquire('nobody:job'), shedlock_acquire('billing:job')"),
 	't|t|t', 'superusers use all names');
 is($node->safe_psql('app', "CREATE ROLE \"Odd one\" LOGIN; SET ROLE \"Odd one\"; SELECT shedlock_acquire('Odd one:job')"), 't',
-	'a prefix is the letters of the role');
+	'a prefix is the exact name of the role');
 like(error_of($node, "SET ROLE \"Odd one\"; SELECT shedlock_acquire('odd one:job')", dbname => 'app'), qr/^42501/,
 	'no others');
 is($node->safe_psql('app', "ALTER ROLE guest RENAME TO visitor; SELECT shedlock_acquire('guest:late');"
 		  . "SELECT shedlock_force_release('guest:late'); ALTER ROLE visitor RENAME TO guest"), "t\nt",
-	'what a role was named is no prefix any more, and superusers clean up');
+	'the old name of a role is no prefix of it, and superusers clean up');
 
 #
 # Roles that share a prefix
 #
 is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_a} }), 't', 'a member of a group role uses its prefix');
-is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_b} }), 'f', 'another one meets it there');
+is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_b} }), 'f', 'another member is refused the same lock');
 all_refused('app', 'reporting:daily', 'no member', "SELECT shedlock_acquire('reporting:daily')");
 is($node->safe_psql('app', "SET client_min_messages = warning; SELECT shedlock_pause('reporting:daily'), shedlock_resume('reporting:daily'), shedlock_force_release('reporting:daily')",
-		@{ $as{reporter_b} }), '|t|t', 'members administer what the other one took');
+		@{ $as{reporter_b} }), '|t|t', 'members administer locks of other members');
 
 my $leader = session($node, dbname => 'app', @{ $as{reporter_a} });
 is(ask($leader, "SELECT shedlock_acquire_session('reporting:leader')"), 't', 'a session lock under a shared prefix');
 like(error_of($node, "SELECT shedlock_force_release('reporting:leader')", dbname => 'app', @{ $as{reporter_b} }), qr/^42501: .*terminate/,
-	'the other member may not end that session');
-is(ask($leader, "SELECT shedlock_token('reporting:leader') IS NOT NULL"), 't', 'it goes on');
+	'another member cannot end that session');
+is(ask($leader, "SELECT shedlock_token('reporting:leader') IS NOT NULL"), 't', 'that session still holds the lock');
 is($node->safe_psql('app', "SET client_min_messages = warning; SELECT shedlock_force_release('reporting:leader')", @{ $as{reporter_a} }),
-	't', 'the role itself may');
+	't', 'the role of the session can end it');
 reap($leader);
 
 #
-# Clients of ShedLock's, on the table and on the view that shedlock_adopt makes
+# ShedLock's clients, on the table and on the view that shedlock_adopt creates
 #
 $node->safe_psql('postgres', 'CREATE DATABASE adopted');
 $node->safe_psql('adopted', q{
@@ -183,37 +182,37 @@ foreach my $name ('job', 'billing:job', 'nobody:job')
 	like(error_of($node, "SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
 		qr/^22023: no service could use lock "$name" of table public.shedlock any more/, "shedlock_adopt refuses lock $name");
 	is(error_of($node, "BEGIN; REVOKE ALL ON shedlock FROM guest; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
-		'no error', "it does not if only superusers write to the table, lock $name");
+		'no error', "shedlock_adopt accepts it if only superusers write to the table, lock $name");
 	is(error_of($node, "BEGIN; SET LOCAL shedlock.role_prefix = off; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
-		'no error', "or without the setting, lock $name");
+		'no error', "shedlock_adopt accepts it without the setting, lock $name");
 	$node->safe_psql('adopted', 'DELETE FROM shedlock');
 }
 
-# The owner of a table can have anybody write to it, or nobody.
+# A table's owner can allow any role, or none, to write to it.
 $node->safe_psql('adopted', "ALTER TABLE shedlock OWNER TO guest; INSERT INTO shedlock SELECT 'billing:nightly', 'infinity', n, 'x' FROM timezone('UTC', now()) n");
 foreach my $before ('SELECT', 'GRANT UPDATE ON shedlock TO billing', 'GRANT UPDATE (name) ON shedlock TO PUBLIC', 'REVOKE ALL ON shedlock FROM guest')
 {
 	like(error_of($node, "BEGIN; SET ROLE guest; $before; RESET ROLE; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
 		qr/^22023: no service could use lock "billing:nightly" of table public.shedlock any more/, "shedlock_adopt refuses a name that the owner of the table could not use: $before");
 }
-is(error_of($node, "BEGIN; GRANT billing TO guest; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'), 'no error', 'a member of its role could');
+is(error_of($node, "BEGIN; GRANT billing TO guest; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'), 'no error', 'shedlock_adopt accepts a name that a member of its role can use');
 is(error_of($node, "BEGIN; ALTER TABLE shedlock OWNER TO postgres; GRANT UPDATE ON shedlock TO billing; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
-	'no error', 'and the table of a superuser has those who may write to it');
+	'no error', 'shedlock_adopt checks the writers of a superuser\'s table');
 $node->safe_psql('adopted', 'DELETE FROM shedlock; ALTER TABLE shedlock OWNER TO postgres; GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
 
-# Nor does it take over what no service could have taken since the cap is set.
+# shedlock_adopt refuses a lock that exceeds the cap.
 my $capped = "BEGIN; SET shedlock.max_lock_at_most_for = '1d'; SET shedlock.foreign_clock_tolerance = '1h';";
 foreach my $until ("'infinity'", "n + '25 h 1 min'")
 {
 	like(error_of($node, "$capped INSERT INTO shedlock SELECT 'guest:long', $until, n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
 		qr/^22023: lock_until of lock "guest:long" in table public.shedlock is too far ahead/, "shedlock_adopt refuses a lock over the cap: $until");
 	is(error_of($node, "$capped SET shedlock.max_lock_at_most_for = 0; INSERT INTO shedlock SELECT 'guest:long', $until, n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
-		'no error', "but without a cap: $until");
+		'no error', "shedlock_adopt accepts it without a cap: $until");
 }
 is(error_of($node, "$capped INSERT INTO shedlock SELECT 'guest:long', n + '24 h 59 min', n, 'x' FROM timezone('UTC', now()) n; SELECT scheduling.shedlock_adopt('public.shedlock')", dbname => 'adopted'),
-	'no error', 'and not one that the clock of its client explains');
+	'no error', 'shedlock_adopt accepts an excess that a client\'s clock explains');
 $node->safe_psql('adopted', "INSERT INTO shedlock SELECT 'guest:job', n, n, 'host' FROM timezone('UTC', now()) n");
-is($node->safe_psql('adopted', "SELECT scheduling.shedlock_adopt('public.shedlock')"), '1', 'it adopts names that the service can use');
+is($node->safe_psql('adopted', "SELECT scheduling.shedlock_adopt('public.shedlock')"), '1', 'shedlock_adopt adopts names that the service can use');
 $node->safe_psql('app', 'GRANT SELECT, INSERT, UPDATE, DELETE ON shedlock TO guest');
 foreach my $database ('app', 'adopted')
 {
@@ -228,15 +227,15 @@ foreach my $database ('app', 'adopted')
 	}
 	my ($take) = writes('guest:java');
 	is($node->safe_psql($database, "$take RETURNING name", @{ $as{guest} }), 'guest:java',
-		"$database: a client of ShedLock's takes what is its own");
+		"$database: a client of ShedLock acquires a lock of its own");
 	is($node->safe_psql($database, "UPDATE shedlock SET lock_until = locked_at WHERE name = 'guest:java' RETURNING 1;"
 			  . "DELETE FROM shedlock WHERE name = 'guest:java' RETURNING 2", @{ $as{guest} }), "1\n2",
-		"$database: and gives it back");
+		"$database: a client of ShedLock releases its lock");
 }
 $node->safe_psql('app', 'REVOKE ALL ON shedlock FROM guest');
 
 #
-# What is hidden
+# Hidden names
 #
 my $names = "SELECT name FROM shedlock_locks ORDER BY name COLLATE \"C\"";
 $node->safe_psql('app', 'TRUNCATE shedlock');
@@ -245,19 +244,20 @@ $node->safe_psql('app', "SELECT shedlock_acquire('billing:seen')", @{ $as{billin
 $node->safe_psql('app', "SELECT shedlock_acquire('seen'), shedlock_acquire('reporting:seen')");
 my $open = session($node, dbname => 'app');
 ask($open, "BEGIN; SELECT shedlock_acquire('billing:uncommitted'), shedlock_acquire('guest:uncommitted')");
-is($node->safe_psql('app', $names, @{ $as{guest} }), "guest:seen\nguest:uncommitted", 'shedlock_locks has no names of others');
-is($node->safe_psql('app', $names, @{ $as{reporter_a} }), 'reporting:seen', 'it has those of a shared prefix');
+is($node->safe_psql('app', $names, @{ $as{guest} }), "guest:seen\nguest:uncommitted", 'shedlock_locks hides names of other roles');
+is($node->safe_psql('app', $names, @{ $as{reporter_a} }), 'reporting:seen', 'shedlock_locks shows names of a shared prefix');
 my $all = "billing:seen\nbilling:uncommitted\nguest:seen\nguest:uncommitted\nreporting:seen\nseen";
-is($node->safe_psql('app', $names), $all, 'superusers see all');
+is($node->safe_psql('app', $names), $all, 'superusers see all names');
 is($node->safe_psql('app', "GRANT pg_read_all_stats TO guest; SET ROLE guest; $names; RESET ROLE; REVOKE pg_read_all_stats FROM guest"), $all,
-	'so do members of pg_read_all_stats');
+	'members of pg_read_all_stats see all names');
 ask($open, 'ROLLBACK');
 $open->quit;
 is($node->safe_psql('app', "SET shedlock.role_prefix = off; SET ROLE guest; SELECT count(*), shedlock_acquire('any name') FROM shedlock_locks"),
-	'4|t', 'without the setting all is as ever');
+	'4|t', 'without the setting a role sees and uses all names');
 
 #
-# What a role has filled up is cleaned up, but for a lock in an open transaction.
+# The statements in doc/operations.md remove a role's rows, except for a lock in an open
+# transaction.
 #
 $node->safe_psql('app', 'TRUNCATE shedlock');
 $node->safe_psql('app', q{SET shedlock.role_prefix = off; SET shedlock.max_lock_at_most_for = 0; SET ROLE guest;
@@ -275,12 +275,12 @@ my $taking = session($node, dbname => 'app', @{ $as{guest} });
 ask($taking, "BEGIN; SELECT shedlock_acquire('guest:uncommitted')");
 my $left = "SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\"), (SELECT string_agg(name, ' ' ORDER BY name COLLATE \"C\") FROM shedlock_locks) FROM shedlock";
 run_block(2, 'a clean-up');
-run_block(3, 'and the rows, too');
-is($node->safe_psql('app', $left), 'guest:fenced of another role|guest:fenced guest:uncommitted of another role', 'nothing is left but what is in use');
+run_block(3, 'the rows of a role are removed');
+is($node->safe_psql('app', $left), 'guest:fenced of another role|guest:fenced guest:uncommitted of another role', 'only rows in use are left');
 ask($_, 'COMMIT') foreach $fencing, $taking;
 run_block(2, 'a clean-up, again');
-run_block(3, 'and the rows again');
-is($node->safe_psql('app', $left), 'of another role|of another role', 'and then nothing of that role');
+run_block(3, 'the rows of a role are removed again');
+is($node->safe_psql('app', $left), 'of another role|of another role', 'no row of that role is left');
 $_->quit foreach $fencing, $taking;
 
 $node->stop;

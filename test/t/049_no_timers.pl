@@ -1,12 +1,12 @@
-# Sessions end at their lock_at_most_for where the system has no POSIX timers,
-# too: 003_session_deadline.pl with the library that is built for such systems.
+# Sessions also end at their lock_at_most_for on systems without POSIX timers: runs
+# 003_session_deadline.pl with the library built for such systems.
 
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
 use Test::More;
 
-plan skip_all => 'this needs a library that does without POSIX timers: scripts/test builds it'
+plan skip_all => 'this needs a library without POSIX timers: scripts/test builds it'
   unless $ENV{SHEDLOCK_NO_TIMERS} && -e $ENV{SHEDLOCK_NO_TIMERS};
 
 $ENV{TEMP_CONFIG} = $ENV{SHEDLOCK_NO_TIMERS};

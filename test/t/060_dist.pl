@@ -1,17 +1,17 @@
-# make dist bundles what is committed, and refuses what PGXN would refuse and what
-# would change a script that databases have.
+# make dist bundles the committed tree, and refuses a tree that PGXN would refuse or that
+# changes a script that databases have.
 
 use strict;
 use warnings FATAL => 'all';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-plan skip_all => 'there is no git' if system('git --version >/dev/null 2>&1') != 0;
+plan skip_all => 'this needs git' if system('git --version >/dev/null 2>&1') != 0;
 
 my $dir = PostgreSQL::Test::Utils::tempdir;
 my @git = ('git', '-C', $dir, '-c', 'user.name=test', '-c', 'user.email=test@localhost');
 
-# Runs a command; returns its exit status, and what it printed.
+# Runs a command; returns its exit status and output.
 sub run
 {
 	my @command = @_;
@@ -35,8 +35,8 @@ sub git
 	return;
 }
 
-# Whether make dist refuses what has been done to the tree, and says why; the tree is
-# then as before.
+# Checks that make dist refuses a change of the tree, and gives the reason; then restores
+# the tree.
 sub refuses
 {
 	my ($what, $reason, $do, $dont_commit) = @_;
@@ -45,7 +45,7 @@ sub refuses
 	git('commit', '--quiet', '--all', '--message', $what) unless $dont_commit;
 	my ($status, $said) = run('make', '-s', '-C', $dir, 'dist');
 	isnt($status, 0, "make dist refuses $what");
-	like($said, $reason, "$what: and says why");
+	like($said, $reason, "$what: make dist gives the reason");
 	git('reset', '--quiet', '--hard', 'start');
 	return;
 }
@@ -71,11 +71,11 @@ git('tag', 'start');
 git('tag', 'v0.9.0');
 
 my ($status, $said) = run('make', '-s', '-C', $dir, 'dist');
-is($status, 0, 'make dist makes a bundle') or diag($said);
-is(scalar(glob "$dir/shedlock-*.zip") ? 1 : 0, 1, 'the bundle is there');
+is($status, 0, 'make dist succeeds') or diag($said);
+is(scalar(glob "$dir/shedlock-*.zip") ? 1 : 0, 1, 'make dist writes the bundle');
 
 refuses('another version', qr/versions differ/, sub { edit('META.json', qr/"version": "(\d+)\.\d+/, '"version": "9.99') });
-refuses('what is no JSON', qr/META\.json/, sub { edit('META.json', qr/",\n/, "\"\n") });
+refuses('invalid JSON', qr/META\.json/, sub { edit('META.json', qr/",\n/, "\"\n") });
 refuses('an unknown license', qr/license/, sub { edit('META.json', qr/"license": ".*?"/, '"license": "own"') });
 refuses('a missing file', qr/is not there/, sub { git('rm', '--quiet', 'README.md') });
 refuses('a changed script of a release', qr/^\+-- changed$/m,
@@ -83,6 +83,6 @@ refuses('a changed script of a release', qr/^\+-- changed$/m,
 refuses('a release without its script', qr/does not exist/,
 	sub { git('rm', '--quiet', map { s,^\Q$dir/\E,,r } glob "$dir/sql/shedlock--*.sql"); git('commit', '--quiet', '--message', 'x'); git('tag', 'v0.9.1') }, 1);
 git('tag', '--delete', 'v0.9.1');
-refuses('changes that are not committed', qr/not committed/, sub { edit('README.md', qr/\n\z/, "\nx\n") }, 1);
+refuses('uncommitted changes', qr/not committed/, sub { edit('README.md', qr/\n\z/, "\nx\n") }, 1);
 
 done_testing();

@@ -1,14 +1,13 @@
-# The documentation cannot lie: its SQL runs here in the order of the text and
-# must give the answers that its comments promise, its functions in Python and
-# JavaScript and its script for hosts must run a job once, and its links lead
-# somewhere.
+# Tests the documentation: its SQL runs here in the order of the text and must give the
+# answers in its comments, its functions in Python and JavaScript and its script for
+# hosts must run a job once, and its links must lead somewhere.
 #
 #	```sql            one session for all of a file, in a database of its own
 #	```sql pg_cron    one session for all files, in the database of a real pg_cron
-#	```sql other      the same, where a table shedlock is in the way
-#	```sql adopt      the same, with tables of ShedLock's
+#	```sql other      the same, where a table named shedlock exists
+#	```sql adopt      the same, with tables of ShedLock
 #	```sql tenants    not here, but in 048_tenants.pl
-#	```sh             not run: the scripts that it names are there
+#	```sh             not run; the scripts that it names must exist
 #	```sh host        a script for several hosts
 #
 # Comments after a statement that are compared:
@@ -29,7 +28,7 @@ use Test::More;
 my @files = ('README.md', map { "doc/$_.md" } qw(services pg_cron java operations failures reference orms));
 my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md');
 
-# Databases, and what the reader of their blocks has before them
+# The databases, and their contents before the reader's blocks
 my $extension = 'CREATE EXTENSION shedlock;';
 my $orders = 'CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);';
 my %prepare = (
@@ -59,15 +58,15 @@ CREATE TABLE billing.shedlock (LIKE shedlock INCLUDING ALL);
 CREATE VIEW billing.lock_report AS SELECT name, locked_by FROM billing.shedlock;
 });
 
-# What test/clients/readme.* says of a function that runs a job once
+# What test/clients/readme.* reports about a function that runs a job once
 my @claims = (
 	'two callers at once: one runs',
-	'and the other one is told so',
+	'the refused caller is told so',
 	'lock_at_least_for keeps the lock after the work',
 	'keeping alive extends the lock',
 	'keeping alive fails once the lock is lost',
 	'an error of the work reaches the caller',
-	'and then the lock is released');
+	'an error of the work releases the lock');
 
 my $node = PostgreSQL::Test::Cluster->new('readme');
 my @blocks;
@@ -88,14 +87,14 @@ sub read_blocks
 			my ($words, $text, $line) = ($1, $2, 2 + (substr($markdown, 0, $-[0]) =~ tr/\n//));
 			my $database = $words eq 'sql' ? $file =~ s{.*/}{}r : $words =~ s/^sql //r;
 
-			ok($known{$words} && ($words ne 'sql' || defined $prepare{$database}), "$file line $line: something looks at a block \"$words\"");
+			ok($known{$words} && ($words ne 'sql' || defined $prepare{$database}), "$file line $line: some test checks a block \"$words\"");
 			push @blocks, { words => $words, text => $text, file => $file, line => $line, database => $database };
 		}
 	}
 	return;
 }
 
-# The texts of the blocks with these words
+# Returns the texts of the blocks with these words.
 sub texts
 {
 	my ($words) = @_;
@@ -103,8 +102,8 @@ sub texts
 	return map { $_->{text} } grep { $_->{words} eq $words } @blocks;
 }
 
-# Runs the blocks of a database in one psql.  Statements and meta-commands end
-# with their line.
+# Runs the blocks of a database in one psql.  A statement or meta-command ends with its
+# line.
 sub run_blocks
 {
 	my ($database) = @_;
@@ -127,7 +126,7 @@ sub run_blocks
 			}
 			elsif ($line =~ /-- (?:true|false)\b/)
 			{
-				fail("$place: a promise that nothing compares: $line");
+				fail("$place: a promise that no test compares: $line");
 			}
 			$number++;
 		}
@@ -137,7 +136,7 @@ sub run_blocks
 
 	$output .= "\n";
 	$answer{$2} = $1 while $output =~ /\G(.*?)\n?^@(\S+)\n/msg;
-	is_deeply([ sort keys %answer ], [ sort map { $_->[0] } @sources ], "$database: and to its end");
+	is_deeply([ sort keys %answer ], [ sort map { $_->[0] } @sources ], "$database: every statement runs");
 	check_answer($database, @$_, $answer{ $_->[0] } // '') foreach @sources;
 	return;
 }
@@ -155,7 +154,7 @@ sub check_answer
 	return;
 }
 
-# The script for hosts, on three of them
+# The script for hosts, run on three hosts
 sub run_hosts
 {
 	my ($script, @others) = texts('sh host');
@@ -169,12 +168,12 @@ sub run_hosts
 	is(system("$dir/job"), 0, "host $_: the script succeeds") foreach 1 .. 3;
 	is(slurp_file("$dir/made"), "made\n", 'one of three hosts makes the backup');
 	local $ENV{PGDATABASE} = 'nowhere';
-	isnt(system("$dir/job 2>/dev/null"), 0, 'it fails without a server');
-	is(slurp_file("$dir/made"), "made\n", 'and makes no backup then');
+	isnt(system("$dir/job 2>/dev/null"), 0, 'the script for hosts fails without a server');
+	is(slurp_file("$dir/made"), "made\n", 'without a server no backup is made');
 	return;
 }
 
-# Links to files and headings of this tree that are not there
+# Returns links to missing files and headings of this tree.
 sub check_links
 {
 	my %anchors;
@@ -213,7 +212,7 @@ sub run_client
 
   SKIP:
 	{
-		skip "there is no $client with its library for PostgreSQL", scalar @claims if !can_run($client);
+		skip "this needs $client with its library for PostgreSQL", scalar @claims if !can_run($client);
 
 		my ($code, @others) = texts($language);
 		is(scalar @others, 0, "there is one block for $client");
@@ -229,7 +228,7 @@ sub run_client
 	return;
 }
 
-# Whether an interpreter has its library; fails where it should.
+# Returns whether an interpreter has its library; fails if SHEDLOCK_CLIENTS requires it.
 sub can_run
 {
 	my ($client) = @_;
@@ -244,8 +243,8 @@ sub can_run
 	return $can;
 }
 
-# Ticks of these blocks change with the hour, and half a minute before midnight; the
-# job refresh would run at every fifth minute.
+# Ticks of these blocks change each hour, so half a minute before midnight is too late;
+# the job refresh would run every five minutes.
 sleep 1 while time % 300 > 255;
 
 my $has_cron = has_pg_cron();
@@ -262,7 +261,7 @@ read_blocks();
 check_links();
 foreach my $script (map { m{(?:^|\s)(scripts/\S+)}g } texts('sh'))
 {
-	ok(-x $script, "$script is there");
+	ok(-x $script, "$script exists");
 }
 $ENV{NODE_PATH} //= '/usr/share/nodejs';
 
@@ -283,11 +282,11 @@ SKIP:
 
 	is($node->safe_psql('pg_cron', 'SELECT command FROM cron.job WHERE jobname = $$refresh$$'),
 		'REFRESH MATERIALIZED VIEW CONCURRENTLY sales',
-		'a job that was wrapped and unwrapped is as it was');
+		'a job that was guarded and unguarded is unchanged');
 	$node->safe_psql('pg_cron',
 		$node->safe_psql('pg_cron', 'SELECT command FROM cron.job WHERE jobname = $$nightly-vacuum$$'));
 	is($node->safe_psql('pg_cron', 'SELECT name, outcome FROM shedlock_history'),
-		'nightly-vacuum|succeeded', 'and a guarded one does its work');
+		'nightly-vacuum|succeeded', 'a guarded job does its work');
 }
 
 run_client('python', 'python', 'readme.py', '/usr/bin/python3', 'test/clients/readme.py');

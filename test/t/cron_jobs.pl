@@ -1,6 +1,6 @@
-# Jobs of pg_cron are put under the guard and given back as they were, by those
-# who may, and shedlock_jobs says what becomes of them.  Nothing waits for a
-# tick here: all jobs are due on New Year's Day.
+# pg_cron's jobs are guarded, and unguarded to their original state, by the roles that
+# may do so, and shedlock_jobs shows their state.  The test waits for no tick: all jobs
+# are due on New Year's Day.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,7 +10,7 @@ use CronNode;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# The schema has to be quoted wherever its name is written.
+# The schema's name must be quoted wherever it is used.
 my $node = start_cron_node('cron_jobs', "cron.timezone = 'Europe/Berlin'\n");
 my $new_year = '0 0 1 1 *';
 
@@ -24,7 +24,7 @@ CREATE DATABASE other;
 CREATE ROLE other_role LOGIN;
 });
 
-# Returns what psql says on stderr, with SQLSTATEs; the statement must fail.
+# Returns psql's stderr, with SQLSTATEs; the statement must fail.
 sub error_of
 {
 	my ($statement, %options) = @_;
@@ -67,26 +67,26 @@ is( job_command('nightly') =~ s/$scheduled_at//r,
 	'a guarded job is a CALL with all its arguments');
 query(job_command('nightly'));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'nightly'"),
-	'succeeded|SELECT 42', 'that can be run by hand');
+	'succeeded|SELECT 42', 'the CALL of a guarded job runs by hand');
 
 is(query("SELECT shedlock_cron_schedule('nightly', '0 5 * * *', 'SELECT 43', '2 hours')"),
 	$id, 'scheduling it again replaces it, under the same number');
 is( query('SELECT count(*), min(schedule), min(database), bool_and(active) FROM cron.job'),
 	'1|0 5 * * *|postgres|t',
-	'and nothing is left of the old one');
+	'nothing is left of the old job');
 is( query('SELECT lock_name, command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs'),
 	'nightly|SELECT 43|02:00:00||',
-	'nor of its durations');
+	'nothing is left of the old durations');
 
 like(
 	notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43', '1 h',"
 		  . " database => 'other', active => false)"),
 	qr/WARNING:  job "nightly" runs in database "other"\n.*\nHINT:  Create the extension there, too: CREATE EXTENSION shedlock SCHEMA "Shed Lock"/,
 	'a job in another database warns that the extension is needed there');
-is(query('SELECT jobid, database, active FROM cron.job'), "$id|other|f", 'and is the same job, moved');
+is(query('SELECT jobid, database, active FROM cron.job'), "$id|other|f", 'the job is moved to the other database');
 is(notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43', '1 h')"), '',
 	'a job with a limit in this database gives no notice');
-is(query('SELECT jobid, database, active FROM cron.job'), "$id|postgres|t", 'and is moved back');
+is(query('SELECT jobid, database, active FROM cron.job'), "$id|postgres|t", 'the job is moved back');
 
 like(
 	notices_of("SELECT shedlock_cron_schedule('nightly', '$new_year', 'SELECT 43')"),
@@ -94,8 +94,8 @@ like(
 	'without lock_at_most_for a notice says that there is no limit');
 
 is(query("SELECT shedlock_cron_unschedule('nightly')"), 't', 'a job is unscheduled by its name');
-is(query("SELECT shedlock_cron_unschedule('nightly')"), 'f', 'once');
-is(query('SELECT count(*) FROM cron.job'), '0', 'and is gone');
+is(query("SELECT shedlock_cron_unschedule('nightly')"), 'f', 'a job is unscheduled once');
+is(query('SELECT count(*) FROM cron.job'), '0', 'an unscheduled job is deleted');
 
 # pg_cron 1.6 does not fire these.
 foreach ('@yearly', '@annually', " \t\n\@yearly ", '@annually now')
@@ -105,14 +105,14 @@ foreach ('@yearly', '@annually', " \t\n\@yearly ", '@annually now')
 }
 foreach ('@Yearly', '@yearlynow', 'x @yearly')
 {
-	like(error_of("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')"), qr/invalid schedule: $_/, 'what pg_cron does not read is left to it');
+	like(error_of("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')"), qr/invalid schedule: $_/, "pg_cron itself rejects schedule $_");
 }
 query("SELECT shedlock_cron_schedule('yearly', '\@monthly', 'SELECT 1', '1 h')");
-is(query('SELECT schedule FROM cron.job'), '@monthly', 'other schedules are written as they are');
+is(query('SELECT schedule FROM cron.job'), '@monthly', 'other schedules are written unchanged');
 query("SELECT shedlock_cron_unschedule('yearly')");
 
 #
-# Guarding what is there, and back
+# Existing jobs are guarded and unguarded
 #
 my @hostile = (
 	[ 'plain', 'VACUUM' ],
@@ -139,7 +139,7 @@ foreach (@hostile)
 	$guarded++
 	  if query("SELECT count(*) FROM shedlock_jobs WHERE job_name = $name AND lock_name = $name AND command = $command") eq '1';
 
-	# Run it as pg_cron would.
+	# Run it like pg_cron.
 	query(query("SELECT command FROM cron.job WHERE jobname = $name"));
 	$run++ if query("SELECT outcome FROM shedlock_history WHERE name = $name AND command = $command") eq 'succeeded';
 
@@ -148,33 +148,33 @@ foreach (@hostile)
 }
 is($guarded, scalar @hostile, 'any name and command is guarded and read back');
 is($run, scalar @hostile, 'the guarded job runs the command');
-is($restored, scalar @hostile, 'and unguarding gives the original back');
+is($restored, scalar @hostile, 'unguarding restores the original command');
 is(query("SELECT count(*) FROM shedlock_jobs"), '0', 'a job that is not guarded is not in shedlock_jobs');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 query("SELECT cron.schedule('report', '$new_year', 'SELECT 1')");
 is(query("SELECT shedlock_cron_guard('report', '1 hour', '1 min', '1 day')"),
-	'report', 'guarding gives the name of the lock');
+	'report', 'guarding returns the name of the lock');
 is(notices_of("SELECT shedlock_cron_guard('report', '2 hours')") =~ s/^psql:\S+ //r,
 	qq{NOTICE:  job "report" now has lock_at_most_for 02:00:00 instead of 01:00:00\n}
 	  . "HINT:  Durations that are not passed stay as they are.  To remove one, call shedlock_cron_unguard first.",
-	'a guarded job can be guarded again, and is told what that has changed');
+	'a guarded job can be guarded again, and a notice says what has changed');
 is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day',
-	'what is not given stays, and there is no second guard');
+	'omitted arguments keep their values, and there is no second guard');
 is(notices_of("SELECT shedlock_cron_guard('report')"), '', 'without arguments nothing changes');
 is(query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day', 'indeed');
 like(notices_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '0', once_every => '12 h')"),
-	qr/now has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several can be changed');
+	qr/now has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several durations can be changed');
 like(error_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '3 h')"),
-	qr/lock_at_least_for is longer than lock_at_most_for/, 'they are checked against those that stay');
+	qr/lock_at_least_for is longer than lock_at_most_for/, 'new durations are checked against the others');
 query("SELECT shedlock_cron_unguard('report'), shedlock_cron_guard('report', once_every => '1 day')");
-is(query("SELECT lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"), '||1 day', 'unguarded and guarded again it has only the new ones');
-like(notices_of("SELECT shedlock_cron_guard('report', '1 h')"), qr/lock_at_most_for 01:00:00 instead of none/, 'one that there was not is given');
-is(query("SELECT shedlock_cron_unguard('report')"), 't', 'it is unguarded');
-is(query("SELECT shedlock_cron_unguard('report')"), 'f', 'once');
-is(job_command('report'), 'SELECT 1', 'and has its own command');
+is(query("SELECT lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"), '||1 day', 'a job unguarded and guarded again has only the new durations');
+like(notices_of("SELECT shedlock_cron_guard('report', '1 h')"), qr/lock_at_most_for 01:00:00 instead of none/, 'a missing duration can be added');
+is(query("SELECT shedlock_cron_unguard('report')"), 't', 'a job is unguarded');
+is(query("SELECT shedlock_cron_unguard('report')"), 'f', 'a job is unguarded once');
+is(job_command('report'), 'SELECT 1', 'an unguarded job has its own command');
 
 query(
 	q{
@@ -183,17 +183,17 @@ FROM cron.job});
 is(query("SELECT shedlock_cron_guard('report', '3 hours')"),
 	'by hand', 'a job that was guarded by hand keeps its lock');
 like(job_command('report'), qr/name => 'by hand'.*lock_at_most_for => '03:00:00'.*on_busy => 'error'/,
-	'and its on_busy');
+	'a job that was guarded by hand keeps its on_busy');
 
 my $unnamed = query("SELECT cron.schedule('$new_year', 'SELECT 2')");
 is(query("SELECT shedlock_cron_guard('$unnamed', '1 hour')"),
 	"cron:$unnamed", 'the lock of a job without a name has its number');
 is(query("SELECT job_name, lock_name FROM shedlock_jobs WHERE jobid = $unnamed"),
-	"|cron:$unnamed", 'shedlock_jobs has it');
-is(query("SELECT shedlock_cron_unguard('$unnamed')"), 't', 'and it is unguarded by its number');
+	"|cron:$unnamed", 'shedlock_jobs shows a job without a name');
+is(query("SELECT shedlock_cron_unguard('$unnamed')"), 't', 'a job without a name is unguarded by its number');
 query("SELECT cron.schedule('$unnamed', '$new_year', 'SELECT 3')");
 is(query("SELECT shedlock_cron_guard('$unnamed', '1 hour')"),
-	"cron:$unnamed", 'a number is a number before it is a name');
+	"cron:$unnamed", 'a number that is also a name is read as a number');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 #
@@ -221,22 +221,22 @@ foreach (
 	my ($statement, $error) = @$_;
 	like(error_of($statement), qr/ERROR:  \Q$error\E\n/, "with $error");
 }
-is(query('SELECT count(*) FROM cron.job'), '0', 'nothing of that has made a job');
+is(query('SELECT count(*) FROM cron.job'), '0', 'no refused call has created a job');
 
 query("SELECT cron.schedule('copies', '$new_year', 'COPY t TO STDOUT')");
 like(error_of("SELECT shedlock_cron_guard('copies')"),
-	qr/ERROR:  0A000: COPY TO STDOUT cannot/, 'a job with COPY to the client');
-is(job_command('copies'), 'COPY t TO STDOUT', 'stays as it is');
+	qr/ERROR:  0A000: COPY TO STDOUT cannot/, 'a job with COPY to the client is refused');
+is(job_command('copies'), 'COPY t TO STDOUT', 'a refused job stays unchanged');
 query("SELECT shedlock_cron_unschedule('copies')");
 
 my $long_name = "SELECT shedlock_cron_schedule(repeat('x', 64), '$new_year', 'SELECT 1', '1 h')";
 if (query("SELECT atttypid::regtype FROM pg_attribute WHERE attrelid = 'cron.job'::regclass AND attname = 'jobname'") eq 'name')
 {
-	like(error_of($long_name), qr/ERROR:  22023: job name is too long/, 'a name that pg_cron would cut');
+	like(error_of($long_name), qr/ERROR:  22023: job name is too long/, 'a name that pg_cron would truncate is refused');
 }
 else
 {
-	is(notices_of($long_name), '', 'a name that pg_cron does not cut');
+	is(notices_of($long_name), '', 'a name that pg_cron does not truncate is accepted');
 	query("SELECT shedlock_cron_unschedule(repeat('x', 64))");
 }
 
@@ -255,52 +255,52 @@ $make = "SELECT shedlock_cron_schedule('mine', '$new_year', 'SELECT 1'";
 like(error_of("$make)", @as_plain), qr/42501: permission denied for function shedlock_cron_schedule/,
 	'a plain role needs a GRANT');
 query("GRANT EXECUTE ON FUNCTION $functions TO plain");
-is(notices_of("$make, '1 h')", @as_plain), '', 'and then makes its own jobs');
+is(notices_of("$make, '1 h')", @as_plain), '', 'a plain role with the GRANT creates its own jobs');
 query("SELECT shedlock_cron_schedule('admins', '$new_year', 'SELECT 1', '1 h')");
-is(query_as_plain('SELECT job_name, username FROM shedlock_jobs'), 'mine|plain', 'sees them alone');
+is(query_as_plain('SELECT job_name, username FROM shedlock_jobs'), 'mine|plain', 'a plain role sees only its own jobs');
 is( query('SELECT job_name, username FROM shedlock_jobs ORDER BY job_name'),
 	"admins|postgres\nmine|plain",
-	'as superusers see all');
+	'superusers see all jobs');
 is(query_as_plain("SELECT shedlock_cron_unguard('mine'), shedlock_cron_guard('mine', '2 h')"),
 	't|mine', 'changes them');
 is(query("SELECT lock_at_most_for FROM shedlock_jobs WHERE job_name = 'mine'"),
-	'02:00:00', 'also without the right to cron.alter_job');
+	'02:00:00', 'a plain role guards its job without EXECUTE on cron.alter_job');
 
 like(error_of("SELECT shedlock_cron_guard('admins')", @as_plain),
-	qr/42704: job "admins" does not exist/, 'but not those of others');
-like(error_of("$make, username => 'postgres')", @as_plain), qr/ERROR:  42501: /, 'nor for others');
+	qr/42704: job "admins" does not exist/, 'a plain role cannot guard jobs of other roles');
+like(error_of("$make, username => 'postgres')", @as_plain), qr/ERROR:  42501: /, 'a plain role cannot create jobs for other roles');
 like(error_of("$make, active => false)", @as_plain),
-	qr/42501: permission denied for function alter_job/, 'nor what only cron.alter_job can');
+	qr/42501: permission denied for function alter_job/, 'a plain role cannot do what needs cron.alter_job');
 is(query("SELECT lock_at_most_for, active FROM shedlock_jobs WHERE job_name = 'mine'"),
-	'02:00:00|t', 'and a refused change changes nothing');
+	'02:00:00|t', 'a refused change changes nothing');
 
 $unnamed = query_as_plain("SELECT cron.schedule('$new_year', 'SELECT 4')");
 like(
 	error_of("SELECT shedlock_cron_guard('$unnamed')", @as_plain),
 	qr/42501: permission denied to change job "$unnamed"\n.*\nHINT:  .* GRANT EXECUTE ON FUNCTION cron.alter_job TO plain/,
-	'to change a job without a name takes cron.alter_job');
+	'changing a job without a name needs cron.alter_job');
 query('GRANT EXECUTE ON FUNCTION cron.alter_job TO plain');
 is(query_as_plain("SELECT shedlock_cron_guard('$unnamed', '1 h')"),
-	"cron:$unnamed", 'and can be done by those who may');
+	"cron:$unnamed", 'a role with EXECUTE on cron.alter_job changes a job without a name');
 is(query_as_plain("SELECT shedlock_cron_unschedule('mine')"), 't', 'a plain role unschedules its job');
 
-# Names of jobs are unique for each role, those of locks for all
+# Names of jobs are unique for each role, names of locks are unique for all
 $make = "SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h'";
 query("$make)");
 is(query("SELECT lock_name FROM shedlock_jobs WHERE job_name = 'same'"),
 	'same', 'the first job of a name gives it to its lock');
 like(notices_of("$make)", @as_plain), qr/NOTICE:  lock of job "same" is named "plain.same"/,
 	'a job of the same name of another role, who cannot see the first, gets a lock of its own');
-is(notices_of("$make)"), '', 'and the first one, scheduled again, keeps its lock');
-is(notices_of("$make)", @as_plain), '', 'as does the second');
+is(notices_of("$make)"), '', 'the first job, scheduled again, keeps its lock');
+is(notices_of("$make)", @as_plain), '', 'the second job, scheduled again, keeps its lock');
 is(query("SELECT string_agg(lock_name, ' ' ORDER BY lock_name) FROM shedlock_jobs WHERE job_name = 'same'"),
-	'plain.same same', 'so there are two locks');
+	'plain.same same', 'the two jobs have two locks');
 like(
 	error_of("SELECT shedlock_cron_guard('same')"),
 	qr/42P09: job name "same" is ambiguous\nDETAIL:  .*"postgres".*"plain".*\nHINT:  Pass the number/,
-	'such a name does not say which job to guard');
+	'a shared name is ambiguous to guard');
 like(error_of("SELECT shedlock_cron_unschedule('same')"),
-	qr/42P09: job name "same" is ambiguous/, 'nor which to remove');
+	qr/42P09: job name "same" is ambiguous/, 'a shared name is ambiguous to unschedule');
 query("SELECT shedlock_cron_schedule('same', '0 1 1 1 *', 'SELECT 3', '3 h', username => 'plain')");
 is( query("SELECT schedule, command, lock_name, lock_at_most_for FROM shedlock_jobs"
 		  . " WHERE username = 'plain' AND job_name = 'same'"),
@@ -308,18 +308,18 @@ is( query("SELECT schedule, command, lock_name, lock_at_most_for FROM shedlock_j
 	'a superuser replaces the job of another role');
 like(notices_of("$make, username => 'other_role', active => false)"),
 	qr/NOTICE:  lock of job "same" is named "other_role.same"/,
-	'and makes one for another role');
-is(query("SELECT active FROM cron.job WHERE username = 'other_role'"), 'f', 'inactive if wanted');
+	'a superuser creates a job for another role');
+is(query("SELECT active FROM cron.job WHERE username = 'other_role'"), 'f', 'a job can be created inactive');
 
-# Names of jobs are for those who may use pg_cron.
+# Roles that may use pg_cron see names of jobs.
 query('GRANT USAGE ON SCHEMA "Shed Lock" TO other_role');
 is(query_as_plain("SELECT _shedlock_cron_name_is_shared('same', 'nobody'), _shedlock_cron_name_is_shared('none', 'nobody')"), 't|f',
-	'a role with USAGE on schema cron is told that a job name is taken');
-is(query("SET ROLE other_role; SELECT _shedlock_cron_name_is_shared('same', 'nobody')"), 'f', 'and a role without it is not');
-is(query('SET ROLE other_role; SELECT count(*) FROM shedlock_jobs'), '0', 'which sees no jobs, without an error');
+	'a role with USAGE on schema cron learns that a job name is in use');
+is(query("SET ROLE other_role; SELECT _shedlock_cron_name_is_shared('same', 'nobody')"), 'f', 'a role without USAGE on schema cron learns nothing');
+is(query('SET ROLE other_role; SELECT count(*) FROM shedlock_jobs'), '0', 'a role without USAGE on schema cron sees no jobs, without an error');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
-# A dot is in the one name or in the other.
+# The dot may belong to the role's name or to the job's.
 query('CREATE ROLE a LOGIN; CREATE ROLE "a.b" LOGIN');
 foreach my $set ('', 'SET quote_all_identifiers = on; ')
 {
@@ -329,22 +329,22 @@ foreach my $set ('', 'SET quote_all_identifiers = on; ')
 }
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
-# Tenants have names of their own.
+# Locks of tenants begin with their role.
 query(q{LOAD 'shedlock'; CREATE ROLE "A b" LOGIN; ALTER SYSTEM SET shedlock.role_prefix = on; SELECT pg_reload_conf()});
 $node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'on'");
 is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h')", @as_plain), '', 'with shedlock.role_prefix a plain role schedules a job');
-is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h', username => 'A b')"), '', 'and a superuser one of the same name for another role');
+is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h', username => 'A b')"), '', 'a superuser schedules a job of the same name for another role');
 my $bare = query_as_plain("SELECT cron.schedule('$new_year', 'SELECT 1')");
-is(query_as_plain("SELECT shedlock_cron_guard('$bare', '1 h')"), "plain:cron.$bare", 'a job without a name');
-is(query_as_plain("SELECT shedlock_cron_guard('$bare', '2 h')"), "plain:cron.$bare", 'keeps its lock when it is guarded again');
+is(query_as_plain("SELECT shedlock_cron_guard('$bare', '1 h')"), "plain:cron.$bare", 'a lock of a job without a name begins with the role');
+is(query_as_plain("SELECT shedlock_cron_guard('$bare', '2 h')"), "plain:cron.$bare", 'a job without a name keeps its lock when it is guarded again');
 is(query("SELECT lock_name FROM shedlock_jobs ORDER BY jobid"), "plain:same\nA b:same\nplain:cron.$bare", 'locks begin with the role of the job');
 query_as_plain("CALL shedlock_run('plain:same', 'SELECT 1')");
 query("UPDATE cron.job SET command = replace(command, 'plain:', 'team_')");
-is(query("SELECT shedlock_cron_guard('$bare')"), "plain:cron.$bare", 'a job that was guarded under a name without a role gets one');
+is(query("SELECT shedlock_cron_guard('$bare')"), "plain:cron.$bare", 'a job whose lock has no role gets a lock with its role');
 query("UPDATE cron.job SET command = replace(command, 'plain:', 'other_role:')");
-is(query("SELECT shedlock_cron_guard('$bare')"), "other_role:cron.$bare", 'one of another role it keeps');
+is(query("SELECT shedlock_cron_guard('$bare')"), "other_role:cron.$bare", 'a job keeps a lock of another role');
 
-# The CALL of a job can name any lock, and shows nothing of those of others.
+# The CALL of a job can name any lock, but shows no state of other roles' locks.
 query(q{SELECT cron.unschedule(jobid) FROM cron.job});
 my $forge = sub { query_as_plain(qq{SELECT cron.schedule('$_[0]', '* * * * *', \$\$CALL "Shed Lock".shedlock_run('$_[0]', 'SELECT 1', once_every => '1 day') /* scheduled at 2026-01-01 00:00:00+00 */\$\$)}) };
 $forge->($_) foreach 'other_role:claimed', 'plain:claimed', 'plain:once';
@@ -353,14 +353,14 @@ query("SET application_name = 'mine'; SET ROLE plain; CALL shedlock_run('plain:c
 my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), next_tick IS NOT NULL, lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
 my $hidden = 'other_role:claimed|f||f||f|shedlock.role_prefix reserves lock "other_role:claimed" for other roles: its state is not shown';
 is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|t|free|t|\nplain:once|t||t|free|t|", 'shedlock_jobs hides the claims of other names');
-is(query($claims), "other_role:claimed|t|secret|t|held|t|\nplain:claimed|t|mine|t|free|t|\nplain:once|t|theirs|t|free|t|", 'but not from superusers');
-is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'nor from members of pg_read_all_stats');
-is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'nor without the setting');
+is(query($claims), "other_role:claimed|t|secret|t|held|t|\nplain:claimed|t|mine|t|free|t|\nplain:once|t|theirs|t|free|t|", 'shedlock_jobs shows them to superusers');
+is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_jobs shows them to members of pg_read_all_stats');
+is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_jobs shows them without the setting');
 query("SELECT shedlock_force_release('other_role:claimed')");
 query(q{SELECT cron.unschedule(jobid) FROM cron.job; LOAD 'shedlock'; ALTER SYSTEM RESET shedlock.role_prefix; SELECT pg_reload_conf()});
 $node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'off'");
 
-# A search_path full of traps
+# A search_path with traps
 query(
 	q{
 CREATE SCHEMA evil;
@@ -390,10 +390,10 @@ SELECT cron.schedule('broken 1', '0 0 1 1 *', $$CALL shedlock_run('x, 'y')$$),
 	   cron.schedule('broken 2', '0 0 1 1 *', 'CREATE ASSERTION shedlock_run CHECK (true)'),
 	   cron.schedule('broken 3', '0 0 1 1 *', $$CALL shedlock_run('x', 'y', 'no interval')$$),
 	   shedlock_cron_schedule('fine', '0 0 1 1 *', 'SELECT 1', '1 h')});
-is(query('SELECT job_name FROM shedlock_jobs'), 'fine', 'jobs that do not parse do not spoil the view');
+is(query('SELECT job_name FROM shedlock_jobs'), 'fine', 'the view works with jobs that do not parse');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
-# Schedules a job that pg_cron does not get to run.
+# Schedules a job that pg_cron does not run during the test.
 sub schedule_state
 {
 	my ($arguments) = @_;
@@ -404,7 +404,7 @@ schedule_state("'* * * * *', 'SELECT 1', '1 h', active => true");
 is(query('SELECT last_started, last_outcome, lock_state, overdue, problem FROM shedlock_jobs'),
 	'||free|f|', 'a job that was just scheduled is not overdue');
 
-# Puts the scheduling some time back, and gives overdue and problem.
+# Moves the scheduling into the past, and returns overdue and problem.
 sub scheduled_before
 {
 	my ($age) = @_;
@@ -412,34 +412,34 @@ sub scheduled_before
 		  . "to_char(timezone('UTC', clock_timestamp()) - interval '$age', ' \"/* scheduled at\" YYYY-MM-DD HH24:MI:SS\"+00 */\"'));"
 		  . "SELECT overdue, problem FROM shedlock_jobs WHERE job_name = 'state'");
 }
-is(scheduled_before('80 s'), 'f|', 'nor before it was due for 90 seconds');
-is(scheduled_before('151 s'), 't|', 'a job that never ran is overdue, counted from when it was scheduled');
+is(scheduled_before('80 s'), 'f|', 'a job is not overdue until 90 seconds after it was due');
+is(scheduled_before('151 s'), 't|', 'a job that never ran is overdue, counted from its scheduling');
 query("SELECT shedlock_cron_guard('state', '2 h')");
-is(query('SELECT overdue FROM shedlock_jobs'), 't', 'also after its durations were changed');
+is(query('SELECT overdue FROM shedlock_jobs'), 't', 'a job stays overdue when its durations change');
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 't', 'and when it is scheduled again as it was');
+is(query('SELECT overdue FROM shedlock_jobs'), 't', 'a job stays overdue when it is scheduled again unchanged');
 schedule_state("'*/2 * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'another schedule counts from now');
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a new schedule counts from now');
 scheduled_before('1 h');
 query("BEGIN; SELECT shedlock_cron_unguard('state'), shedlock_cron_guard('state', '1 h'); UPDATE cron.job SET nodeport = 1; COMMIT");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'as does a job that is guarded');
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a job that is guarded now counts from now');
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
 scheduled_before('1 h');
 schedule_state("'* * * * *', 'SELECT 1', '1 h', active => false");
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'and one that was not active before');
+is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a job that is activated counts from now');
 query("UPDATE cron.job SET command = regexp_replace(command, ' /. scheduled at .*', ''), nodeport = 1");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
 	'|unknown: it never ran, and it is not known when it was scheduled; shedlock_cron_guard records that',
-	'a job that never ran, and was not scheduled by us: unknown');
+	'overdue is unknown for a job that never ran and was scheduled without shedlock');
 query("UPDATE cron.job SET schedule = '\@reboot'");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
 	'|unknown: cannot tell when schedule "@reboot" was last due',
-	'as is one whose schedule has no last time');
+	'overdue is unknown for a schedule without a last time');
 query("UPDATE cron.job SET schedule = '* * * * *'");
 query(job_command('state'));
 
-# Puts the last run some time back, and gives lock_state and overdue.
+# Moves the last run into the past, and returns lock_state and overdue.
 sub state_after
 {
 	my ($age) = @_;
@@ -448,30 +448,30 @@ sub state_after
 		  . "SELECT lock_state, overdue FROM shedlock_jobs WHERE job_name = 'state'");
 }
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
-is(state_after('80 s'), 'free|f', 'nor one that was due less than 90 seconds ago');
-is(state_after('151 s'), 'free|t', 'one that was due before that is');
+is(state_after('80 s'), 'free|f', 'a job that was due less than 90 seconds ago is not overdue');
+is(state_after('151 s'), 'free|t', 'a job that was due earlier is overdue');
 scheduled_before('10 s');
-is(state_after('151 s'), 'free|f', 'unless it was scheduled later');
+is(state_after('151 s'), 'free|f', 'a job that was scheduled after that is not overdue');
 scheduled_before('1 h');
-is(query("BEGIN; DELETE FROM shedlock_run_log; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'or when no run of it is known any more');
+is(query("BEGIN; DELETE FROM shedlock_run_log; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'a job with no run in the history is overdue');
 query("SELECT shedlock_pause('state', reason => 'tonight not')");
-is(state_after('1 h'), 'paused|f', 'unless it is paused');
+is(state_after('1 h'), 'paused|f', 'a paused job is not overdue');
 query("SELECT shedlock_resume('state')");
 query("SELECT shedlock_acquire('state', '1 min', '1 min')");
-is(state_after('1 h'), 'held|t', 'or, when others hold the lock, even then');
+is(state_after('1 h'), 'held|t', 'a job whose lock another holder has is overdue');
 query("SELECT shedlock_force_release('state')");
 query("CALL shedlock_run('state', 'SELECT 1', '1 h', '1 h')");
-is(state_after('1 h'), 'kept|f', 'unless its at-least time runs');
+is(state_after('1 h'), 'kept|f', 'a job whose lock is kept is not overdue');
 query("SELECT shedlock_force_release('state')");
-is(state_after('1 h'), 'free|t', 'after which it is overdue again');
+is(state_after('1 h'), 'free|t', 'a job is overdue again after its at-least time');
 query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
-is(state_after('1 h'), 'free|f', 'unless it is not active');
+is(state_after('1 h'), 'free|f', 'an inactive job is not overdue');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
 is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
-	'|||||runs in database "other": whether it is overdue can be seen only there', 'of a job in another database nothing is known here');
+	'|||||runs in database "other": whether it is overdue can be seen only there', 'the state of a job in another database is unknown');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
-# A job may be started more often than its period is long
+# A job can start more often than its period.
 query("SELECT shedlock_cron_guard('state', '1 h', once_every => '1 hour')");
 scheduled_before('1 day');
 query(job_command('state'));
@@ -481,22 +481,22 @@ is(query('SELECT next_tick - tick_claimed FROM shedlock_jobs'),
 SKIP:
 {
 	skip 'too near to the next hour', 1 if query("SELECT extract(minute FROM now()) > 55") eq 't';
-	is(state_after('30 min'), 'free|f', 'a job whose tick is used is not overdue');
+	is(state_after('30 min'), 'free|f', 'a job whose tick is claimed is not overdue');
 }
 query("UPDATE shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
-is(state_after('2 h'), 'free|t', 'one that has not claimed a tick for too long is');
+is(state_after('2 h'), 'free|t', 'a job that has not claimed a tick for too long is overdue');
 like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron_jobs.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
 
-# Whoever may connect can claim a tick, and so keep the job from running.
+# Any role that can connect can claim a tick, and so prevent the job's run.
 query_as_plain(q{SET application_name = 'thief'; SELECT shedlock_once('state', now())});
-is(state_after('2 h'), 'free|t', 'a tick that no run has claimed does not explain that the job did not run');
-is(query('SELECT claimed_by FROM shedlock_jobs'), 'thief@[local]', 'and shedlock_jobs shows who did');
+is(state_after('2 h'), 'free|t', 'a job whose tick was claimed by hand is overdue');
+is(query('SELECT claimed_by FROM shedlock_jobs'), 'thief@[local]', 'shedlock_jobs shows the claimant of that tick');
 query("UPDATE shedlock_tick SET token = (SELECT max(token) + 1 FROM shedlock_run_log)");
-is(state_after('2 h'), 'free|t', 'nor does the token of no run');
+is(state_after('2 h'), 'free|t', 'a job whose tick has a token without a run is overdue');
 query("CALL shedlock_run('another', 'SELECT 1'); UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log)");
-is(state_after('2 h'), 'free|t', 'or of another lock');
+is(state_after('2 h'), 'free|t', 'a job whose tick has the token of another lock\'s run is overdue');
 query("UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log WHERE name = 'state')");
-is(state_after('2 h'), 'free|f', 'but that of a run of the job does');
+is(state_after('2 h'), 'free|f', 'a job whose tick has the token of its own run is not overdue');
 query("UPDATE shedlock_tick SET tick = tick - interval '2 hours'");
 foreach ([ 'app@192.0.2.7', 'app' ], [ 'app@fe80::1%eth0 #7', 'app' ], [ 'app@[local] #7', 'app@[local] #7' ], [ 'ops@example.org', 'ops@example.org' ])
 {
@@ -512,12 +512,12 @@ my $background = $node->background_psql('postgres');
 $background->query_until(qr/^$/, "\\echo\nCALL shedlock_run('state', 'SELECT pg_sleep(600)');\n");
 ok( $node->poll_query_until('postgres',
 		"SELECT count(*) = 1 FROM shedlock_jobs WHERE lock_state = 'held' AND last_outcome = 'running'"),
-	'a run that goes on is shown');
-is(state_after('2 h'), 'held|f', 'and is not overdue');
+	'a run in progress is shown');
+is(state_after('2 h'), 'held|f', 'a job with a run in progress is not overdue');
 query("SELECT shedlock_cancel('state')");
 ok( $node->poll_query_until('postgres',
 		"SELECT count(*) = 1 FROM shedlock_jobs WHERE lock_state = 'free' AND last_outcome = 'cancelled'"),
-	'as is one that was cancelled');
+	'a cancelled run is shown');
 $background->{run}->finish;
 
 query(
@@ -526,11 +526,11 @@ SELECT shedlock_cron_schedule('hidden', '* * * * *', 'SELECT 1', '1 h', username
 UPDATE cron.job SET nodeport = 1});
 query(job_command('hidden'));
 is( query_as_plain("SELECT last_started, overdue FROM shedlock_jobs WHERE job_name = 'hidden'"),
-	'|f', 'a run that the reader may not see counts all the same');
+	'|f', 'a run that is hidden from the reader counts as well');
 
 #
-# A superuser's job calls the schema of the extension by its name, which the role
-# that owns the schema can give to another one.
+# A superuser's job calls the extension's schema by its name, which the schema's owner
+# can give to another schema.
 #
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 query(q{
@@ -551,27 +551,27 @@ foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
 
 	query($statement);
 	is(query($problems), "$far\nof plain|" . $anything->('owner_role', 'postgres') . "\nsuper|" . $replace->('owner_role', 'postgres'),
-		"in a schema $whose shedlock_jobs names the jobs whose rights that role does not have");
-	like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h')"), $refused, 'no such job can be made');
-	like(error_of("SELECT shedlock_cron_schedule('super', '$new_year', 'SELECT 2', '1 h')"), $refused, 'or made again');
-	like(error_of("SELECT shedlock_cron_guard('bare', '1 h')"), $refused, 'or guarded');
-	like(error_of("SELECT shedlock_cron_guard('super', '2 h')"), $refused, 'again, either');
-	is(query("SELECT shedlock_cron_guard('of plain', '2 h')"), 'of plain', 'jobs of other roles can be');
-	is(query("SELECT shedlock_cron_schedule('of plain', '$new_year', 'SELECT 1', '1 h', username => 'plain') IS NOT NULL"), 't', 'and made');
+		"in a schema $whose shedlock_jobs names the jobs whose privileges that role does not have");
+	like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h')"), $refused, 'no such job can be created');
+	like(error_of("SELECT shedlock_cron_schedule('super', '$new_year', 'SELECT 2', '1 h')"), $refused, 'no such job can be replaced');
+	like(error_of("SELECT shedlock_cron_guard('bare', '1 h')"), $refused, 'no such job can be guarded');
+	like(error_of("SELECT shedlock_cron_guard('super', '2 h')"), $refused, 'no such job can be guarded again');
+	is(query("SELECT shedlock_cron_guard('of plain', '2 h')"), 'of plain', 'jobs of other roles can be guarded');
+	is(query("SELECT shedlock_cron_schedule('of plain', '$new_year', 'SELECT 1', '1 h', username => 'plain') IS NOT NULL"), 't', 'jobs for other roles can be created');
 
-	# Members can become what they are members of.
+	# Members can set the roles that they are members of.
 	my $member = sub { return qq{$_[0]|role "owner_role" can replace the schema of shedlock_run in database "postgres", which the job calls as role "plain", a member of "$_[1]"\n} };
 	foreach my $group ('postgres', 'pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')
 	{
 		query("CREATE ROLE between; GRANT $group TO between; GRANT between TO plain");
-		like(query("$problems") . "\n", qr/^\Q@{[ $member->('of plain', $group) ]}\E/m, "a member of $group has rights of superusers");
+		like(query("$problems") . "\n", qr/^\Q@{[ $member->('of plain', $group) ]}\E/m, "a member of $group has privileges of superusers");
 		like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h', username => 'plain')"),
-			qr/42501: job "new" cannot be guarded.*\nDETAIL:  Role "owner_role" can replace.* as role "plain", a member of "$group"/, 'no job can be made for it');
-		like(error_of("SELECT shedlock_cron_guard('of plain', '2 h')"), qr/42501: job "of plain" cannot be guarded/, 'or guarded');
+			qr/42501: job "new" cannot be guarded.*\nDETAIL:  Role "owner_role" can replace.* as role "plain", a member of "$group"/, "no job can be created for a member of $group");
+		like(error_of("SELECT shedlock_cron_guard('of plain', '2 h')"), qr/42501: job "of plain" cannot be guarded/, "no job of a member of $group can be guarded");
 		query("GRANT $group TO owner_role");
-		unlike(query($problems), qr/plain.*a member of/, 'but where the owner is a member, too');
-		is(query("SELECT shedlock_cron_guard('of plain', '1 h')"), 'of plain', 'there its jobs can be guarded');
-		is(query("SELECT job_name FROM shedlock_jobs WHERE problem LIKE '% as superuser %'"), $group eq 'postgres' ? '' : 'super', 'and those of superusers where it is one of them');
+		unlike(query($problems), qr/plain.*a member of/, 'a member is no problem if the owner is a member, too');
+		is(query("SELECT shedlock_cron_guard('of plain', '1 h')"), 'of plain', 'if the owner is a member, too, jobs of a member can be guarded');
+		is(query("SELECT job_name FROM shedlock_jobs WHERE problem LIKE '% as superuser %'"), $group eq 'postgres' ? '' : 'super', 'jobs of superusers are no problem if the owner is a member of one');
 		query("REVOKE $group FROM owner_role; DROP ROLE between");
 	}
 	query('GRANT plain TO owner_role');
@@ -583,30 +583,30 @@ query("ALTER DATABASE postgres OWNER TO plain");
 is(query($problems), $far, 'the jobs of the owner of the database are no problem there');
 query('ALTER DATABASE postgres OWNER TO postgres');
 is(query($problems), $far, 'the database of a superuser is no problem');
-is(query("SELECT shedlock_cron_guard('super', '1 h')"), 'super', 'and jobs there can be guarded');
+is(query("SELECT shedlock_cron_guard('super', '1 h')"), 'super', 'jobs in the database of a superuser can be guarded');
 
 query('ALTER DATABASE other OWNER TO owner_role');
-is(query($problems), 'far|' . $replace->('owner_role', 'other'), 'in another database its owner counts');
-like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" cannot be guarded/, 'and the job is refused');
+is(query($problems), 'far|' . $replace->('owner_role', 'other'), 'in another database the owner of that database counts');
+like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" cannot be guarded/, 'a job in a database of another owner is refused');
 query('ALTER DATABASE other OWNER TO postgres');
 
-# Another procedure of the name, with the same arguments in another order
+# Another procedure of that name, with the same arguments in another order
 query('CREATE PROCEDURE "Shed Lock".shedlock_run(on_busy text, command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
-is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'and shedlock_jobs says so');
+is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
 query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, text, interval, interval, interval)');
 
-# A job calls the schema that there was.
+# A stored CALL names the former schema.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
 is(query($problems), join("\n", $far, map { qq{$_|calls shedlock_run of schema "Shed Lock", but the extension is in "moved"; shedlock_cron_guard corrects that} } 'of plain', 'super'),
-	'jobs that call a schema of another name are named');
+	'shedlock_jobs names jobs that call the former schema');
 query("SELECT shedlock_cron_guard('super'), shedlock_cron_guard('of plain')");
-is(query($problems), $far, 'and corrected');
+is(query($problems), $far, 'shedlock_cron_guard corrects these jobs');
 query('ALTER SCHEMA moved RENAME TO "Shed Lock"; ALTER ROLE ALL SET search_path = "Shed Lock", public');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 #
-# The zone of pg_cron's schedules
+# The time zone of pg_cron's schedules
 #
 is( query(
 		q{
@@ -616,7 +616,7 @@ SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:00 UTC') AT TIME ZONE
 	'schedules are read in cron.timezone');
 is( query_as_plain("SELECT _shedlock_cron_last_due('30 2 * * *', '2026-03-29 12:00 UTC') AT TIME ZONE 'UTC'"),
 	'2026-03-28 01:30:00',
-	'also by plain roles, and in spring there is no half past two');
+	'plain roles read schedules, too, and skip the hour that is missing in spring');
 
 # When summer time begins, two nightly runs are 23 hours apart, and can be within
 # one day of UTC.  Here between one and two.
@@ -647,14 +647,14 @@ foreach (@at)
 like(
 	notices_of("SELECT shedlock_cron_schedule('summer', '30 1 * * *', 'SELECT 1', '1 h', once_every => '1 day')"),
 	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  Periods of 1 day .*summer time.*\nHINT:  .*once_every => '12:00:00'\.$/,
-	'who schedules such a job is warned');
-unlike(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), qr/WARNING/, 'and not who follows the hint');
+	'scheduling such a job gives a warning');
+unlike(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), qr/WARNING/, 'a job that follows the hint gives no warning');
 like(
 	notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '1 day')"),
 	qr/WARNING:  job "summer" will be skipped/,
-	'who guards one is warned, too');
+	'guarding such a job gives a warning');
 
-# Each act is in the log, with the role.
+# Each act of an administrator is logged with the role.
 my $acts = slurp_file($node->logfile);
 like($acts, qr/LOG:  $_ by role "postgres"$/m, "log: $_")
   foreach 'job "nightly" scheduled', 'command of job "state" changed', 'job "nightly" unscheduled';

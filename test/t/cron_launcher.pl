@@ -1,7 +1,7 @@
-# The launcher of pg_cron is terminated in the middle of a run, and comes back.
-# It knows nothing of that run, calls it failed, and starts the job again beside
-# it: a bare job runs twice at once, a guarded one does not, and goes on after
-# the end of that run.  So in both execution modes.
+# The launcher of pg_cron is terminated during a run, and restarts.  It does not know that
+# run, marks it as failed, and starts the job again during the run: a bare job runs twice
+# at once; a guarded job does not, and continues after the end of that run.  Both
+# execution modes are tested.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ use Test::More;
 
 my $launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_cron launcher'";
 
-# A server whose jobs begin to work and then wait until they are let go
+# A server whose jobs begin and then wait until the test releases them
 sub start_working
 {
 	my ($mode, $conf) = @_;
@@ -46,7 +46,7 @@ sub test_launcher
 	my $query = sub { return $node->safe_psql('postgres', $_[0]) };
 	my $comes = sub { my ($sql, $claim) = @_; return ok(defined await($node, $sql), "$mode: $claim") };
 
-	# How often pg_cron has started a job
+	# Returns how often pg_cron has started a job.
 	my $runs = "cron.job_run_details d JOIN cron.job j USING (jobid) WHERE jobname";
 
 	my $gate = session($node);
@@ -64,48 +64,48 @@ SELECT cron.schedule('bare', '1 second', $$CALL work('bare')$$),
 
 	my $old = $query->($launcher);
 	terminate($node, $old);
-	$comes->("SELECT count(*) = 1 FROM ($launcher) l WHERE pid <> $old", 'the launcher is terminated, and comes back');
+	$comes->("SELECT count(*) = 1 FROM ($launcher) l WHERE pid <> $old", 'the launcher is terminated, and restarts');
 	foreach my $job ('bare', 'guarded', 'once')
 	{
 		$comes->(
 			"SELECT count(*) = 1 FROM $runs = '$job' AND status = 'failed' AND return_message = 'server restarted'",
-			"and calls the run of $job failed");
+			"the launcher marks the run of $job as failed");
 	}
 	is( $query->(
 			'SELECT job, pid FROM works w WHERE ended IS NULL AND EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = w.pid)'
 			  . " AND began < (SELECT backend_start FROM pg_stat_activity WHERE pid IN ($launcher)) ORDER BY job"),
-		$first, "$mode: but it works on");
+		$first, "$mode: the runs continue");
 
 	$comes->("SELECT count(*) = 2 FROM works WHERE job = 'bare'", 'the bare job is started again');
 	is( $query->(
 			"SELECT count(*) FROM works w JOIN pg_stat_activity a USING (pid) WHERE job = 'bare' AND ended IS NULL"),
-		'2', "$mode: and works twice at once");
+		'2', "$mode: the bare job runs twice at once");
 
 	foreach my $job ('guarded', 'once')
 	{
 		$comes->("SELECT count(*) >= 3 FROM $runs = '$job' AND status = 'succeeded'",
-			"job $job is started again and again, too");
-		is($query->("SELECT count(*) FROM works WHERE job = '$job'"), '1', "$mode: and works once, $job");
+			"job $job is started repeatedly, too");
+		is($query->("SELECT count(*) FROM works WHERE job = '$job'"), '1', "$mode: job $job runs once");
 		is($query->("SELECT count(*), min(outcome) FROM shedlock_history WHERE name = '$job'"),
-			'1|running', "$mode: as the history shows, $job");
+			'1|running', "$mode: the history shows one run of $job");
 	}
 	is($query->("SELECT lock_state, last_outcome, overdue FROM shedlock_jobs WHERE job_name = 'guarded'"),
-		'held|running|f', "$mode: and shedlock_jobs, where pg_cron says otherwise");
+		'held|running|f', "$mode: shedlock_jobs shows the run although pg_cron shows it as failed");
 
-	# Let go
+	# Release the jobs
 	ask($gate, 'SELECT pg_advisory_unlock(1)');
 	$comes->("SELECT count(*) >= 3 FROM works WHERE job = 'guarded' AND ended IS NOT NULL",
-		'the guarded job goes on when that run has ended');
+		'the guarded job runs again after that run has ended');
 	is( $query->(
 			q{
 SELECT bool_and(began >= previous)
 FROM (SELECT began, lag(ended) OVER (ORDER BY id) AS previous FROM works WHERE job = 'guarded') w}),
-		't', "$mode: never beside itself");
+		't', "$mode: runs of the guarded job never overlap");
 	is( $query->(
 			"SELECT pid, ended IS NOT NULL FROM works WHERE job = 'guarded' ORDER BY id LIMIT 1"),
-		($first =~ /guarded\|(\d+)/)[0] . '|t', "$mode: and the work of that run is committed");
+		($first =~ /guarded\|(\d+)/)[0] . '|t', "$mode: the work of that run is committed");
 	is($query->("SELECT outcome FROM shedlock_history WHERE name = 'guarded' ORDER BY token LIMIT 1"),
-		'succeeded', "$mode: which the history shows");
+		'succeeded', "$mode: the history shows that run as succeeded");
 	is($query->("SELECT count(*), bool_and(ended IS NOT NULL) FROM works WHERE job = 'once'"),
 		'1|t', "$mode: the job of the tick has run once");
 	$gate->quit;

@@ -1,5 +1,5 @@
-# pg_cron runs guarded jobs over connections of its own: each job as it should
-# be, none beside itself, and no queue of ticks that were missed meanwhile.
+# pg_cron runs guarded jobs over its own connections: each job with the correct result,
+# no two runs of a job at once, and no queue of missed ticks.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,8 +15,8 @@ prepare_jobs($node);
 await_minute();
 schedule_jobs($node);
 
-# The first run of each of these takes longer than a minute, the later ones do
-# not.  A run is in the history before its command begins.
+# The first run of each of these jobs takes more than a minute, later ones do not.  A run
+# is in the history before its command begins.
 sub slow_first
 {
 	my ($job, $seconds) = @_;
@@ -35,7 +35,7 @@ $node->safe_psql('postgres',
 	  . "\$c\$), shedlock_cron_schedule('moved', '* * * * *', \$c\$$moved\$c\$),"
 	  . " cron.schedule('moved_bare', '* * * * *', '$moved_bare')");
 
-# Run once by hand, and then never again: nothing listens on that port.
+# Runs once by hand, and then never again: no server listens on that port.
 $node->safe_psql(
 	'postgres', q{
 SELECT shedlock_cron_schedule('stuck', '* * * * *', 'SELECT 1'),
@@ -50,38 +50,38 @@ foreach my $job ('stuck', 'inactive')
 await_first_runs($node);
 
 #
-# While the slow ones run
+# While the slow jobs run
 #
 is( $node->safe_psql('postgres', q{
 SELECT last_started IS NOT NULL, last_ended IS NULL, last_outcome, lock_state,
 	   tick_claimed = date_trunc('minute', last_started), next_tick - tick_claimed, overdue
 FROM shedlock_jobs WHERE job_name = 'queued'}),
-	't|t|running|held|t|00:01:00|f', 'shedlock_jobs shows a run that goes on');
+	't|t|running|held|t|00:01:00|f', 'shedlock_jobs shows a run in progress');
 is( $node->safe_psql('postgres',
 		"SELECT lock_state, last_started, overdue FROM shedlock_jobs WHERE job_name = 'busy'"),
-	'held||f', 'and a lock that others hold');
+	'held||f', 'shedlock_jobs shows a lock with another holder');
 is( $node->safe_psql('postgres',
 		"SELECT last_outcome, last_message FROM shedlock_jobs WHERE job_name = 'fails'"),
-	'failed|division by zero', 'and how the last run ended');
+	'failed|division by zero', 'shedlock_jobs shows the outcome of the last run');
 
-# pg_cron forgets the run of a job that is unscheduled, and the backend runs on.
+# pg_cron forgets the run of an unscheduled job, and the backend continues.
 $node->safe_psql(
 	'postgres', qq{
 SELECT cron.unschedule('moved_bare'), shedlock_cron_unschedule('moved');
 SELECT shedlock_cron_schedule('moved', '* * * * *', \$c\$$moved\$c\$), cron.schedule('moved_bare', '* * * * *', '$moved_bare')});
 ok( $node->poll_query_until('postgres',
 		"SELECT count(*) = 2 FROM pg_stat_activity WHERE query = '$moved_bare'"),
-	'without a guard, a job that is unscheduled and scheduled again in mid run runs beside itself');
+	'without a guard, a job that is unscheduled and scheduled again during a run runs twice at once');
 ok( $node->poll_query_until(
 		'postgres', q{
 SELECT count(*) = 1 FROM cron.job j JOIN cron.job_run_details d USING (jobid)
 WHERE j.jobname = 'moved' AND d.status = 'succeeded'}),
-	'with the guard, its next tick comes');
+	'with the guard, such a job is started at its next tick');
 is( $node->safe_psql('postgres', "SELECT count(*), min(outcome) FROM shedlock_history WHERE name = 'moved'"),
-	'1|running', 'and is skipped, as the run goes on');
+	'1|running', 'that tick is skipped, because the run is in progress');
 
 #
-# When they are done, the ticks that pg_cron has queued meanwhile are run
+# After these runs, pg_cron starts the ticks that it has queued
 #
 ok( $node->poll_query_until(
 		'postgres', q{
@@ -97,14 +97,14 @@ FROM (SELECT started_at, lag(ended_at) OVER (ORDER BY token) AS previous
 	  FROM shedlock_history WHERE name = 'queued_always') runs}),
 	'3|2', 'without once_every its queued ticks run back to back');
 ok( $node->poll_query_until('postgres', "SELECT count(*) = 2 FROM shedlock_history WHERE name = 'queued'"),
-	'with once_every it runs again');
+	'with once_every the job runs again');
 is( $node->safe_psql(
 		'postgres', q{
 SELECT count(DISTINCT tick), max(tick) = min(tick) + '3 min',
 	   count(*) FILTER (WHERE started_at - previous < '10 s')
 FROM (SELECT tick, started_at, lag(ended_at) OVER (ORDER BY token) AS previous
 	  FROM shedlock_history WHERE name = 'queued') runs}),
-	'2|t|0', 'but for the tick after its end, and not for those that were queued meanwhile');
+	'2|t|0', 'it runs for the tick after its end, not for the queued ones');
 
 check_jobs($node, 'libpq');
 
@@ -113,14 +113,14 @@ is( $node->safe_psql(
 SELECT count(*) > 1, bool_and(outcome = 'succeeded'), bool_and(started_at >= previous)
 FROM (SELECT outcome, started_at, lag(ended_at) OVER (ORDER BY token) AS previous
 	  FROM shedlock_history WHERE name = 'moved') runs}),
-	't|t|t', 'the job that was scheduled again in mid run has run again, after the end of that run');
+	't|t|t', 'the job that was scheduled again during a run has run again, after the end of that run');
 
 is( $node->safe_psql(
 		'postgres', q{
 SELECT string_agg(job_name || '=' || overdue, ' ' ORDER BY job_name)
 FROM shedlock_jobs WHERE job_name IN ('inactive', 'insert', 'queued', 'stuck', 'elsewhere')}),
 	'inactive=false insert=false queued=false stuck=true',
-	'a job that pg_cron fails to start is overdue, and only that one');
+	'a job that pg_cron fails to start is overdue, and no other job is');
 
 $node->stop;
 done_testing();

@@ -1,7 +1,7 @@
-# Jobs that pg_cron runs every so many seconds are guarded as any others.  pg_cron
-# counts those seconds from the last start, each server for itself, so that two
-# servers share no instant; the tick of such a job is the period of once_every
-# by the clock.  Of all that fire in it one runs, also of those that come late.
+# Jobs that pg_cron runs every few seconds can be guarded like others.  Each pg_cron
+# counts those seconds from its own last start, so two servers do not fire at the same
+# instants; the tick of such a job is the clock's period of once_every.  One of all
+# starts in a period runs, including late ones.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +16,7 @@ use Test::More;
 my $node = start_cron_node('seconds', '');
 skip_before_16($node);
 
-# Its jobs run in the first server's database.
+# Its jobs run in the database of the first server.
 my $second = start_cron_node('second', '');
 
 sub query
@@ -24,7 +24,7 @@ sub query
 	return $node->safe_psql('postgres', $_[0]);
 }
 
-# How often a server's pg_cron has started a job and seen its end.
+# Returns how often a server's pg_cron has started a job and seen its end.
 sub starts
 {
 	my ($server, $job) = @_;
@@ -43,7 +43,7 @@ sub await_starts
 		  . " WHERE jobname = '$job' AND status IN ('succeeded', 'failed')");
 }
 
-# Runs that began before an earlier one had ended, of the history
+# Returns how many runs in the history began before an earlier one had ended.
 sub overlaps
 {
 	my ($lock) = @_;
@@ -54,7 +54,7 @@ sub overlaps
 }
 
 #
-# What can be scheduled
+# Valid schedules
 #
 query(
 	q{
@@ -69,12 +69,12 @@ foreach my $schedule ('1 second', '1 seconds', '59 seconds')
 foreach my $schedule ('0 seconds', '60 seconds')
 {
 	like(error_of($node, "SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min')"),
-		qr/^22023: invalid schedule: $schedule/, "$schedule is none");
+		qr/^22023: invalid schedule: $schedule/, "$schedule is refused");
 }
-is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), '59 seconds', 'and changes nothing');
+is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), '59 seconds', 'a refused schedule changes nothing');
 
 #
-# Two servers fire, each at seconds of its own
+# Two servers fire, each at its own seconds
 #
 my $every = 4;
 
@@ -90,9 +90,9 @@ FROM (VALUES ('ticks', \$c\$} . query("SELECT command FROM cron.job WHERE jobnam
 			 ('bare', \$c\$INSERT INTO done VALUES ('bare')\$c\$)) jobs(jobname, command);
 UPDATE cron.job SET nodeport = } . $node->port);
 
-# Meanwhile, on the first server alone: a run that takes longer than the period,
-# once, and ends with the beginning of a tick, since what is started in the last
-# quarter of a period counts for the next one; and one that never ends by itself.
+# Meanwhile, on the first server alone: a run that once takes longer than the period and
+# ends at the beginning of a tick, because a start in the last quarter of a period counts
+# for the next one; and a run that never ends by itself.
 my $long = 8;
 
 sub slow_first
@@ -113,8 +113,8 @@ foreach my $server ($node, $second)
 	ok(await_starts($server, $_, 6), $server->name . " has started job $_ six times") foreach 'ticks', 'bare';
 }
 
-# The launchers go on while we count, so all is counted in one statement.  What
-# a quarter of the period early is started belongs to the coming tick.
+# The launchers keep running, so one statement counts everything.  A start up to a
+# quarter of the period early belongs to the coming tick.
 is( query(
 		q{
 SELECT count(*) >= 4, count(*) = count(DISTINCT tick), bool_and(outcome = 'succeeded'),
@@ -122,31 +122,31 @@ SELECT count(*) >= 4, count(*) = count(DISTINCT tick), bool_and(outcome = 'succe
 FROM shedlock_history WHERE name = 'ticks' AND ended_at IS NOT NULL}),
 	't|t|t|t|t', 'each tick was run once, in its period');
 cmp_ok(query("SELECT count(*) FROM done WHERE job = 'ticks'"), '<', starts($node, 'ticks') + starts($second, 'ticks'),
-	'by one of the two servers');
+	'only one of the two servers runs each tick');
 cmp_ok(
 	query(
 		qq{
 SELECT max(count) FROM (SELECT date_bin('$every s', at, 'epoch'), count(*) FROM done WHERE job = 'bare' GROUP BY 1) ticks}),
-	'>', 1, 'and without a guard by both');
+	'>', 1, 'without a guard both servers run a tick');
 
 #
 # A run that takes longer than the period
 #
 ok(await_starts($node, $_, 3), "a run that takes longer than the period ends, and two more are started: $_")
   foreach 'slow', 'slow_always';
-is(overlaps($_), '0', "and never beside itself: $_") foreach 'slow', 'slow_always';
+is(overlaps($_), '0', "runs longer than the period do not overlap: $_") foreach 'slow', 'slow_always';
 is( query(
 		q{
 SELECT started_at - previous < '} . $long / 2 . q{ s'
 FROM (SELECT started_at, lag(ended_at) OVER (ORDER BY token) AS previous FROM shedlock_history WHERE name = 'slow_always') runs
 WHERE previous IS NOT NULL ORDER BY started_at LIMIT 1}),
-	't', 'without once_every at once');
+	't', 'without once_every the job runs again at once');
 ok(defined await($node, "SELECT count(*) > 1 FROM shedlock_history WHERE name = 'slow'"), 'with once_every it runs again');
 is( query(
 		q{
 SELECT count(*) FILTER (WHERE tick <= date_bin('} . $long . q{ s', previous, 'epoch'))
 FROM (SELECT tick, lag(ended_at) OVER (ORDER BY token) AS previous FROM shedlock_history WHERE name = 'slow') runs}),
-	'0', 'for a tick after those that came while it ran');
+	'0', 'with once_every it runs for a tick after its end');
 is( query(
 		q{
 SELECT count(*) > 0
@@ -154,29 +154,29 @@ FROM cron.job_run_details d JOIN cron.job j USING (jobid),
 	 (SELECT token, ended_at, lead(started_at) OVER (ORDER BY token) AS next FROM shedlock_history WHERE name = 'slow'
 	  ORDER BY token LIMIT 1) first
 WHERE jobname = 'slow' AND d.status = 'succeeded' AND d.start_time > first.ended_at - interval '1 s' AND d.end_time < first.next}),
-	't', 'so that the one that pg_cron had queued was skipped');
+	't', 'with once_every the queued start is skipped');
 
 #
-# The rest
+# The other jobs
 #
-ok(await_starts($node, 'outlives', 2), 'a job that outlives its time is started again');
+ok(await_starts($node, 'outlives', 2), 'a job that exceeds its lock_at_most_for is started again');
 is( query(
 		q{
 SELECT count(*) > 1, bool_and(outcome = 'timed out'), bool_and(duration >= '2 s')
 FROM shedlock_history WHERE name = 'outlives' AND outcome <> 'running'}),
-	't|t|t', 'each time after its time was over');
-is(overlaps('outlives'), '0', 'and never beside itself');
+	't|t|t', 'each of its runs is cancelled at its lock_at_most_for');
+is(overlaps('outlives'), '0', 'runs that exceed their lock_at_most_for do not overlap');
 
-ok(await_starts($node, 'once', 5), 'a job that fires every second');
-is(query("SELECT count(*) FROM done WHERE job = 'once'"), '1', 'is run once in a period of once_every');
+ok(await_starts($node, 'once', 5), 'a job is started every second');
+is(query("SELECT count(*) FROM done WHERE job = 'once'"), '1', 'a job that is started every second runs once in a period of once_every');
 
 is( query(
 		q{
 SELECT string_agg(job_name, ' ' ORDER BY job_name) FILTER (WHERE overdue), count(*) FILTER (WHERE NOT overdue)
 FROM shedlock_jobs WHERE job_name <> 'bounds'}),
-	'|5', 'none of them is overdue');
+	'|5', 'no job is overdue');
 
-# One that cannot be started, with a last run some time back
+# A job that cannot be started, with a last run in the past
 query(
 	q{
 SELECT shedlock_cron_schedule('stuck', '20 Seconds', 'SELECT 1', '1 min');
@@ -191,8 +191,8 @@ sub overdue_after
 	return query("UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
 		  . "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'");
 }
-is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue so soon');
-is(overdue_after('115 s'), 't', 'but 90 seconds after it was due');
+is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue after 100 s');
+is(overdue_after('115 s'), 't', 'a job of twenty seconds is overdue 90 seconds after it was due');
 
 $second->stop;
 $node->stop;

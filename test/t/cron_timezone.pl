@@ -1,11 +1,10 @@
-# pg_cron's schedules are in cron.timezone, ticks are counted in UTC.  A guarded
-# job runs once for each instant that pg_cron fires at, also where summer time
-# begins and ends: with a period of half the time between two runs.  The hour
-# that is twice in autumn makes pg_cron fire twice, and a guarded job runs once.
-# With a period of the whole time the night after summer time has begun is lost,
-# of which shedlock_cron_schedule warns.
+# pg_cron's schedules are in cron.timezone, ticks are in UTC.  A guarded job whose period
+# is half the time between two runs runs once for each instant at which pg_cron fires,
+# also when summer time begins and ends.  In the repeated hour in autumn pg_cron fires
+# twice, and a guarded job runs once.  With a period of the whole time the run of the
+# night after summer time has begun is lost; shedlock_cron_schedule warns of that.
 #
-# The server's clock is set to just before each of these instants.
+# The test sets the server's clock to just before each of these instants.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,7 +17,7 @@ use SkewedClock;
 use Test::More;
 use Time::Local qw(timegm);
 
-# Returns the seconds of a time like 2026-03-28 00:30.
+# Returns the seconds since 1970 of a time like 2026-03-28 00:30.
 sub seconds_of
 {
 	my ($year, $month, $day, $hour, $minute) = $_[0] =~ /^(\d+)-(\d+)-(\d+) (\d+):(\d+)$/;
@@ -26,7 +25,7 @@ sub seconds_of
 	return timegm(0, $minute, $hour, $day, $month - 1, $year);
 }
 
-# In UTC; in Berlin summer time is from March 29 at one to October 25 at one.
+# In UTC; Berlin has summer time from March 29, one o'clock, to October 25, one o'clock.
 my @instants = (
 	'2026-03-28 00:30',    # 01:30
 	'2026-03-28 01:30',    # 02:30
@@ -56,29 +55,29 @@ query(
 CREATE EXTENSION shedlock;
 CREATE TABLE done (job text, at timestamptz DEFAULT clock_timestamp())});
 
-# Returns what is said at the making of a guarded job.
+# Returns the messages of creating a guarded job.
 sub schedule
 {
 	my ($job, $schedule, $every) = @_;
 	my ($status, $out, $err) = $node->psql('postgres',
 		"SELECT shedlock_cron_schedule('$job', '$schedule', \$\$INSERT INTO done VALUES ('$job')\$\$, '1 min', once_every => '$every')");
 
-	is($status, 0, "job $job is made");
+	is($status, 0, "job $job is created");
 	return $err;
 }
 
-is(schedule('half past one', '30 1 * * *', '12 hours'), '', 'and nothing is said of it');
+is(schedule('half past one', '30 1 * * *', '12 hours'), '', 'half the period gives no warning');
 like(
 	schedule('once a day', '30 1 * * *', '1 day'),
 	qr/WARNING:  job "once a day" will be skipped at 2026-03-29 23:30:00\+00\n/,
-	'and a warning says which run is lost');
-is(schedule('half past two', '30 2 * * *', '12 hours'), '', 'and nothing is said of it');
-is(schedule('hourly', '30 * * * *', '1 hour'), '', 'and nothing is said of it');
+	'a WARNING names the run that the whole period loses');
+is(schedule('half past two', '30 2 * * *', '12 hours'), '', 'a schedule in the repeated hour gives no warning');
+is(schedule('hourly', '30 * * * *', '1 hour'), '', 'an hourly schedule gives no warning');
 query(q{SELECT cron.schedule('bare', '30 2 * * *', $$INSERT INTO done VALUES ('bare')$$),
 	cron.schedule('every minute', '* * * * *', 'SELECT 1')});
 
-# pg_cron starts all jobs of a minute at the same time: when the one of every
-# minute has been run, the others have been started.
+# pg_cron starts all jobs of a minute at the same time: when the job of every minute has
+# run, the others have started.
 foreach my $instant (@instants)
 {
 	set_clock(seconds_of($instant) - 3 - time);
@@ -87,11 +86,11 @@ foreach my $instant (@instants)
 			  . " WHERE jobname = 'every minute' AND d.status = 'succeeded' AND d.start_time >= '$instant+00'"),
 		"it is $instant");
 	ok(defined await($node, "SELECT count(*) = 0 FROM cron.job_run_details d WHERE d.status NOT IN ('succeeded', 'failed')"),
-		'and all that was started has ended');
+		'all started jobs have ended');
 }
-is(query("SELECT count(*) FROM cron.job_run_details d WHERE d.status <> 'succeeded'"), '0', 'nothing has failed');
+is(query("SELECT count(*) FROM cron.job_run_details d WHERE d.status <> 'succeeded'"), '0', 'no job has failed');
 
-# The instants at which a job was started, and has run
+# The instants at which a job was started, and at which it ran
 sub started
 {
 	return query("SELECT to_char(date_trunc('minute', d.start_time) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')"
@@ -109,27 +108,27 @@ my $later = join("\n", @instants[ 1, 5, 7, 10 ]);
 my $later_twice = join("\n", @instants[ 1, 5, 7, 8, 10 ]);
 
 is(started('half past one'), $nights, 'pg_cron fires once a night');
-is(ran('half past one'), $nights, 'and with half the period each night has its run');
-is(started('once a day'), $nights, 'with the whole period it fires as often');
-is(ran('once a day'), join("\n", @instants[ 0, 2, 6, 9 ]), 'and the run is lost of which the warning was');
-is(started('bare'), $later_twice, 'in the hour that is twice it fires twice, in the one that is not it does not');
-is(ran('bare'), $later_twice, 'and a bare job is run twice in one night');
-is(started('half past two'), $later_twice, 'as is a guarded one started');
-is(ran('half past two'), $later, 'which runs once');
-is(started('hourly'), join("\n", @instants), 'each hour pg_cron fires');
-is(ran('hourly'), join("\n", @instants), 'each hour a job of each hour runs');
+is(ran('half past one'), $nights, 'with half the period the job runs once a night');
+is(started('once a day'), $nights, 'with the whole period pg_cron fires once a night');
+is(ran('once a day'), join("\n", @instants[ 0, 2, 6, 9 ]), 'with the whole period the run named in the WARNING is lost');
+is(started('bare'), $later_twice, 'pg_cron fires twice in the repeated hour, and not in the missing one');
+is(ran('bare'), $later_twice, 'a bare job runs twice in the night of the repeated hour');
+is(started('half past two'), $later_twice, 'a guarded job is started twice in that night');
+is(ran('half past two'), $later, 'a guarded job runs once in that night');
+is(started('hourly'), join("\n", @instants), 'an hourly job is started each hour');
+is(ran('hourly'), join("\n", @instants), 'an hourly job runs each hour');
 
 is( query(
 		q{
 SELECT count(*), count(*) FILTER (WHERE h.tick <> date_bin(j.once_every, date_trunc('minute', h.started_at), 'epoch')),
 	   count(*) - count(DISTINCT (h.name, h.tick))
 FROM shedlock_history h JOIN shedlock_jobs j ON j.lock_name = h.name}),
-	'24|0|0', 'each run has claimed the tick of the instant that pg_cron has fired at');
+	'24|0|0', 'each run has claimed the tick of the instant at which pg_cron fired');
 is( query(
 		q{
 SELECT count(*), count(*) FILTER (WHERE _shedlock_cron_last_due(schedule, start_time) <> date_trunc('minute', start_time))
 FROM cron.job_run_details JOIN cron.job USING (jobid) WHERE jobname <> 'every minute'}),
-	'31|0', 'and those instants are what shedlock_jobs takes for due');
+	'31|0', 'shedlock_jobs regards those instants as due');
 
 $node->stop;
 done_testing();

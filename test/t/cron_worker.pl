@@ -1,5 +1,5 @@
-# pg_cron runs guarded jobs in background workers just as over connections.
-# Its version 1.4 runs one at a time in this mode, and nothing else meanwhile.
+# pg_cron runs guarded jobs in background workers the same way as over connections.  In
+# this mode its version 1.4 runs one job at a time, and nothing else meanwhile.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +20,7 @@ SELECT shedlock_cron_schedule('queued', '* * * * *',
 	$c$SELECT pg_sleep(CASE WHEN (SELECT count(*) FROM shedlock_history WHERE name = 'queued') > 1 THEN 0 ELSE 125 END)$c$,
 	once_every => '1 min')});
 
-# The slow job may be the first of its minute, and hold up all others.
+# The slow job may be the first of its minute, and delay all others.
 ok( $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM shedlock_history WHERE name = 'queued'"),
 	'worker: a slow job begins');
 await_first_runs($node);
