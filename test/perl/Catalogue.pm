@@ -1,5 +1,5 @@
-# What an extension has put into the system catalogues, as text that two
-# installations of it can be compared by.
+# The rows of an extension in the system catalogues, as text, so that two installations
+# can be compared.
 package Catalogue;
 
 use strict;
@@ -8,12 +8,11 @@ use Exporter 'import';
 
 our @EXPORT = qw(catalogue_sql differences);
 
-# SQL that makes a function catalogue(extension): a line for each field of each
-# row that the extension has in any catalogue.  It has no list of what there is
-# to compare, so that nothing is forgotten, whatever a later PostgreSQL brings.
-# References become the names of what they refer to, and what is stored as a
-# tree becomes SQL.  Left out is what the server counts and keeps for itself,
-# and what an ALTER does in another way without a difference to anybody.
+# SQL that creates a function catalogue(extension): a line for each field of each row
+# that the extension has in any catalogue.  It reads the list of catalogues from the
+# server, so it omits nothing that a later PostgreSQL adds.  References become the names
+# of their objects, and stored trees become SQL.  It omits the server's own counters,
+# and fields in which an ALTER makes a difference without effect.
 sub catalogue_sql
 {
 	return <<'EOF';
@@ -38,8 +37,8 @@ BEGIN
 		WHERE d.deptype IN ('a', 'i', o.deptype::"char"))
 	SELECT DISTINCT classid, objid FROM object;
 
-	-- Each catalogue, how its rows are of an object, and what tells those of
-	-- one object apart
+	-- Each catalogue, how its rows belong to an object, and what distinguishes the
+	-- rows of one object
 	FOR part IN
 		SELECT classid::regclass AS catalogue, format('o.objid = r.oid AND o.classid = %s', classid) AS condition, 'NULL' AS which
 		FROM object GROUP BY classid
@@ -62,7 +61,7 @@ BEGIN
 		SELECT string_agg(format(', (%L, %s::text)', attname, CASE
 			WHEN f.is_array THEN format('ARRAY(SELECT pg_temp.name_of(%s, id) FROM unnest(r.%I::oid[]) WITH ORDINALITY u (id, n) ORDER BY n)', f.pktable::oid, attname)
 			WHEN f.pktable IS NOT NULL THEN format('pg_temp.name_of(%s, r.%I)', f.pktable::oid, attname)
-			-- their order says nothing; pg_attver is the server's own
+			-- their order has no meaning; pg_attver is the server's own
 			WHEN atttypid = 'aclitem[]'::regtype OR attname IN ('reloptions', 'attoptions')
 				THEN format('(SELECT array_agg(x::text ORDER BY x::text COLLATE "C") FROM unnest(r.%I) x WHERE x::text NOT LIKE ''pg\_attver=%%'')', attname)
 			ELSE format('r.%I', attname)
@@ -84,7 +83,7 @@ BEGIN
 			WHEN 'pg_statistic_ext' THEN $sql$, ('SQL', pg_get_statisticsobjdef(r.oid))$sql$
 			ELSE '' END;
 
-		-- a TOAST table has the number of its table in its name
+		-- a TOAST table has the OID of its table in its name
 		FOR line IN EXECUTE format(
 			$sql$SELECT regexp_replace(concat_ws(' ', pg_temp.name_of(o.classid, o.objid), %s, '%s', v.key) || ' = ' || coalesce(to_json(v.value)::text, 'NULL'), 'pg_toast_\d+', 'pg_toast_N', 'g')
 			FROM %s r JOIN object o ON %s, LATERAL (VALUES %s) v (key, value)$sql$,
@@ -97,7 +96,7 @@ END $$;
 EOF
 }
 
-# The lines that only one of two catalogues has, as diff prints them.
+# Returns the lines that only one of two catalogues has, as diff prints them.
 sub differences
 {
 	my ($old, $new) = @_;

@@ -1,5 +1,5 @@
-# A server with pg_cron, and the jobs that must fare alike in both of its
-# execution modes.
+# A server with pg_cron, and jobs that must have the same results in both of its execution
+# modes.
 package CronNode;
 
 use strict;
@@ -11,7 +11,7 @@ use Test::More;
 
 our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs);
 
-# Jobs of schedule_jobs, with what pg_cron says of their first run
+# Jobs of schedule_jobs, with pg_cron's status of their first run
 my %jobs = (
 	insert => 'succeeded',
 	commits => 'succeeded',
@@ -22,16 +22,16 @@ my %jobs = (
 	plain => 'succeeded',
 	elsewhere => 'succeeded');
 
-# Whether there is a pg_cron for this PostgreSQL
+# Returns whether pg_cron is available for this PostgreSQL.
 sub has_pg_cron
 {
 	chomp(my $share = `pg_config --sharedir`);
 	return -e "$share/extension/pg_cron.control";
 }
 
-# Starts a server whose scheduler needs no password.  Jobs are run over its
-# socket, so this has to be known before the first job is made.  Options are
-# those of new() and init().  Without a pg_cron the test is skipped.
+# Starts a server whose scheduler needs no password.  Jobs run over its socket, so the
+# setting is needed before the first job is created.  Options are those of new() and
+# init().  Skips the test if pg_cron is not available.
 sub start_cron_node
 {
 	my ($name, $conf, %options) = @_;
@@ -53,8 +53,8 @@ sub start_cron_node
 	return $node;
 }
 
-# Schedules in seconds, cron.timezone and a launcher that comes back came with
-# 1.5 and 1.6.  To be called before the first test.
+# Seconds in schedules, cron.timezone and a launcher that restarts came with 1.5 and 1.6.
+# Call this before the first test.
 sub skip_before_16
 {
 	my ($node) = @_;
@@ -65,8 +65,8 @@ sub skip_before_16
 	return;
 }
 
-# Returns with so much left of the minute that all jobs made after this are
-# due for the first time at the same instant.
+# Returns when enough of the minute is left that all jobs created after this are due for
+# the first time at the same instant.
 sub await_minute
 {
 	my $second = time % 60;
@@ -75,7 +75,7 @@ sub await_minute
 	return;
 }
 
-# What the jobs of schedule_jobs need
+# The objects that the jobs of schedule_jobs need
 sub prepare_jobs
 {
 	my ($node) = @_;
@@ -134,7 +134,7 @@ WHERE d.status IN ('succeeded', 'failed') AND j.jobname IN ('} . join("', '", ke
 	return;
 }
 
-# A line for the first run of a lock's name
+# Returns a line for the first run of a lock's name.
 sub first_run
 {
 	my ($node, $database, $name) = @_;
@@ -162,41 +162,41 @@ sub check_jobs
 	}
 
 	is(first_run($node, 'postgres', 'insert'), 'succeeded||postgres', "$mode: a run is in the history");
-	is($done->('insert'), 't|postgres', "$mode: and its work is committed");
+	is($done->('insert'), 't|postgres', "$mode: the work of a run is committed");
 	is(first_run($node, 'postgres', 'commits'), 'succeeded||postgres',
 		"$mode: a procedure that commits runs under the guard");
 	is($node->safe_psql('postgres', "SELECT count(*) >= 3 FROM done WHERE job = 'commits'"),
-		't', "$mode: with all its commits");
+		't', "$mode: a procedure's own commits are kept");
 	is(first_run($node, 'postgres', 'vacuum'), 'succeeded||postgres', "$mode: VACUUM runs under the guard");
 	is( $node->safe_psql('postgres', "SELECT last_vacuum IS NOT NULL FROM pg_stat_user_tables WHERE relname = 'done'"),
 		't',
-		"$mode: and has vacuumed");
+		"$mode: a guarded VACUUM has vacuumed the table");
 
 	is(first_run($node, 'postgres', 'fails'), 'failed|22012|postgres', "$mode: a failed run is in the history");
 	like($details->('fails', 'return_message'), qr/^ERROR: +division by zero/,
-		"$mode: and pg_cron has the original error");
-	is($done->('fails'), 'f|', "$mode: and none of its work is left");
+		"$mode: pg_cron has the original error of a failed run");
+	is($done->('fails'), 'f|', "$mode: the work of a failed run is rolled back");
 
 	is(first_run($node, 'postgres', 'outlives'), 'timed out|57014|postgres',
-		"$mode: a run that outlives its time is cancelled");
+		"$mode: a run that exceeds its lock_at_most_for is cancelled");
 	like($details->('outlives', 'return_message'),
 		qr/canceling statement due to lock_at_most_for of lock "outlives"/,
-		"$mode: and pg_cron is told why");
+		"$mode: pg_cron has the reason for that");
 	is( $node->safe_psql('postgres',
 			"SELECT min(duration) BETWEEN '2 s' AND '30 s' FROM shedlock_history WHERE name = 'outlives'"),
 		't',
-		"$mode: when its time is over");
+		"$mode: it is cancelled at its lock_at_most_for");
 
-	is(first_run($node, 'postgres', 'busy'), '', "$mode: a job whose lock is held by others does not run");
-	is($done->('busy'), 'f|', "$mode: and does nothing");
+	is(first_run($node, 'postgres', 'busy'), '', "$mode: a job whose lock is held does not run");
+	is($done->('busy'), 'f|', "$mode: a skipped job does nothing");
 
 	is(first_run($node, 'postgres', 'plain'), 'succeeded||plain', "$mode: a plain role's job runs as that role");
-	is($done->('plain'), 't|plain', "$mode: also its command");
+	is($done->('plain'), 't|plain', "$mode: a plain role's command runs as that role");
 
 	is(first_run($node, 'other', 'elsewhere'), 'succeeded||postgres',
 		"$mode: a job in another database has its history there");
-	is($done->('elsewhere', 'other'), 't|postgres', "$mode: and works there");
-	is(first_run($node, 'postgres', 'elsewhere'), '', "$mode: not here");
+	is($done->('elsewhere', 'other'), 't|postgres', "$mode: a job in another database works there");
+	is(first_run($node, 'postgres', 'elsewhere'), '', "$mode: a job in another database has no history here");
 	return;
 }
 

@@ -14,8 +14,8 @@ our @EXPORT = qw(fault_run judge rules_of);
 my $faults = "$FindBin::RealBin/../faults";
 my $runs = 0;
 
-# Lets workers and nemesis loose on a node.  Options are those of
-# test/faults/run.  Returns the report.
+# Runs workers and nemesis on a node.  Options are those of test/faults/run.  Returns
+# the report.
 sub fault_run
 {
 	my ($node, %options) = @_;
@@ -30,7 +30,7 @@ sub fault_run
 	return $out;
 }
 
-# What the checker says of logs that are there.
+# Returns the checker's report on existing logs.
 sub judge
 {
 	my ($dir, @options) = @_;
@@ -40,7 +40,7 @@ sub judge
 	return $out;
 }
 
-# The rules that were broken, by a report.
+# Returns the rules that a report says were broken.
 sub rules_of
 {
 	my ($report) = @_;

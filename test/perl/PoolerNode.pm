@@ -18,7 +18,7 @@ our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler pooled pooled_url
 
 my @poolers;
 
-# Debian installs it where an ordinary user's PATH does not lead.
+# Debian installs it in a folder that is not in an ordinary user's PATH.
 sub find_pgbouncer
 {
 	my ($found) = grep { -x } map { "$_/pgbouncer" } (split(/:/, $ENV{PATH}), '/usr/sbin');
@@ -26,8 +26,8 @@ sub find_pgbouncer
 	return $found;
 }
 
-# Starts a pooler for role app in database postgres; further lines of its
-# configuration can be given.  Returns once it has answered.
+# Starts a pooler for role app in database postgres, with optional further lines of
+# configuration.  Returns once it answers.
 sub start_pooler
 {
 	my ($node, $mode, $size, @lines) = @_;
@@ -80,9 +80,9 @@ sub pooled_url
 	return "host=$pooler->{dir} port=$pooler->{port} user=app dbname=postgres";
 }
 
-# What a client gets that comes, sends this, and goes: on stdout, and on stderr.
-# psql reads a file: a pipe may be broken before all is written, since psql does
-# not read at all while the pooler does not answer.
+# Returns stdout and stderr of a client that connects, sends this, and disconnects.  psql
+# reads a file, because a pipe could break: psql reads nothing while the pooler does not
+# answer.
 sub pooled
 {
 	my ($pooler, $sql, @options) = @_;
@@ -96,7 +96,7 @@ sub pooled
 	return wantarray ? ($out, $err) : $out;
 }
 
-# A client that stays, for ask() and its like.
+# A client that stays connected, for ask() and similar functions.
 sub pooled_session
 {
 	my ($node, $pooler) = @_;
@@ -104,8 +104,7 @@ sub pooled_session
 	return session($node, extra_params => [ '-d', pooled_url($pooler) ]);
 }
 
-# A connection of DBI through the pooler, which has no place for statements that
-# are prepared in the protocol.
+# A connection of DBI through the pooler, without statements prepared by the protocol.
 sub pooled_dbh
 {
 	my ($pooler) = @_;
@@ -117,9 +116,8 @@ sub pooled_dbh
 		{ AutoCommit => 1, RaiseError => 1, PrintError => 0, PrintWarn => 0, AutoInactiveDestroy => 1, pg_server_prepare => 0 });
 }
 
-# Runs clients in processes of their own until that many seconds are over; each
-# calls the code with its number again and again.  Returns what they say of
-# errors.
+# Runs clients in processes of their own for a number of seconds; each client calls the
+# code with its number repeatedly.  Returns their errors.
 sub crowd
 {
 	my ($clients, $seconds, $code) = @_;
@@ -145,8 +143,7 @@ sub crowd
 	return -e $errors ? PostgreSQL::Test::Utils::slurp_file($errors) : '';
 }
 
-# A client that is killed: the code is run in a process of its own, which then
-# gets no chance to say good-bye.
+# Kills a client: the code runs in a process of its own, which cannot disconnect.
 sub killed_client
 {
 	my ($code) = @_;
@@ -162,8 +159,8 @@ sub killed_client
 	return;
 }
 
-# What is in the lock table of ours, but for the sentinels, which tell one
-# client's leases from the next one's in the same process.
+# Returns shedlock's advisory locks, except the sentinels, which separate the leases of
+# clients that use the same process in turn.
 sub left_locks
 {
 	my ($node) = @_;
@@ -172,22 +169,22 @@ sub left_locks
 		"SELECT objsubid, mode, count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid IN (21324, 21325, 21327) GROUP BY 1, 2");
 }
 
-# What a crowd leaves: nothing that is held, no update that was lost, no token out
-# of order.  runs: which rows of the log count.
+# Checks that many clients leave no lock held, no lost update, and no token out of order.
+# runs: the rows of the log that count.
 sub nothing_left
 {
 	my ($node, $runs) = @_;
 
-	ok(defined await($node, 'SELECT count(*) = 0 FROM shedlock_locks'), 'nothing is held when they are gone');
-	is(left_locks($node), '', 'nothing is left in the lock table');
+	ok(defined await($node, 'SELECT count(*) = 0 FROM shedlock_locks'), 'no lock is held after the clients have ended');
+	is(left_locks($node), '', 'no advisory lock is left');
 	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'"), '>=', 1,
-		'of processes that are still there');
+		'the server processes still exist');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_run_log WHERE outcome <> 'succeeded' AND $runs"), '0', 'no run was lost, none is running');
 	is($node->safe_psql('postgres', 'SELECT c.name, c.n - (SELECT count(*) FROM taken t WHERE t.name = c.name) FROM counters c ORDER BY 1'),
 		"job 1|0\njob 2|0\njob 3|0", 'no update of a counter is lost');
 	is($node->safe_psql('postgres',
 			'SELECT count(*) FROM (SELECT token < lag(token) OVER (PARTITION BY name ORDER BY id) AS smaller FROM taken) t WHERE smaller'),
-		'0', 'nobody has a smaller token than the holder before');
+		'0', 'no holder has a smaller token than the holder before');
 	return;
 }
 

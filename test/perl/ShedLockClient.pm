@@ -1,6 +1,5 @@
-# A service that uses ShedLock: one lock provider with the library's own
-# statements, which name none of our columns, its parameters and its memory of
-# the rows that exist.
+# A service that uses ShedLock: one lock provider with the library's own statements,
+# which name no column of the extension, its parameters and its cache of known rows.
 package ShedLockClient;
 
 use strict;
@@ -12,9 +11,9 @@ use Time::HiRes ();
 
 my $UTC_NOW = "timezone('utc', CURRENT_TIMESTAMP)";
 
-# TABLE stands for the name that withTableName() was given; the library puts it
-# in as it is.  Parameters: s seconds, b locked_by, n name; u, a, t lock_until,
-# locked_at and now by the client's clock; l seconds of lockAtLeastFor.
+# TABLE stands for the argument of withTableName(), which the library inserts unchanged.
+# Parameters: s seconds, b locked_by, n name; u, a, t lock_until, locked_at and now by the
+# client's clock; l seconds of lockAtLeastFor.
 my %STATEMENTS = (
 	db => {
 		insert => [
@@ -48,14 +47,14 @@ my %STATEMENTS = (
 		unlock => [ 'UPDATE TABLE SET lock_until = ? WHERE name = ? AND locked_by = ?', 'unb' ]
 	});
 
-# A time comes as text of no type, so that the column decides.
+# A time is text without a type, so the column decides its type.
 my %TYPES = (
 	s => PG_NUMERIC, l => PG_NUMERIC, b => PG_VARCHAR, n => PG_VARCHAR);
 
-# A client of a node.  Options: mode, db (usingDbTime) or client; dbname, user;
-# table; locked_by; offset, seconds that the client's zone is east of UTC;
-# provider, jdbc or template (JdbcTemplate, which runs each statement in a
-# transaction and takes more errors for "busy"); isolation.
+# A client of a node.  Options: mode, db (usingDbTime) or client; dbname, user; table;
+# locked_by; offset, seconds that the client's zone is east of UTC; provider, jdbc or
+# template (JdbcTemplate, which runs each statement in a transaction and regards more
+# errors as "busy"); isolation.
 sub new
 {
 	my ($class, $node, %options) = @_;
@@ -87,7 +86,7 @@ sub new
 	return $self;
 }
 
-# LockConfiguration: its time counts from here.  Durations in seconds.
+# LockConfiguration: its time starts here.  Durations in seconds.
 sub configuration
 {
 	my ($name, $at_most, $at_least) = @_;
@@ -95,14 +94,14 @@ sub configuration
 	return { name => $name, at_most => $at_most, at_least => $at_least // 0, created => _now() };
 }
 
-# By the millisecond, as ClockProvider
+# In milliseconds, like ClockProvider
 sub _now
 {
 	return floor(Time::HiRes::time * 1000) / 1000;
 }
 
-# As the JDBC driver sends a timestamp: the zone's wall clock, and its offset,
-# which a column without time zone ignores.
+# Formats a timestamp like the JDBC driver: the zone's wall clock, and its offset, which a
+# column without time zone ignores.
 sub _timestamp
 {
 	my ($self, $time) = @_;
@@ -141,7 +140,7 @@ sub _execute
 	die { state => $state, message => $message };
 }
 
-# insertRecord and updateRecord: false for what the provider takes for "held"
+# insertRecord and updateRecord: false if the provider regards the lock as held
 sub insert_record
 {
 	my ($self, $config) = @_;
@@ -162,8 +161,8 @@ sub update_record
 	die "LockException: $@->{state} $@->{message}";
 }
 
-# StorageBasedLockProvider.lock: a name, or a configuration, that may be used
-# again.  Returns a lock, or undef.
+# StorageBasedLockProvider.lock, for a name or a configuration, which can be used again.
+# Returns a lock, or undef.
 sub lock
 {
 	my ($self, @args) = @_;
@@ -198,7 +197,7 @@ sub _invalidate
 	return;
 }
 
-# JdbcTemplate tries ten times when there is a conflict.
+# JdbcTemplate tries ten times if there is a conflict.
 sub unlock
 {
 	my ($self, $lock) = @_;
@@ -215,7 +214,7 @@ sub unlock
 	die "LockException: $@->{state} $@->{message}";
 }
 
-# Returns the lock to go on with, or undef when it is lost.
+# Returns the lock to continue with, or undef if it is lost.
 sub extend
 {
 	my ($self, $lock, $at_most, $at_least) = @_;
@@ -237,7 +236,7 @@ sub clear_cache
 	return;
 }
 
-# The statements that were sent since this was asked last
+# Returns the statements sent since the previous call.
 sub sent
 {
 	my ($self) = @_;
@@ -245,7 +244,7 @@ sub sent
 	return join ' ', splice @{ $self->{sent} };
 }
 
-# One value from the database
+# Returns one value from the database.
 sub value
 {
 	my ($self, $sql, @parameters) = @_;

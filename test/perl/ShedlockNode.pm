@@ -1,4 +1,4 @@
-# Servers with shedlock, and clients that hold something and come to a bad end.
+# Servers with shedlock, and clients that hold locks and are killed.
 package ShedlockNode;
 
 use strict;
@@ -16,15 +16,15 @@ use Time::HiRes qw(time sleep);
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
   last_words error_of answers await seconds slowness bury terminate);
 
-# Whoever runs the tests, the superuser is postgres.  PostgreSQL's own modules
-# delete this, and ask the operating system.
+# The superuser is postgres, whichever user runs the tests.  PostgreSQL's own modules
+# delete this variable and use the name of the operating system's user.
 $ENV{PGUSER} = 'postgres';
 
-# A signal ends a test as its last line does: servers stop, and folders are removed.
+# A signal ends a test like its last line: servers stop, and folders are removed.
 my $test = $$;
 $SIG{$_} = sub { $$ == $test ? exit 1 : POSIX::_exit(1) } foreach qw(HUP INT QUIT TERM);
 
-# Makes a server's data.  Options are those of init().
+# Creates a server's data folder.  Options are those of init().
 sub init_node
 {
 	my ($node, %options) = @_;
@@ -49,8 +49,7 @@ sub start_node
 	return $node;
 }
 
-# Starts a standby that every commit of the primary waits for.  The primary
-# must allow streaming.
+# Starts a synchronous standby.  The primary must allow streaming.
 sub start_standby
 {
 	my ($primary, $name, %options) = @_;
@@ -66,8 +65,8 @@ sub start_standby
 	return $standby;
 }
 
-# Gives a server a copy of the extension's scripts, for a test that adds some of
-# its own.  Returns the folder.
+# Gives a server a copy of the extension's scripts, for a test that adds its own scripts.
+# Returns the folder.
 sub private_scripts
 {
 	my ($node) = @_;
@@ -99,7 +98,7 @@ sub private_scripts
 	return "$own$share/extension";
 }
 
-# Connects a client that stays.  It goes on after errors, as applications do.
+# Connects a client that stays connected.  It continues after errors, as applications do.
 sub session
 {
 	my ($node, %options) = @_;
@@ -107,13 +106,12 @@ sub session
 
 	my $session = $node->background_psql($dbname, on_error_stop => 0, %options);
 
-	# each statement has its own time, not all of them together
+	# each statement has its own time limit, not all of them together
 	$session->set_query_timer_restart;
 	return $session;
 }
 
-# The answer of a session to a query; what it got on stderr is in
-# $session->{heard}.
+# Returns the answer of a session to a query; the stderr is in $session->{heard}.
 sub ask
 {
 	my ($session, $sql) = @_;
@@ -132,7 +130,7 @@ sub pid_of
 	return ask($session, 'SELECT pg_backend_pid()');
 }
 
-# As the kernel does it to a client that ran out of memory.
+# Kills a client like the kernel when memory runs out.
 sub kill_client
 {
 	my ($session) = @_;
@@ -142,7 +140,7 @@ sub kill_client
 	return;
 }
 
-# Ends a client, whatever became of its connection.
+# Ends a client, whatever the state of its connection.
 sub reap
 {
 	my ($session) = @_;
@@ -151,12 +149,12 @@ sub reap
 	return;
 }
 
-# What a client hears whose server process is gone, when it next asks.
+# Returns what a client whose server process has ended reads at its next query.
 sub last_words
 {
 	my ($session) = @_;
 
-	# psql may have heard it and be gone, too
+	# psql may have read it and ended, too
 	eval { $session->{run}->pump_nb; };
 	if ($session->{stderr} !~ /FATAL/)
 	{
@@ -166,8 +164,8 @@ sub last_words
 	return $session->{stderr};
 }
 
-# The error that a query gives in a session of its own, with its SQLSTATE in
-# front; "no error" if it gives none.
+# Returns the error of a query in a session of its own, with its SQLSTATE in front, or
+# "no error".
 sub error_of
 {
 	my ($node, $sql, %options) = @_;
@@ -177,7 +175,7 @@ sub error_of
 	return $err =~ /(?:ERROR|FATAL): +(\w{5}: .*)/ ? $1 : 'no error';
 }
 
-# Whether a query gives this answer now.
+# Returns whether a query gives this answer now.
 sub answers
 {
 	my ($where, $sql, $expected) = @_;
@@ -186,8 +184,8 @@ sub answers
 	  ($where->isa('PostgreSQL::Test::Cluster') ? $where->safe_psql('postgres', $sql) : ask($where, $sql));
 }
 
-# Waits until a query gives the expected answer.  Returns the seconds that it
-# took, or undef when it never did.  A session answers faster than a node.
+# Waits until a query gives the expected answer.  Returns the seconds that it took, or
+# undef if it never did.  A session answers faster than a node.
 sub await
 {
 	my ($where, $sql, $expected, $limit) = @_;
@@ -203,7 +201,7 @@ sub await
 	return time - $start;
 }
 
-# How long that takes.
+# Returns the seconds that code takes.
 sub seconds(&)
 {
 	my ($code) = @_;
@@ -213,9 +211,8 @@ sub seconds(&)
 	return time - $start;
 }
 
-# How many times as long as elsewhere everything takes on this machine just now,
-# at most six: for leases that must outlive what a test does meanwhile, and for
-# what is to be over at once.
+# Returns how many times slower this machine is now than others, at most six: for leases
+# that must last longer than the next statements, and for limits on times.
 sub slowness
 {
 	my ($node) = @_;
@@ -224,8 +221,8 @@ sub slowness
 	return min(6, max(1, $took / 0.3));
 }
 
-# A server that was killed leaves shared memory, which its next start removes; it
-# does not start while its predecessor is a zombie that nobody has reaped.
+# A server that was killed leaves shared memory, which its next start removes.  It does
+# not start while its predecessor is a zombie.
 sub bury
 {
 	my ($node) = @_;

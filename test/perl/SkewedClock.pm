@@ -1,4 +1,4 @@
-# A clock that can be moved, for the servers that are started with it.
+# A clock that can be moved, for servers started with it.
 package SkewedClock;
 
 use strict;
@@ -11,8 +11,8 @@ our @EXPORT = qw(with_skewed_clock set_clock);
 
 my $offset_file;
 
-# Runs code that starts servers; they have the clock from then on.  Without the
-# library that scripts/test builds, test/faults/skew.c, the test is skipped.
+# Runs code that starts servers with that clock.  Skips the test without the library that
+# scripts/test builds from test/faults/skew.c.
 sub with_skewed_clock(&)
 {
 	my ($code) = @_;
@@ -29,8 +29,8 @@ sub with_skewed_clock(&)
 	return $code->();
 }
 
-# Sets the clock that many seconds ahead of the true time.  The file is mapped:
-# it must not be truncated.
+# Sets the clock ahead of the true time by a number of seconds.  The file is mapped, so it
+# must not be truncated.
 sub set_clock
 {
 	my ($seconds) = @_;
