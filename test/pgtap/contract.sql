@@ -1,5 +1,5 @@
--- What callers may rely on: signatures, properties and privileges of all that
--- the extension makes.  A new object must be added here, or it fails.
+-- What callers can rely on: signatures, properties and privileges of all objects of the
+-- extension.  The test fails until a new object is added here.
 
 BEGIN;
 SELECT no_plan();
@@ -22,17 +22,17 @@ FROM pg_class c JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = 
 --
 
 SELECT is((SELECT (extversion, extrelocatable)::text FROM pg_extension WHERE extname = 'shedlock'),
-	'(1.0,f)', 'its version is that of its interface');
+	'(1.0,f)', 'the version of the extension is that of its interface');
 
 SELECT throws_ok('ALTER EXTENSION shedlock SET SCHEMA pg_temp', '0A000', NULL,
-	'it cannot be moved to another schema');
+	'the extension cannot be moved to another schema');
 
 SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
 	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_run_log', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
-	'pg_dump takes the rows of all tables, but for leases without token, and the state of the sequence');
+	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
 -- Functions
@@ -80,7 +80,7 @@ INSERT INTO api VALUES
  'text'),
 ('shedlock_cron_unguard', 'job text', 'boolean');
 
--- Not part of what we promise; callable by everybody, but for the trigger.
+-- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
 ('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_row_trigger'),
@@ -97,7 +97,7 @@ SELECT set_eq(
 	'SELECT name FROM api UNION ALL SELECT name FROM helper',
 	'these functions and no others');
 SELECT is((SELECT array_agg(proname) FROM member_function WHERE (left(proname, 1) = '_') <> (proname IN (SELECT name FROM helper))), NULL,
-	'an underscore begins the names of helpers alone');
+	'only names of helpers begin with an underscore');
 
 SELECT is((SELECT count(*) FROM member_function), (SELECT count(DISTINCT proname) FROM member_function),
 	'no function is overloaded');
@@ -114,7 +114,7 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT is(f.provolatile::text, 'v', a.name || ' is volatile')
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and answers one row')
+SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and returns one row')
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
 SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name = 'shedlock_adopt' THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
@@ -130,12 +130,12 @@ SELECT ok(l.lanname = 'c' OR f.prosqlbody IS NOT NULL OR 'search_path=pg_catalog
 	f.proname || ' finds nothing through the caller''s search_path')
 FROM member_function f JOIN pg_language l ON l.oid = f.prolang;
 
--- A procedure that has settings could not commit.
+-- A procedure with settings of its own could not commit.
 SELECT is(f.proconfig, NULL, 'shedlock_run has no settings of its own')
 FROM member_function f WHERE f.proname = 'shedlock_run';
 
 --
--- Calls resolve whatever a driver says about the types, which is often nothing
+-- Calls resolve whatever types a driver declares, often none
 --
 
 PREPARE p_acquire AS SELECT shedlock_acquire($1, $2, $3, $4, $5);
@@ -197,7 +197,7 @@ SELECT is(shedlock_release('resolve'), true, 'the name alone is enough to releas
 SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me'), true,
 	'any argument can be left out when others are named');
 
--- It cannot run here: that it says so proves that the call was resolved.
+-- shedlock_run cannot run here; an error that says so proves that the call was resolved.
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
 	'shedlock_run resolves with name and command');
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', '1 day', 'skip')$$, '25001', NULL,
@@ -222,7 +222,7 @@ SELECT concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum $$;
 
--- Four are those of ShedLock's table for PostgreSQL.
+-- Four columns are those of ShedLock's table for PostgreSQL.
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 	ARRAY['name character varying(255) NOT NULL',
 		  'kind text DEFAULT ''lease''::text',
@@ -239,7 +239,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 		  'paused_until timestamp with time zone',
 		  'paused_by text',
 		  'pause_reason text'],
-	'columns of shedlock: ShedLock''s four, and ours, which a foreign INSERT may leave out');
+	'columns of shedlock: ShedLock''s four, and the extension''s, which a foreign INSERT can omit');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
 	ARRAY['name character varying(255) NOT NULL',
 		  'tick timestamp with time zone NOT NULL',
@@ -284,7 +284,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 		  'claimed_by text', 'next_tick timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
 	'columns of shedlock_jobs');
 
--- Names are compared as bytes: no locale's version can spoil the index.
+-- Names are compared as bytes, so no change of a locale can break the index.
 SELECT is(a.attcollation::regcollation::text, '"C"', 'names in ' || c.relname || ' have no locale')
 FROM member_relation c JOIN pg_attribute a ON a.attrelid = c.id AND a.attname = 'name'
 WHERE c.relkind = 'r';
@@ -293,7 +293,7 @@ SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
 SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
 
--- Rows that are written again and again need room beside them, and no index on what changes.
+-- Rows that are updated often need free space in their page, and no index on changed columns.
 SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tick' THEN 50 ELSE 70 END],
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r';
@@ -305,16 +305,16 @@ SELECT results_eq(
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
-	'23514', NULL, 'the kind of a lock is one of ours');
+	'23514', NULL, 'the kind of a lock is lease, session or run');
 
-SELECT is(c.reloptions, '{security_barrier=true}', 'the history shows no function of its reader what it hides')
+SELECT is(c.reloptions, '{security_barrier=true}', 'the history hides its rows from functions of the reader')
 FROM member_relation c WHERE c.relname = 'shedlock_history';
 
 SELECT results_eq(
 	$$SELECT seqtypid::regtype::text COLLATE "default", seqstart, seqincrement, seqcache, seqcycle
 	  FROM pg_sequence WHERE seqrelid = 'shedlock_token_seq'::regclass$$,
 	$$VALUES ('bigint', 1::bigint, 1::bigint, 1::bigint, false)$$,
-	'tokens are drawn one at a time and never start again');
+	'tokens are drawn one at a time and never repeat');
 
 --
 -- Comments
@@ -363,7 +363,7 @@ SELECT ok(shedlock_extend('by app', lock_at_most_for => '1 min'), 'a plain role 
 SELECT is(shedlock_assert('by app'), shedlock_token('by app'), 'a plain role asserts');
 SELECT ok(shedlock_release('by app'), 'a plain role releases');
 SELECT ok(shedlock_once('by app', now()), 'a plain role claims a tick');
-SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role takes a session lock');
+SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role acquires a session lock');
 SELECT is((SELECT count(*)::integer FROM shedlock_locks WHERE name LIKE 'by app%'), 1, 'a plain role sees the locks');
 SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the history');
 SELECT is_empty('SELECT * FROM shedlock_jobs', 'a plain role reads the jobs');
@@ -397,7 +397,7 @@ SELECT results_eq(
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,
 	'settings with their units, contexts, defaults and limits');
-SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease is of one hour by default');
+SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease lasts one hour by default');
 SELECT is(current_setting('shedlock.history_keep'), '30d', 'history is kept for 30 days by default');
 SELECT is(current_setting('shedlock.foreign_clock_tolerance'), '10min', 'foreign clocks may be off by 10 minutes by default');
 SELECT throws_ok('SET shedlock.nonsense = 1', '42602', NULL, 'the prefix of the settings is reserved');
