@@ -14,12 +14,12 @@ import java.util.concurrent.ThreadLocalRandom;
 import org.postgresql.ds.PGSimpleDataSource;
 
 /**
- * A replica of a service that uses ShedLock for Java. It knows nothing of the extension: these are
- * the statements that ShedLock 7 sends to PostgreSQL, with its parameters and its row cache.
+ * A replica of a service that uses ShedLock for Java. It does not call the extension: it sends
+  * the statements of ShedLock 7 for PostgreSQL, with its parameters and its row cache.
  *
  * <pre>
  * Replica TIME once LOCK           tries once
- * Replica TIME warm LOCK           the same by a replica that knows that the row exists
+ * Replica TIME warm LOCK           the same, with the row in the cache
  * Replica TIME keep LOCK           works until the lock is lost
  * Replica TIME race LOCK ROUNDS    tries until it has worked, or been rejected, ROUNDS times
  * </pre>
@@ -30,7 +30,7 @@ import org.postgresql.ds.PGSimpleDataSource;
 public class Replica {
     private static final Duration AT_MOST = Duration.ofMinutes(1);
     private static final String UTC_NOW = "timezone('utc', CURRENT_TIMESTAMP)";
-    /** What the extension says to a client whose clock or zone is off. */
+    /** The extension's error for a client whose clock or zone is wrong. */
     private static final String WRONG_CLOCK = "22008";
     private static final Map<String, String> ENV = System.getenv();
 
@@ -127,7 +127,7 @@ public class Replica {
     private int execute(String sql, Object... parameters) throws SQLException {
         try (PreparedStatement statement = db.prepareStatement(sql)) {
             for (int i = 0; i < parameters.length; i++) {
-                // the wall clock of the calendar's zone is what arrives in a timestamp column
+                // a timestamp column gets the wall clock of the calendar's zone
                 if (parameters[i] instanceof Instant) {
                     statement.setTimestamp(i + 1, Timestamp.from((Instant) parameters[i]), Calendar.getInstance(zone));
                 } else {
@@ -138,7 +138,7 @@ public class Replica {
         }
     }
 
-    /** As ShedLock does it: an upsert until the row is known, then a plain UPDATE. */
+    /** Like ShedLock: an upsert until the row is known, then a plain UPDATE. */
     private boolean lock(String lock) throws SQLException {
         if (!rowIsKnown) {
             boolean taken = statements.insert(lock) > 0;
@@ -197,7 +197,7 @@ public class Replica {
         int refused = 0;
         int rejected = 0;
         while (won + rejected < rounds) {
-            // now and then it is a new replica, which knows of no row
+            // sometimes it acts as a new replica, with an empty cache
             rowIsKnown = (won + refused + rejected) % 10 != 0;
             try {
                 if (runOnce(lock, () -> count(lock))) {
@@ -216,12 +216,12 @@ public class Replica {
         return won + " won, " + refused + " refused" + (rejected > 0 ? ", " + rejected + " rejected" : "");
     }
 
-    /** Loses an update if anybody else is at it: no single statement, on purpose. */
+    /** Loses an update if another replica runs it meanwhile: two statements, on purpose. */
     private void count(String lock) throws SQLException, InterruptedException, Lost {
         long value;
         long token;
         String started;
-        // the extension gave the lock a token, though nobody asked for it
+        // the extension gave the lock a token, although the client does not ask for it
         try (PreparedStatement read = db.prepareStatement("SELECT value, clock_timestamp()::text, token"
                 + " FROM race_counter, shedlock WHERE name = ?")) {
             read.setString(1, lock);

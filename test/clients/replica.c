@@ -18,7 +18,7 @@
 
 static PGconn *db;
 
-/* What a round works with; work returns false once the lock is lost. */
+/* The state of a round; work returns false once the lock is lost. */
 typedef struct
 {
 	const char *lock;
@@ -61,7 +61,7 @@ keep_alive(Round *round)
 	return alive;
 }
 
-/* Does the work if nobody else does. */
+/* Does the work if no other replica does. */
 static Outcome
 run_once(Round *round, Work work)
 {
@@ -88,7 +88,7 @@ work_until_lost(Round *round)
 	return false;
 }
 
-/* Loses an update if anybody else is at it: no single statement, on purpose. */
+/* Loses an update if another replica runs it meanwhile: two statements, on purpose. */
 static bool
 count(Round *round)
 {

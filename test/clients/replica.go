@@ -22,7 +22,7 @@ import (
 
 var errLost = errors.New("the lock was lost")
 
-// runOnce runs work if nobody else does, and says whether it ran.
+// runOnce runs work if no other replica does, and says whether it ran.
 // db is a pool: each statement may run in another session.
 func runOnce(db *sql.DB, lock string, work func(token int64, keepAlive func() error) error) (ran bool, err error) {
 	var token sql.NullInt64
@@ -64,7 +64,7 @@ func keep(db *sql.DB, lock string) (string, error) {
 
 func race(db *sql.DB, lock string, rounds int) (string, error) {
 	won, refused := 0, 0
-	// Loses an update if anybody else is at it: no single statement, on purpose.
+	// Loses an update if another replica runs it meanwhile: two statements, on purpose.
 	work := func(token int64, keepAlive func() error) error {
 		var value int64
 		var started string

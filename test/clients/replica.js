@@ -15,7 +15,7 @@ const sleep = (low, high) => new Promise((resolve) => setTimeout(resolve, low + 
 
 class Lost extends Error {}
 
-// Runs work(token, keepAlive) if nobody else does; resolves to whether it ran.
+// Runs work(token, keepAlive) if no other replica does; resolves to whether it ran.
 async function runOnce(lock, work) {
   const { token } = await row("SELECT shedlock_acquire_token($1, '1 min') AS token", [lock]);
   if (token === null) return false;
@@ -55,7 +55,7 @@ async function keep(lock) {
 async function race(lock, rounds) {
   let won = 0;
   let refused = 0;
-  // Loses an update if anybody else is at it: no single statement, on purpose.
+  // Loses an update if another replica runs it meanwhile: two statements, on purpose.
   const work = async (token, keepAlive) => {
     const { value, started } = await row("SELECT value, clock_timestamp()::text AS started FROM race_counter");
     await sleep(2, 5);

@@ -22,7 +22,7 @@ function row(string $query, mixed ...$values): array
     return $statement->fetch(PDO::FETCH_NUM) ?: [];
 }
 
-// Runs $work($token, $keepAlive) if nobody else does; returns whether it ran.
+// Runs $work($token, $keepAlive) if no other replica does; returns whether it ran.
 function runOnce(string $lock, callable $work): bool
 {
     [$token] = row("SELECT shedlock_acquire_token(?, '1 min')", $lock);
@@ -67,7 +67,7 @@ function keep(string $lock): string
 function race(string $lock, int $rounds): string
 {
     $won = $refused = 0;
-    // Loses an update if anybody else is at it: no single statement, on purpose.
+    // Loses an update if another replica runs it meanwhile: two statements, on purpose.
     $work = function (int $token, callable $keepAlive) use (&$won): void {
         [$value, $started] = row("SELECT value, clock_timestamp()::text FROM race_counter");
         usleep(random_int(2000, 5000));

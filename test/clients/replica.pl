@@ -19,7 +19,7 @@ sub row
 	return $db->selectrow_array($query, undef, @values);
 }
 
-# Runs $work->($token, $keep_alive) if nobody else does; returns whether it ran.
+# Runs $work->($token, $keep_alive) if no other replica does; returns whether it ran.
 sub run_once
 {
 	my ($lock, $work) = @_;
@@ -65,7 +65,7 @@ sub race
 	my ($lock, $rounds) = @_;
 	my ($won, $refused) = (0, 0);
 
-	# Loses an update if anybody else is at it: no single statement, on purpose.
+	# Loses an update if another replica runs it meanwhile: two statements, on purpose.
 	my $work = sub {
 		my ($token, $keep_alive) = @_;
 		my ($value, $started) = row('SELECT value, clock_timestamp()::text FROM race_counter');

@@ -14,11 +14,11 @@ import psycopg
 
 
 class Lost(Exception):
-    """The lock was lost: whoever has it now does the work."""
+    """The lock was lost: another replica may hold it and do the work."""
 
 
 def run_once(db, lock, work):
-    """Run work(token, keep_alive) if nobody else does; returns whether it ran."""
+    """Run work(token, keep_alive) if no other replica does; returns whether it ran."""
     token = db.execute("SELECT shedlock_acquire_token(%s, '1 min')", (lock,)).fetchone()[0]
     if token is None:
         return False
@@ -56,7 +56,7 @@ def keep(db, lock):
 def race(db, lock, rounds):
     won = refused = 0
 
-    # Loses an update if anybody else is at it: no single statement, on purpose.
+    # Loses an update if another replica runs it meanwhile: two statements, on purpose.
     def work(token, keep_alive):
         value, started = db.execute("SELECT value, clock_timestamp()::text FROM race_counter").fetchone()
         time.sleep(random.uniform(0.002, 0.005))
@@ -74,7 +74,7 @@ def race(db, lock, rounds):
     print(f"{won} won, {refused} refused")
 
 
-# A pooler in front needs prepare_threshold=None; the token is the proof there, not the session.
+# With a pooler set prepare_threshold=None; there the token proves ownership, not the session.
 with psycopg.connect(autocommit=True, prepare_threshold=None) as connection:
     command, name, *rest = sys.argv[1:]
     {"once": once, "keep": keep, "race": race}[command](connection, name, *map(int, rest))

@@ -17,7 +17,7 @@ def row(query, *values)
   DB.exec_params(query, values).values.first
 end
 
-# Yields the token and a way to keep the lock alive if nobody else has it;
+# Yields the token and a function that extends the lock, if no other replica holds it;
 # returns whether it did.
 def run_once(lock)
   token, = row("SELECT shedlock_acquire_token($1, '1 min')", lock)
@@ -55,7 +55,7 @@ end
 def race(lock, rounds)
   won = refused = 0
   while won < rounds
-    # Loses an update if anybody else is at it: no single statement, on purpose.
+    # Loses an update if another replica runs it meanwhile: two statements, on purpose.
     ran = run_once(lock) do |token, keep_alive|
       value, started = row("SELECT value, clock_timestamp()::text FROM race_counter")
       sleep rand(0.002..0.005)

@@ -1,8 +1,7 @@
-# Clients in eight languages use one lock.  Each client of test/clients is tried by
-# itself; then all of them race for one lock, and their log must show that no two
-# of them held it at once.  The Java clients do not call the extension: they send
-# the statements of ShedLock, in JVMs of three time zones.  Local time other than
-# UTC must be rejected.
+# Clients in eight languages use one lock.  Each client of test/clients is tested alone;
+# then all clients race for one lock, and their log must show that no two of them held it
+# at once.  The Java clients do not call the extension: they send ShedLock's statements,
+# in JVMs of three time zones.  Local time other than UTC must be refused.
 #
 # Debian packages: libpq-dev libdbd-pg-perl python3-psycopg node-pg node-split2 node-xtend
 # Programs: gcc libc6-dev python3 golang-go golang-github-lib-pq-dev ruby-pg php-cli php-pgsql default-jdk-headless libpostgresql-jdbc-java
@@ -26,8 +25,8 @@ my $jdbc = '/usr/share/java/postgresql.jar';
 my ($include, $lib) = map { chomp(my $path = `pg_config --$_`); $path } qw(includedir libdir);
 $ENV{NODE_PATH} //= '/usr/share/nodejs';
 
-# Of each language: what shows that its packages are here, how its client is
-# compiled, and the command that starts the client.
+# For each language: a command that checks that its packages are here, the command that
+# compiles its client, and the command that starts the client
 my %languages = (
 	python => [ '/usr/bin/python3 -c "import psycopg"', undef, '/usr/bin/python3', "$sources/replica.py" ],
 	node => [ q(node -e 'require("pg")'), undef, 'node', "$sources/replica.js" ],
@@ -42,7 +41,7 @@ my %languages = (
 		'gcc --version',
 		"gcc -std=gnu99 -Wall -Wextra -Werror -O1 -I $include -L $lib -o $dir/replica-c $sources/replica.c -lpq",
 		"$dir/replica-c" ],
-	# a small JVM, because there are many of them for a short time
+	# a small JVM, because many JVMs start for a short time
 	java => [
 		"javac -version && test -e $jdbc",
 		"javac -Xlint:all,-serial -Werror -cp $jdbc -d $dir $sources/Replica.java",
@@ -77,14 +76,14 @@ sub finish_client
 	return $last // '';
 }
 
-# The answer of a client that tries once to acquire the lock
+# Returns the answer of a client that tries once to acquire the lock.
 sub client_says
 {
 	start_client($_[0], 30, @_[ 1, 2 ]);
 	return finish_client($_[0]);
 }
 
-# An error is an answer, too: a wrong one.
+# An error counts as a wrong answer.
 sub answer
 {
 	my ($status, $out, $err) = $node->psql('postgres', $_[0]);
@@ -115,7 +114,7 @@ sub client_alone
 	start_client($client, 30, 'keep', $lock);
 	ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = '$lock' AND state = 'held'", 't', 15),
 		'holds the lock while it works');
-	is(answer("SELECT shedlock_acquire('$lock', '1 h')"), 'f', 'which refuses others');
+	is(answer("SELECT shedlock_acquire('$lock', '1 h')"), 'f', 'others are refused while it works');
 	my $until = answer("SELECT lock_until FROM shedlock WHERE name = '$lock'");
 	ok(defined await($node, "SELECT lock_until > '$until' FROM shedlock WHERE name = '$lock'", 't', 15), 'extends the lock');
 	is(answer("SELECT shedlock_force_release('$lock')"), 't', 'loses the lock to an administrator');
@@ -137,25 +136,25 @@ sub offender_alone
 	my $token = answer("SELECT shedlock_acquire_token('$lock', '1 h')");
 	like(client_says($client, 'once', $lock), $rejected, 'is rejected while the lock is held');
 	# A clock ahead of UTC shows every lease as expired; one behind UTC shows none.
-	like(client_says($client, 'warm', $lock), $client =~ /-berlin/ ? $rejected : qr/^refused$/, 'does not get the lock by its UPDATE');
+	like(client_says($client, 'warm', $lock), $client =~ /-berlin/ ? $rejected : qr/^refused$/, 'does not acquire the lock by its UPDATE');
 	is(answer("SELECT shedlock_release('$lock', $token)"), 't', 'leaves the lock to its holder');
 
 	# expired for a clock that is behind, too
 	answer("UPDATE shedlock SET lock_until = lock_until - interval '1 day' WHERE name = '$lock'");
 	like(client_says($client, 'warm', $lock), $rejected, 'is rejected with its UPDATE of a free lock');
-	is_free($lock, 'does not have the lock then either');
+	is_free($lock, 'does not acquire a free lock');
 	return;
 }
 
-# JDBC needs TCP.  All other clients use the socket, in a folder that others cannot enter.
+# JDBC needs TCP.  All other clients use the socket, in a folder closed to other users.
 $node->init(extra => [qw(-U postgres -E UTF8 --locale=C.UTF-8)]);
 $node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nlog_line_prefix = '%m %a %e '\nmax_connections = 100\n");
 unlink $node->data_dir . '/pg_hba.conf';
 $node->append_conf('pg_hba.conf', "local all all trust\nhost postgres app 127.0.0.1/32 password\n");
 $node->start;
-# Role app has the setting that the documentation recommends behind a pool, and the
-# privileges that ShedLock needs.  The view shows rounds that began before an earlier one had
-# ended, or whose token is not larger.
+# Role app has the setting that the documentation recommends for pools, and the
+# privileges that ShedLock needs.  The view shows rounds that began before an earlier one
+# had ended, or whose token is not larger.
 answer(q{
 CREATE EXTENSION shedlock;
 CREATE ROLE app LOGIN PASSWORD 'of app';
@@ -207,16 +206,16 @@ foreach my $client (@racers, @offenders)
 	subtest $client => grep({ $_ eq $client } @offenders) ? \&offender_alone : \&client_alone, $client;
 }
 
-# The race begins when all clients are there: until then the lock is paused.
+# The lock is paused until all clients are ready, then the race begins.
 cmp_ok(scalar @racers, '>', 1, 'a race of ' . join(' ', @racers, @offenders));
 my $all = @racers * $rounds;
 my $count = @racers + @offenders;
 answer("SELECT shedlock_pause('race', reason => 'not yet')");
-# An offender ahead of UTC is rejected at each try; the other one mostly sees the lock held.
+# A client ahead of UTC is rejected at each try; one behind UTC mostly sees the lock held.
 start_client($_, 60 + $rounds, 'race', 'race', $_ eq 'java-local-berlin' ? $rounds * 10 : $rounds) foreach @racers, @offenders;
 ok(defined await($node, "SELECT count(DISTINCT application_name) >= $count FROM pg_stat_activity WHERE usename = 'app'"),
-	'all clients come to the start');
-is(answer('SELECT count(*) FROM race_log'), '0', 'none of them gets the lock while it is paused');
+	'all clients are ready');
+is(answer('SELECT count(*) FROM race_log'), '0', 'no client acquires the lock while it is paused');
 answer("SELECT shedlock_resume('race')");
 foreach my $client (@racers, @offenders)
 {
@@ -224,7 +223,7 @@ foreach my $client (@racers, @offenders)
 	my $said = finish_client($client);
 
 	like($said, qr/^$wins won, \d+ refused/, "$client wins $wins times: $said");
-	is(answer("SELECT count(*) FROM race_log WHERE client = '$client'"), $wins, 'by the log, too');
+	is(answer("SELECT count(*) FROM race_log WHERE client = '$client'"), $wins, "the log has as many rounds of $client");
 }
 is(answer('SELECT count(*) FROM race_log'), $all, "all $all rounds are in the log");
 is(answer('SELECT value FROM race_counter'), $all, 'the counter lost no update');

@@ -1,10 +1,10 @@
-# A failover by pg_auto_failover while clients take leases and session locks, and
-# runs go on.
+# A failover by pg_auto_failover while clients acquire leases and session locks, and runs
+# are in progress.
 #
-# A monitor and two nodes replicate synchronously.  The primary and its keeper are
-# killed; the old primary comes back as a standby; a switchover makes it the primary
-# again.  Locks and ticks must survive each of these, and the log of the clients
-# must show no two holders at once.
+# A monitor and two nodes replicate synchronously.  The primary and its keeper are killed;
+# the old primary returns as a standby; a switchover makes it the primary again.  Locks
+# and ticks must survive each of these, and the clients' log must show no two holders at
+# once.
 #
 # Debian packages: libdbd-pg-perl postgresql-N-auto-failover pg-auto-failover-cli
 
@@ -44,7 +44,7 @@ plan skip_all => 'there is no pg_auto_failover for this PostgreSQL'
 # Servers
 #
 
-# A process and its descendants
+# Returns a process and its descendants.
 sub family
 {
 	my ($pid) = @_;
@@ -94,7 +94,7 @@ sub create_node
 	return;
 }
 
-# Waits until each node is in the state that it should be in: "n1 primary, n2 secondary".
+# Waits until each node is in the expected state: "n1 primary, n2 secondary".
 sub await_states
 {
 	my ($states) = @_;
@@ -106,7 +106,7 @@ sub await_states
 	return;
 }
 
-# What a query prints, errors and notices included
+# Returns what a query prints, with errors and notices.
 sub answer
 {
 	my ($node, $sql) = @_;
@@ -116,7 +116,7 @@ sub answer
 }
 
 #
-# Clients, each of which acquires one lock after the other
+# Clients, each of which acquires locks repeatedly
 #
 # Each line of a client's log is an answer of the server, with times of one clock:
 #	held NAME TOKEN FROM TO     the client certainly held the lock in between
@@ -176,7 +176,7 @@ sub work
 	return;
 }
 
-# The lines of all logs that begin with these words
+# Returns the lines of all logs that begin with these words.
 sub logged
 {
 	my ($words) = @_;
@@ -196,7 +196,7 @@ sub await_locks
 	die 'the clients acquire no locks';
 }
 
-# The lines that break a rule
+# Returns the lines that break a rule.
 sub violations
 {
 	my ($rule, @lines) = @_;
@@ -262,10 +262,10 @@ foreach ([ 'short run', "$short s" ], [ 'nightly', '10 min' ])
 
 	push @runners, session($n1);
 	$runners[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$run', 'SELECT pg_sleep(600)', '$duration', once_every => '1 day');\n");
-	ok(defined await($n1, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$run' AND outcome = 'running'"), "$run goes on");
+	ok(defined await($n1, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$run' AND outcome = 'running'"), "$run is in progress");
 }
 
-# These must survive the failover, to the microsecond.
+# These must survive the failover exactly.
 my $rows = "SELECT name, lock_until, locked_at, token FROM shedlock WHERE name IN ('lease', 'short lease', 'kept', 'short run', 'nightly') ORDER BY name";
 my $old_rows = answer($n1, $rows);
 my $ends = answer($n1, "SELECT 'VALUES ' || string_agg(format('(%L, %L::timestamp)', name, lock_until), ', ') FROM shedlock
@@ -289,22 +289,22 @@ foreach my $name ('short lease', 'short run', 'kept')
 }
 my $outcomes = "SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history WHERE name = 'nightly'";
 my $run_again = "CALL shedlock_run('nightly', 'INSERT INTO work VALUES (now())'";
-is(answer($n2, $rows), $old_rows, 'leases and runs are as they were, their lock_until to the microsecond');
+is(answer($n2, $rows), $old_rows, 'leases and runs are unchanged, their lock_until to the microsecond');
 is(answer($n2, "SELECT shedlock_acquire('lease')"), 'f', 'no other session acquires a lease');
-is(answer($n2, "SELECT shedlock_extend('lease', $token, '2 hours')"), 't', 'its owner extends it by its token');
+is(answer($n2, "SELECT shedlock_extend('lease', $token, '2 hours')"), 't', 'the owner extends its lease by its token');
 is(answer($n2, $outcomes), 'lost', 'the run that was cut off is lost');
 is(answer($n2, "SELECT state, kind FROM shedlock_locks WHERE name = 'nightly'"), 'lost|run', 'its lock counts as a lease');
-is(answer($n2, "SELECT shedlock_acquire('nightly')"), 'f', 'no other session acquires it');
-like(answer($n2, "$run_again, once_every => '1 day')"), qr/was claimed at.*outcome: lost/s, 'its tick stays claimed');
-is(answer($n2, "SELECT shedlock_once('once', '2026-01-01')"), 'f', 'and so does the tick of shedlock_once');
-like(answer($n2, "SELECT shedlock_force_release('nightly')"), qr/was not stopped.*t$/s, 'an administrator ends the run');
-is(answer($n2, "$run_again, '10 min')"), '', 'and runs it again by hand');
-is(answer($n2, $outcomes), 'lost, succeeded', 'which the history shows');
+is(answer($n2, "SELECT shedlock_acquire('nightly')"), 'f', 'the lock of the run that was cut off excludes others');
+like(answer($n2, "$run_again, once_every => '1 day')"), qr/was claimed at.*outcome: lost/s, 'the tick of that run stays claimed');
+is(answer($n2, "SELECT shedlock_once('once', '2026-01-01')"), 'f', 'the tick of shedlock_once stays claimed');
+like(answer($n2, "SELECT shedlock_force_release('nightly')"), qr/was not stopped.*t$/s, 'an administrator force-releases the lock of the run');
+is(answer($n2, "$run_again, '10 min')"), '', 'the command is run again by hand');
+is(answer($n2, $outcomes), 'lost, succeeded', 'the history shows both runs');
 is(answer($n2, 'SELECT count(*) FROM work'), '1', 'the command ran once');
-is(answer($n2, "SELECT shedlock_acquire_token('new', '1 hour') > $last_token"), 't', 'tokens go on growing');
+is(answer($n2, "SELECT shedlock_acquire_token('new', '1 hour') > $last_token"), 't', 'tokens keep growing');
 
 #
-# The old primary comes back as a standby
+# The old primary returns as a standby
 #
 my $start = time;
 start_keeper($n1, 'run');
@@ -312,16 +312,16 @@ await_states('n1 secondary, n2 primary');
 note(sprintf 'the old primary is back as a standby after %.1f s', time - $start);
 ok($n1->poll_query_until('postgres', $rows, answer($n2, $rows)), 'the old primary has the rows of the new one');
 is(answer($n1, "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks WHERE name IN ('lease', 'new')"),
-	'lease held, new held', 'its views show them');
-is(answer($n1, $outcomes), 'lost, succeeded', 'and the history');
-like(answer($n1, "SELECT shedlock_acquire('x')"), qr/cannot execute shedlock_acquire\(\)/, 'it acquires no lock');
+	'lease held, new held', 'the standby\'s views show the locks');
+is(answer($n1, $outcomes), 'lost, succeeded', 'the standby\'s views show the history');
+like(answer($n1, "SELECT shedlock_acquire('x')"), qr/cannot execute shedlock_acquire\(\)/, 'the old primary acquires no lock');
 
 #
 # Locks expire
 #
 foreach my $name (sort keys %waiters)
 {
-	is(ask($waiters{$name}, 'SELECT 1'), "t\n1", "$name is free in the end");
+	is(ask($waiters{$name}, 'SELECT 1'), "t\n1", "$name becomes free");
 	$waiters{$name}->quit;
 }
 is(answer($n2, "SELECT string_agg(e.name || ' ' || (s.locked_at - e.lock_until), ', ')
@@ -338,9 +338,9 @@ $start = time;
 system_or_bail('pg_autoctl', 'perform', 'switchover', '--monitor', $monitor_url);
 await_states('n1 primary, n2 secondary');
 note(sprintf 'the old primary is the primary again after %.1f s', time - $start);
-is(answer($n1, $rows), $old_rows, 'leases are as they were');
-is(answer($n1, "SELECT shedlock_acquire('lease'), shedlock_acquire('kept')"), 'f|f', 'and held');
-is(answer($n1, "SELECT shedlock_acquire_token('newer', '1 hour') > $last_token"), 't', 'tokens go on growing');
+is(answer($n1, $rows), $old_rows, 'leases are unchanged');
+is(answer($n1, "SELECT shedlock_acquire('lease'), shedlock_acquire('kept')"), 'f|f', 'held and kept locks exclude others');
+is(answer($n1, "SELECT shedlock_acquire_token('newer', '1 hour') > $last_token"), 't', 'tokens keep growing');
 is(answer($n1, "SELECT shedlock_once('once', '2026-01-01')"), 'f', 'ticks stay claimed');
 await_locks();
 

@@ -1,11 +1,11 @@
-# When a lock is free whose client is cut off from the server: seconds, by what is
-# held, by what happens to the client's host, and by the settings of the server.
+# Measures when a lock is free whose client is cut off from the server: in seconds, by the
+# kind of lock, by what happens to the client's host, and by the server's settings.
 #
-# A server and four hosts with clients, each in a network namespace of its own, are
-# joined by cables, which are cut.  The clients hold a lock of each kind; a session
-# that is not cut off tries ten times a second to acquire each of these locks.  The
-# notes at the end are the tables of doc/failures.md.  The network of the machine is not
-# touched, and no root is needed: the test runs in a user namespace.
+# A server and four hosts with clients, each in its own network namespace, are connected
+# by cables, which are cut.  The clients hold a lock of each kind; a session that is not
+# cut off tries ten times a second to acquire each of these locks.  The notes at the end
+# are the tables of doc/failures.md.  The test runs in a user namespace, so it does not
+# touch the machine's network and needs no root.
 #
 # Programs: iproute2 util-linux
 
@@ -49,7 +49,7 @@ my %settings = (
 	both => [ 'both', "$check $keepalives -c tcp_user_timeout=4000" ],
 	timeouts => [ '`idle_*session_timeout`', "-c idle_session_timeout=${idle}s -c idle_in_transaction_session_timeout=${idle}s" ]);
 
-# What happens to the host, its table, and the settings that matter then
+# What happens to the host, its table, and the settings that matter for it
 my @ways = (
 	[ cable => 'The cable is cut', qw(default keepalives check both timeouts) ],
 	[ silence => 'Packets are lost without a sign, as behind a broken router', qw(default keepalives check both timeouts) ],
@@ -70,9 +70,10 @@ my @kinds = (
 	[ waiter => "waiter for a session lock that is released after $released s: from then on; tried from 1 s on",
 		"SELECT shedlock_acquire_session(NAME, wait => '1 hour')" ]);
 
-# How many seconds after the event an idle session must be gone: from and to.
-# Keepalives show that a host is cut off, and anything that is sent shows that it was
-# reset.  A process at work notices only with client_connection_check_interval.
+# How many seconds after the event an idle session must have ended: from and to.
+# Keepalives detect that a host is cut off, and anything that is sent detects that it was
+# reset.  A process that runs a statement notices only with
+# client_connection_check_interval.
 my %idle_gone = (
 	cable => { keepalives => [ 1.9, 12 ], both => [ 1.9, 12 ], timeouts => 'idle' },
 	killed => { default => [ 0, 5 ], check => [ 0, 5 ] },
@@ -81,15 +82,15 @@ my %busy_gone = (
 	cable => { both => [ 1.9, 14 ] },
 	killed => { check => [ 0, 6 ] },
 	restart => { both => [ 0, 12 ] });
-# Unless the server knows that a waiter is gone, the waiter acquires the lock.
+# The waiter acquires the lock unless the server has noticed that the waiter is gone.
 my %waiter_gone = (
 	cable => { keepalives => [ 0, 5 ], both => [ 0, 5 ], timeouts => [ $idle - 1, $idle + $late ] },
 	killed => { default => [ 0, 5 ], check => [ 0, 5 ] },
 	restart => { default => [ 0, 5 ], keepalives => [ 0, 5 ], both => [ 0, 5 ] });
 $_->{silence} = $_->{cable} foreach \%idle_gone, \%busy_gone, \%waiter_gone;
 
-# When a lock must be free: from and to; "own" or "idle", counted from when it was
-# acquired; undef if it is held as long as the test watches.
+# When a lock must be free: from and to; "own" or "idle", counted from its acquire; undef if
+# it is held as long as the test watches
 sub expected
 {
 	my ($way, $setting, $kind) = @_;
@@ -105,7 +106,7 @@ sub expected
 #
 
 my $dir = PostgreSQL::Test::Utils::tempdir;
-# a given port, since a free one is looked for on loopback, which is down
+# a given port, because the search for a free one uses loopback, which is down
 my $node = PostgreSQL::Test::Cluster->new('main', port => 5432);
 my (@children, %host, %clients);
 
@@ -116,7 +117,7 @@ END
 	waitpid($_, 0) foreach @children;
 }
 
-# The beginning of a command that runs on a host, or with undef here
+# Returns the beginning of a command that runs on a host, or with undef here.
 sub on
 {
 	my ($host) = @_;
@@ -157,8 +158,8 @@ sub client
 	return spawn($host, $name, qw(psql -XqAt -d postgres -p), $node->port, '-h', $address, map { ('-c', $_) } @statements);
 }
 
-# Host number N has 10.77.N.2, and a cable to 10.77.N.1 of the server.  Its
-# namespace lives as long as a process in it.
+# Host number N has 10.77.N.2, and a cable to 10.77.N.1 of the server.  Its namespace
+# exists as long as a process in it.
 sub host
 {
 	my ($host, $n) = @_;
@@ -174,8 +175,8 @@ sub host
 	return;
 }
 
-# One host loses its cable; of another one, both ends send to an Ethernet address
-# that no host has.
+# One host loses its cable; for another one, both ends send to an Ethernet address that no
+# host has.
 sub links
 {
 	my ($state, @neighbour) = @_;
@@ -210,8 +211,8 @@ CREATE TABLE watched (name text PRIMARY KEY, way text, setting text, kind text,
 	taken timestamptz, since timestamptz, try_from timestamptz, free_at timestamptz)});
 POSIX::mkfifo("$dir/gate", 0600) or die "mkfifo: $!";
 
-# All clients wait for the first lock, so that they acquire theirs at the same time.
-# Those that are idle then stay until the gate opens.
+# All clients wait for the first lock, so that they acquire their locks at the same time.
+# Idle clients then wait until the gate opens.
 client(undef, 'start', $node->host, 'SELECT pg_advisory_lock(77)', 'SELECT pg_sleep(600)');
 defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 77") or die 'no first lock';
 foreach my $n (1 .. @ways)
@@ -284,12 +285,12 @@ ip(undef, qw(link del to_restart));
 kill 'KILL', @{ $clients{restart} };
 host('restart', 4);
 
-# The server wakes a waiter at once: the watcher must not be faster than a dead one.
+# The server wakes a waiter at once: the watcher must not be faster than a dead waiter.
 sleep(max(0, $start + $released - time));
 update("since = clock_timestamp(), try_from = clock_timestamp() + '1 s'", "kind = 'waiter'");
 terminate($node, "(SELECT pid FROM pg_stat_activity WHERE application_name = 'holder')");
 waitpid($watcher, 0);
-is($?, 0, 'the watcher comes to its end');
+is($?, 0, 'the watcher ends without an error');
 
 my %measured;
 foreach my $row (split /\n/, $node->safe_psql('postgres', q{
@@ -310,7 +311,7 @@ FROM watched ORDER BY way, setting, kind}))
 }
 
 #
-# The link is back: a client either goes on with its session or learns that it is lost.
+# The link is back: a client either continues its session or learns that it is lost.
 #
 sub client_says
 {
