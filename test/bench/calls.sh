@@ -1,16 +1,16 @@
 # test/bench/calls.sh - instructions of a prepared statement, counted by callgrind
 # shellcheck shell=bash
 #
-# In a server in single-user mode, that is without a client and its messages.
-# Two numbers of calls are counted, the difference is that of the calls alone:
-# the same on every run of one build.
+# The server runs in single-user mode, without a client and its messages.  Two numbers of
+# calls are counted; the difference is the cost of the calls alone, the same on each run
+# of one build.
 
 case_calls() {
     local n
     n=$(full_or_quick 500 100)
     require_programs valgrind
     create_database calls
-    # used before, as most locks are; each statement has names of its own
+    # used before, like most locks; each statement has its own names
     cluster_psql main -d calls -At \
         -c "SELECT count(*) FROM generate_series(1, $((4 * n))) n, shedlock_acquire('lock-' || n, '1 min')" \
         -c "SELECT count(*) FROM generate_series(1, $((4 * n))) n, shedlock_release('lock-' || n)" \
@@ -18,7 +18,7 @@ case_calls() {
     cluster_stop main
 
     local one busy acquire release upsert update unlock prepared acquired
-    # the table is the peers' own throughout: a plan is made anew when the path changes
+    # only the peers use this table: a change of the path makes the server plan again
     prepared="SET search_path = peer, public;
 PREPARE one AS SELECT 1;
 PREPARE busy AS SELECT shedlock_acquire('busy', '10 min');
@@ -38,8 +38,8 @@ PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
     release=$VALUE
     calls_count upsert "$n" "$prepared" "EXECUTE upsert;"
     upsert=$VALUE
-    # one name for these: its acquire is over at once, and its versions stay in
-    # one page, as they do in a table that has been in use for a while
+    # one name for these: its acquire expires at once, and its versions stay in one page,
+    # as in a table that has been in use for a while
     calls_count update "$n" "$prepared" "EXECUTE update('lock-1');"
     update=$VALUE
     calls_count unlock "$n" "$prepared" "EXECUTE unlock('lock-1');"
@@ -53,7 +53,7 @@ PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
     cluster_start main
 }
 
-# Prints statement $2 of a file of pgbench's, its name as the parameter.
+# Prints statement $2 of a pgbench file, with its name as the parameter.
 calls_peer() {
     grep -vE '^(--|\\)' "$BENCH/$1.sql" | sed -n "${2:-1}{s/'lock-' || :n/\$1/; s/:secs/0/g; s/:least/0/g; s/;\$//p}"
 }
@@ -68,8 +68,8 @@ calls_lines() {
     done
 }
 
-# Sets VALUE, instructions a call: name, calls, what comes before, statement,
-# number before the first.
+# Sets VALUE to the instructions of a call.  Arguments: name, calls, what comes before,
+# statement, number before the first.
 calls_count() {
     local name=$1 n=$2 before=$3 statement=$4 first=${5:-0} i
     local -a counted=()
@@ -78,9 +78,9 @@ calls_count() {
             as_user tee "$WORK/t/$name.$i.sql" >/dev/null
     done
     for i in 1 2; do
-        # nothing that a call does must stay: what is not closed is not on disk
+        # no effect of a call must be missing: open files are not on disk
         as_user cp -a "$WORK/main" "$WORK/t/counted"
-        # a background job has no input but what it opens itself
+        # a background job has no input except what it opens itself
         run bash -c 'exec <"$1"; shift; exec "$@"' calls "$WORK/t/$name.$i.sql" \
             valgrind --tool=callgrind --callgrind-out-file="$WORK/t/$name.$i.callgrind" \
             postgres --single -D "$WORK/t/counted" -c full_page_writes=off -c autovacuum=off -c jit=off calls

@@ -1,5 +1,5 @@
 /*
- * client.h - what the C programs beside it have in common: libpq and a clock
+ * client.h - what the C programs in this folder share: libpq and a clock
  */
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,10 +1,10 @@
--- What each case finds in its database: ours, the peers' table, the limit's.
+-- The tables of all cases: shedlock's, the peers' table, the limit's.
 CREATE EXTENSION shedlock;
 
--- A lease that is in other hands for as long as anything here runs.
+-- A lease of another client that lasts longer than the benchmark.
 SELECT shedlock_acquire('busy', '1 week');
 
--- ShedLock's documented table, without our trigger.
+-- The table that ShedLock documents, without shedlock's trigger.
 CREATE SCHEMA peer;
 CREATE TABLE peer.shedlock (
 	name VARCHAR(64) NOT NULL,
@@ -16,13 +16,13 @@ CREATE TABLE peer.shedlock (
 INSERT INTO peer.shedlock
 SELECT 'busy', timezone('utc', now()) + '1 week', timezone('utc', now()), 'somebody else';
 
--- No lock can do with less than two updates of one row.
+-- A lock needs at least two updates of one row.
 CREATE TABLE peer.bare (
 	name text PRIMARY KEY,
 	lock_until timestamp NOT NULL
 ) WITH (fillfactor = 50);
 
--- The names of the pairs have been used before: nobody measures the first use.
+-- The names of the pairs have been used before: the first use is not measured.
 SELECT count(*) FROM generate_series(0, 999) n, shedlock_acquire('lock-' || n, '1 min');
 SELECT count(*) FROM generate_series(0, 999) n, shedlock_release('lock-' || n);
 INSERT INTO peer.shedlock

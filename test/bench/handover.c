@@ -1,5 +1,5 @@
 /*
- * handover.c - from the end of one holder to the next one's answer
+ * handover.c - from the end of one holder to the answer of the next
  *
  *	handover CONNINFO lease|session|closed ROUNDS
  *	handover CONNINFO takeover ROUNDS
@@ -9,13 +9,13 @@
  * from the sending of the release to the waiter's answer.
  * closed: the same, but the holder of a session lock closes its connection.
  * takeover: the client that holds a session lock is idle and is killed with
- * SIGKILL; prints the milliseconds from the kill to the next one's having the
- * lock, for a waiter, for one that tries each millisecond, and for one that
- * tries pg_try_advisory_lock each millisecond.
- * idle: a waiter sleeps; prints what its server process uses of a processor,
- * in milliseconds a second, and how often a second it wakes up.
+  * SIGKILL; prints the milliseconds from the kill until another client has the
+  * lock, for a waiter, for a client that tries each millisecond, and for one that
+  * tries pg_try_advisory_lock each millisecond.
+ * idle: a waiter sleeps; prints the CPU time of its server process, in
+  * milliseconds a second, and how often a second it wakes up.
  *
- * All clocks are one.
+ * All times are from one clock.
  */
 #include <poll.h>
 #include <signal.h>

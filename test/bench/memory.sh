@@ -1,11 +1,11 @@
-# test/bench/memory.sh - what a session has after a million calls of each function
+# test/bench/memory.sh - memory of a session after a million calls of each function
 # shellcheck shell=bash
 
 case_memory() {
     local calls runs
     calls=$(full_or_quick 1000000 20000)
     runs=$(full_or_quick 100000 2000)
-    # nobody asks for the time here
+    # time is not measured here
     set_fsync off
     create_database memory
     run psql -X -q -At -F ' ' -v ON_ERROR_STOP=1 -v "calls=$calls" -v "runs=$runs" -o /dev/null \

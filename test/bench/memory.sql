@@ -1,11 +1,10 @@
--- What one session has after many calls of each function: a line for each
--- phase with its name, bytes in memory contexts that were not there before, and
--- kilobytes of memory that this process has for itself alone.
--- calls, runs: how many.  The server must not wait for the disk here: nobody
--- asks for the time.
+-- Memory of one session after many calls of each function: a line for each phase with its
+-- name, bytes in memory contexts added since the start, and kilobytes of memory that only
+-- this process uses.  calls, runs: how many.  The server must not wait for the disk here,
+-- because time is not measured.
 CREATE TEMP TABLE measured (n serial, phase text, bytes bigint, kb bigint);
 
--- The bytes that are in use, and not the free ones that a context keeps.
+-- The bytes in use, without the free ones that a context keeps
 CREATE FUNCTION pg_temp.measure(phase text) RETURNS void
 LANGUAGE sql AS $$
 	INSERT INTO measured (phase, bytes, kb)
@@ -14,8 +13,8 @@ LANGUAGE sql AS $$
 	FROM pg_backend_memory_contexts;
 $$;
 
--- Each function once a turn, as a service calls them: most of them twice, by
--- session and by token.
+-- Each function once a turn, as a service calls it; most of them twice, by session and
+-- by token.
 CREATE PROCEDURE pg_temp.leases(turns int)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,9 +62,9 @@ BEGIN
 	END LOOP;
 END $$;
 
--- Refused within one statement: such calls must not pile up before its end.
+-- Refused calls within one statement must not use more and more memory until its end.
 -- Runs are statements of their own.
--- What is kept for good is there after a few.
+-- What is kept permanently exists after a few calls.
 \set n 1000
 CALL pg_temp.leases(:n);
 CALL pg_temp.session_locks(:n);
@@ -74,8 +73,8 @@ SELECT count(*) FROM generate_series(1, :n) WHERE shedlock_acquire('busy');
 SELECT format('CALL shedlock_run(%L, %L)', 'memory run', 'SELECT 1') FROM generate_series(1, :n) \gexec
 SELECT pg_temp.measure('start');
 
--- A thousand turns a statement: a procedure keeps to its end the few bytes that
--- the server (15 at least) leaves there at each COMMIT of any UPDATE.
+-- A thousand turns in each statement: a procedure keeps a few bytes until its end for each
+-- COMMIT of an UPDATE; that memory is the server's (15 at least).
 SELECT format('CALL pg_temp.leases(%s)', :n) FROM generate_series(1, :calls / :n) \gexec
 SELECT pg_temp.measure('leases');
 SELECT format('CALL pg_temp.session_locks(%s)', :n) FROM generate_series(1, :calls / :n) \gexec

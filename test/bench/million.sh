@@ -1,15 +1,15 @@
-# test/bench/million.sh - one name, taken and released a million times
+# test/bench/million.sh - one name, acquired and released a million times
 # shellcheck shell=bash
 
 case_million() {
-    # a wait for the disk in each pair would hide what it costs more and more
+    # a wait for the disk in each pair would hide a growing cost
     set_fsync off
     create_database million
     million_tenths "" "$(full_or_quick 100000 5000)"
     psql_session_begin "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"
     million_tenths ", old snapshot open" "$(full_or_quick 2000 500)"
     psql_session_end
-    # the first pairs tidy up
+    # the first pairs prune the table
     bench_pgbench million 1 one_name -t "$(full_or_quick 2000 500)"
     bench_pgbench million 1 one_name -t "$(full_or_quick 20000 2000)"
     record million 1 1 "pairs/s, the snapshot gone" "first tenth" "$VALUE" "$TENTH"
@@ -17,7 +17,7 @@ case_million() {
     set_fsync on
 }
 
-# Ten parts, one after the other: a remark for the measures, pairs in each.
+# Ten parts, one after the other.  Arguments: a remark for the measures, pairs in each.
 million_tenths() {
     local tenth tps=()
     cluster_psql main -d million -c "TRUNCATE shedlock" -c "CHECKPOINT"
@@ -36,7 +36,7 @@ million_pages() {
     psql_value million "SELECT pg_relation_size('$1') / current_setting('block_size')::int"
 }
 
-# A session that does this, and then nothing.
+# A session that runs this, and then stays idle.
 psql_session_begin() {
     coproc HOLDER { exec 2>&1; cluster_psql main -At -d million; }
     say "$1" >&"${HOLDER[1]}"

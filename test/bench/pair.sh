@@ -4,18 +4,18 @@
 case_pair() {
     local clients
     for clients in $CLIENTS; do
-        in_turn pair "$clients" "pairs/s" "ours=rate postgres pair" \
+        in_turn pair "$clients" "pairs/s" "shedlock=rate postgres pair" \
             "ShedLock=rate postgres/peer pair_shedlock" \
             "two UPDATEs=rate postgres/peer pair_bare"
     done
-    # the same each time, but for what the server does on its own account
-    ROUNDS=2 in_turn pair 1 "WAL bytes a pair" "ours=wal_of_pair postgres pair" \
+    # the same each time, except for what the server writes on its own
+    ROUNDS=2 in_turn pair 1 "WAL bytes a pair" "shedlock=wal_of_pair postgres pair" \
         "ShedLock=wal_of_pair postgres/peer pair_shedlock" \
         "two UPDATEs=wal_of_pair postgres/peer pair_bare"
 }
 
-# Sets VALUE.  The first change of a page after a checkpoint writes all of the
-# page, which is what the warm-up is for.
+# Sets VALUE.  The warm-up is needed because the first change of a page after a checkpoint
+# writes the whole page.
 wal_of_pair() {
     local before transactions=3000
     bench_pgbench "$1" "$3" "$2" -t "$transactions"

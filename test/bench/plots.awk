@@ -1,6 +1,6 @@
-# test/bench/plots.awk - the summary as bars, in folder/bench-*.svg
+# test/bench/plots.awk - draws the summary as bars, in folder/bench-*.svg
 #
-# Each bar has its value, so that there is no axis.
+# Each bar shows its value, so there is no axis.
 
 function commas(x) {
 	x = sprintf(x < 100 ? "%.1f" : "%.0f", x)
@@ -20,7 +20,7 @@ function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer,
 	for (i = 1; i <= n; i++)
 		for (j = 1; j <= m; j++) {
 			peer = case SUBSEP client[j] SUBSEP measure SUBSEP label[i == 1 ? 2 : i]
-			value[i, j] = i == 1 ? ours[peer] : theirs[peer]
+			value[i, j] = i == 1 ? shedlock[peer] : other[peer]
 			if (value[i, j] > most)
 				most = value[i, j]
 		}
@@ -52,8 +52,8 @@ function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer,
 }
 
 {
-	ours[$1, $2, $3, $4] = $6
-	theirs[$1, $2, $3, $4] = $9
+	shedlock[$1, $2, $3, $4] = $6
+	other[$1, $2, $3, $4] = $9
 }
 
 END {

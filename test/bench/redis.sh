@@ -3,13 +3,13 @@
 
 case_redis() {
     local policy clients
-    # this package has the server's program, but not the service
+    # this package has the server's program, without the service
     require_programs redis-tools
     compile redis_pair
     for policy in everysec always; do
         redis_start "$policy"
         for clients in $CLIENTS; do
-            in_turn redis "$clients" "pairs/s" "ours=rate postgres pair" \
+            in_turn redis "$clients" "pairs/s" "shedlock=rate postgres pair" \
                 "Redis, appendfsync $policy=rate_of_redis"
         done
         redis_stop

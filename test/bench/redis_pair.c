@@ -103,7 +103,7 @@ pairs(const char *path, int client, int clients, double seconds)
 		if (strncmp(ask(s, 6, acquire), "+OK", 3) != 0)
 			die("SET", "refused");
 		if (strncmp(ask(s, 5, release), ":1", 2) != 0)
-			die("EVALSHA", "was not ours");
+			die("EVALSHA", "did not find its own value");
 		n++;
 	} while (now() < end);
 	return n;

@@ -1,4 +1,4 @@
-# test/bench/refused.sh - what 10,000 refused acquires leave behind
+# test/bench/refused.sh - what 10,000 refused acquires leave
 # shellcheck shell=bash
 
 case_refused() {
@@ -21,16 +21,16 @@ case_refused() {
     cluster_psql main -c "ALTER SYSTEM RESET autovacuum" -c "SELECT pg_reload_conf()" >/dev/null
 }
 
-# Prints the next transaction id, the row versions ever written and the end of
-# the WAL.
+# Prints the next transaction id, the number of row versions written and the end of the
+# WAL.
 refused_state() {
     cluster_psql main -At -F ' ' -c "SELECT pg_snapshot_xmax(pg_current_snapshot()),
         (SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_all_tables),
         pg_current_wal_insert_lsn()"
 }
 
-# Prints the bytes of WAL between two positions, but for the snapshots that
-# the background writer logs on its own account.
+# Prints the bytes of WAL between two positions, without the snapshots that the
+# background writer logs on its own.
 wal_bytes() {
     if [ "$1" = "$2" ]; then
         say 0

@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 
 case_run() {
-    in_turn run 1 "ms a call" "ours=ms_of postgres run" "the bare statement=ms_of postgres one" \
+    in_turn run 1 "ms a call" "shedlock=ms_of postgres run" "the bare statement=ms_of postgres one" \
         "acquire_session + release=ms_of postgres run_parts"
-    # the same figures once more, for the limit
+    # the same figures again, for the limit
     awk -F '\t' -v OFS='\t' '$1 == "run" && $5 == "the bare statement" {
         print $1, $2, $3, "ms added", "-", $6 - $7, "-", "-" }' "$RESULTS" >"$WORK/t/added"
     cat "$WORK/t/added" >>"$RESULTS"
@@ -17,8 +17,8 @@ ms_of() {
     VALUE=$(calc "1000 / $VALUE")
 }
 
-# Counts what the server does for each: script, name for the measures.  What
-# the measuring itself does is lost in a thousand calls.
+# Counts what the server does for each call.  Arguments: script, name for the measures.
+# The cost of measuring is negligible in a thousand calls.
 run_parts() {
     local before after calls=1000 i part
     local parts=("commits" "WAL flushes" "WAL records" "WAL bytes")

@@ -1,5 +1,5 @@
 /*
- * stampede.c - many connections want one free lock at the same instant
+ * stampede.c - many connections try to acquire one free lock at the same instant
  *
  *	stampede CONNINFO CONNECTIONS ROUNDS
  *
@@ -22,7 +22,7 @@ static const struct
 	const char *release;		/* $1: what the winner's acquire answered */
 }			contenders[] = {
 	{
-		"ours",
+		"shedlock",
 		"SELECT shedlock_acquire_token('stampede', '10 min')",
 		"SELECT shedlock_release('stampede', $1)"
 	},

@@ -4,20 +4,20 @@
 case_stampede() {
     compile stampede
     run "$WORK/bin/stampede" "$(cluster_url main)" 100 "$(full_or_quick 200 20)"
-    # three lines are a round
+    # three lines make a round
     awk -F '\t' -v OFS='\t' '
-        function row(measure, peer, ours, theirs, ratio) {
-            print "stampede", 100, round, measure, peer, ours, theirs, ratio
+        function row(measure, peer, shedlock, other, ratio) {
+            print "stampede", 100, round, measure, peer, shedlock, other, ratio
         }
         function compare(peer) {
-            row("ms to the last answer", peer, ms["ours"], ms[peer], sprintf("%.4g", ms["ours"] / ms[peer]))
+            row("ms to the last answer", peer, ms["shedlock"], ms[peer], sprintf("%.4g", ms["shedlock"] / ms[peer]))
         }
         { winners[$1] = $2; ms[$1] = $3 }
         NR % 3 == 0 {
             round++
-            row("winners, most", "-", winners["ours"], "-", "-")
-            row("winners, least", "-", winners["ours"], "-", "-")
-            row("winners, most", "ShedLock, upsert", winners["ours"], winners["ShedLock, upsert"], "-")
+            row("winners, most", "-", winners["shedlock"], "-", "-")
+            row("winners, least", "-", winners["shedlock"], "-", "-")
+            row("winners, most", "ShedLock, upsert", winners["shedlock"], winners["ShedLock, upsert"], "-")
             compare("ShedLock, upsert")
             compare("pg_try_advisory_lock")
         }' "$WORK/out" >>"$RESULTS"

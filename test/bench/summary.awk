@@ -22,7 +22,7 @@ function summary(list,  n, x) {
 		sprintf("%.6g", x[1]) OFS sprintf("%.6g", x[n])
 }
 
-# The first and the last tenth are in a line of their own.
+# The first and the last tenth have a line of their own.
 /^#/ || $1 == "case" || $4 ~ /tenth [0-9]/ { next }
 
 {
@@ -30,9 +30,9 @@ function summary(list,  n, x) {
 	if (!(key in rounds))
 		order[++n] = key
 	rounds[key]++
-	ours[key] = ours[key] " " $6
+	shedlock[key] = shedlock[key] " " $6
 	if ($7 != "-")
-		theirs[key] = theirs[key] " " $7
+		other[key] = other[key] " " $7
 	if ($8 != "-")
 		ratio[key] = ratio[key] " " $8
 }
@@ -40,5 +40,5 @@ function summary(list,  n, x) {
 END {
 	print "case", "clients", "measure", "peer", "rounds", "shedlock", "least", "most", "peer's", "least", "most", "ratio", "least", "most"
 	for (i = 1; i <= n; i++)
-		print order[i], rounds[order[i]], summary(ours[order[i]]), summary(theirs[order[i]]), summary(ratio[order[i]])
+		print order[i], rounds[order[i]], summary(shedlock[order[i]]), summary(other[order[i]]), summary(ratio[order[i]])
 }

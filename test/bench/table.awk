@@ -1,6 +1,6 @@
 # test/bench/table.awk - the limits and the summary as a table in Markdown
 
-# A number with three digits that count.
+# A number with three significant digits
 function short(x) {
 	if (x == "-" || x == "")
 		return ""
@@ -40,7 +40,7 @@ $1 == "case" {
 	n = key in limits ? split(limits[key], line, "\n") : 0
 	for (i = 1; i <= n; i++) {
 		split(line[i], limit, "\t")
-		value = limit[1] == "ratio" ? $12 : limit[1] == "ours" ? $6 : limit[1] == "worst" ? $8 : $7
+		value = limit[1] == "ratio" ? $12 : limit[1] == "shedlock" ? $6 : limit[1] == "worst" ? $8 : $7
 		wanted = wanted (wanted == "" ? "" : ", ") \
 			(limit[1] == "worst" && limit[3] > 0 ? "worst (" short(value) ") " : "") \
 			(limit[2] == "<=" ? "≤ " : "≥ ") short(limit[3])
