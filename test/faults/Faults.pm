@@ -1,5 +1,5 @@
-# What the workers and the nemesis of the fault checker share: the log, the
-# random numbers, the connection.  The checker itself uses none of it.
+# The log, the random numbers and the connection, which workers and nemesis of the fault
+# checker share.  The checker itself uses none of it.
 package Faults;
 
 use strict;
@@ -16,8 +16,8 @@ our @EXPORT = qw(options log_to note_line seed_stream chance among between conne
 
 my $log;
 
-# Options of the command line, all of the form --name value, that must be there
-# unless they have a default.
+# Options of the command line, all of the form --name value, required unless they have a
+# default.
 sub options
 {
 	my (%options) = @_;
@@ -35,8 +35,7 @@ sub log_to
 	return;
 }
 
-# A line is one write, before anything else happens: what a killed process did
-# is in its log.  Returns the time.
+# Writes a line at once, so that the log has what a killed process did.  Returns the time.
 sub note_line
 {
 	my @fields = @_;
@@ -47,8 +46,8 @@ sub note_line
 	return $now;
 }
 
-# Each scenario has random numbers of its own, so that it is the same one
-# whatever became of those before it.
+# Each scenario has its own random numbers, so that it stays the same whatever happened in
+# the scenarios before it.
 sub seed_stream
 {
 	my ($seed, $stream, $number) = @_;
@@ -76,7 +75,7 @@ sub between
 	return $low + rand($high - $low);
 }
 
-# To the microsecond, which is what the server counts in
+# To the microsecond, like the server's times
 sub interval
 {
 	my ($seconds) = @_;
@@ -93,7 +92,7 @@ sub signal_number
 	return $number;
 }
 
-# Tries until there is a server again; undef when $until is over.
+# Tries until the server answers again; returns undef after $until.
 sub connect_to
 {
 	my ($connect, $name, $until) = @_;
@@ -111,7 +110,7 @@ sub connect_to
 	return;
 }
 
-# Has the connection of a handle gone with its last error?
+# Returns whether the last error of a handle closed its connection.
 sub is_lost
 {
 	my ($dbh) = @_;

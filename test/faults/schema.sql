@@ -1,7 +1,6 @@
--- What the workers of the fault checker write; dumped for test/faults/check.
+-- The tables of the fault checker's workers; dumped for test/faults/check.
 
--- Written behind shedlock_assert in the same transaction, the number drawn
--- after it.
+-- Written after shedlock_assert in the same transaction; the number is drawn after it.
 CREATE SEQUENCE fault_order;
 CREATE TABLE fault_fenced (
 	n bigint NOT NULL DEFAULT nextval('fault_order'),
@@ -10,8 +9,8 @@ CREATE TABLE fault_fenced (
 	call text NOT NULL
 );
 
--- Claims of ticks, written in the claiming transaction.  Nothing here keeps a
--- tick from being there twice.
+-- Claims of ticks, written in the claiming transaction.  No constraint prevents the same
+-- tick twice.
 CREATE TABLE fault_claims (
 	name text NOT NULL,
 	tick timestamptz NOT NULL,

@@ -1,14 +1,14 @@
 /*
  * skew.c - a clock that can be moved, to be preloaded into a server
  *
- * Whoever asks for the time of day gets it with an offset added, which is read
- * anew each time from the file SKEW_FILE: a number of microseconds, 64 bits in
- * the machine's own order.  Writing it moves the clock of the running server,
- * as an administrator or a time daemon would.  As there, clocks that count from
- * the machine's start are left alone, and so are timers and sleeps.
+ * A program that asks for the time of day gets it with an offset added.  The
+  * offset is read each time from the file SKEW_FILE: a number of microseconds,
+  * 64 bits in the machine's byte order.  Writing the file moves the clock of the
+  * running server, as an administrator or a time daemon would.  Clocks that count
+  * from the machine's start are not changed, nor are timers and sleeps.
  *
- * System calls, not the library's functions: all of it has to work in signal
- * handlers.
+ * It uses system calls, not the library's functions, because everything must
+  * work in signal handlers.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 static volatile const int64_t *offset;
 
-/* Without a file a test would pass on a clock that never moves. */
+/* Without the file a test would pass with a clock that never moves. */
 __attribute__((constructor))
 static void
 map_offset(void)
