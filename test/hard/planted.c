@@ -29,7 +29,7 @@ planted_assert(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(PG_GETARG_INT32(0));
 }
 
-/* Reads memory that was given back. */
+/* Reads memory that was freed. */
 Datum
 planted_freed(PG_FUNCTION_ARGS)
 {
@@ -40,7 +40,7 @@ planted_freed(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(*number);
 }
 
-/* Decides by memory that nothing was written to. */
+/* Branches on memory that was never written. */
 Datum
 planted_unset(PG_FUNCTION_ARGS)
 {
@@ -49,7 +49,7 @@ planted_unset(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(*number > PG_GETARG_INT32(0) ? 1 : 0);
 }
 
-/* Shifts further than an int has bits, given 40. */
+/* Shifts by more bits than an int has, if called with 40. */
 Datum
 planted_overflow(PG_FUNCTION_ARGS)
 {
