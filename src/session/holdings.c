@@ -213,7 +213,7 @@ ShedlockRetakeHolding(ShedlockHolding *holding)
 	if (!holding->is_run || !was_reset(holding))
 		return;
 
-	/* First, because it can fail: end_holding() would not release the lock then. */
+	/* First: if it fails, end_holding() must find the lock gone. */
 	resets = ShedlockWatchReset();
 	while (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		ShedlockNap(1);
