@@ -225,8 +225,11 @@ is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name
 $short->quit;
 
 # No memory is left after the commit of a transaction, or when a session ends.  A wake-up
-# takes more memory if max_connections is larger.
+# takes more memory if max_connections is larger.  With this threshold malloc() gives such
+# memory back when it is freed, so that it cannot be had again.
+$ENV{MALLOC_MMAP_THRESHOLD_} = 65536;
 my $crowd = start_node('crowd', conf => "max_connections = 20000\nmax_locks_per_transaction = 10\nmax_pred_locks_per_transaction = 10\n");
+delete $ENV{MALLOC_MMAP_THRESHOLD_};
 my $starved = session($crowd);
 my $starved_pid = pid_of($starved);
 my $waiter = session($crowd);
