@@ -47,12 +47,13 @@ typedef struct KeyStatus
 static HTAB *
 read_lock_table(void)
 {
-	HASHCTL		ctl = {.keysize = sizeof(uint64),.entrysize = sizeof(KeyStatus),
-	.hcxt = CurrentMemoryContext};
-	HTAB	   *hash = hash_create("shedlock status", 64, &ctl,
-								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	HASHCTL		ctl = {.keysize = sizeof(uint64)};
+	HTAB	   *hash;
 	ListCell   *lc;
 
+	ctl.entrysize = sizeof(KeyStatus);
+	ctl.hcxt = CurrentMemoryContext;
+	hash = hash_create("shedlock status", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	foreach(lc, ShedlockHolders(NULL))
 	{
 		ShedlockHolder *holder = lfirst(lc);

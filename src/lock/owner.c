@@ -213,8 +213,9 @@ flush_token(ShedlockStore *store)
 int64
 ShedlockAssert(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name,.token = token};
+	OwnerCall	call = {.name = name};
 
+	call.token = token;
 	ShedlockOpen(&call.store, name->nsp, "shedlock");
 	if (!fence(&call))
 		report_loss(ERROR, &call);
@@ -274,8 +275,11 @@ bool
 ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 			   Interval *at_least)
 {
-	OwnerCall	call = {.name = name,.token = token,.at_most = at_most,.at_least = at_least};
+	OwnerCall	call = {.name = name};
 
+	call.token = token;
+	call.at_most = at_most;
+	call.at_least = at_least;
 	if (!update_owned(&call, set_end))
 		return false;
 	if (call.holding && call.row.at_most)
@@ -336,8 +340,9 @@ set_released(OwnerCall *call)
 bool
 ShedlockRelease(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name,.token = token};
+	OwnerCall	call = {.name = name};
 
+	call.token = token;
 	ShedlockBeginRelease();
 	if (!update_owned(&call, set_released))
 	{
