@@ -11,6 +11,25 @@
 #define SHEDLOCK_JOB_H
 
 #include "lock/lock.h"
+#include "pgtime.h"
+
+/*
+ * The instants that are ticks: those of a cron expression in a time zone, or the
+ * starts of periods, which are counted in UTC from the epoch.
+ */
+typedef struct ShedlockSchedule
+{
+	int64		period;			/* microseconds; 0: none of it, but the rest */
+	uint64		minutes;		/* bit n: minute n; likewise below */
+	uint32		hours;
+	uint32		days;			/* of the month; bit 0: its last day */
+	uint16		months;
+	uint8		weekdays;		/* bit 0: Sunday */
+	bool		either_day;		/* a day of the month or of the week is enough */
+	bool		wildcard;		/* minute or hour begins with "*" */
+	pg_tz	   *zone;
+	const char *text;			/* the expression, as it is stored */
+} ShedlockSchedule;
 
 /* The last claim of a name's ticks. */
 typedef struct ShedlockTick
@@ -39,6 +58,16 @@ typedef struct ShedlockRun
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
+
+/* schedule.c */
+extern void ShedlockParseSchedule(const char *text, const char *zone,
+								  ShedlockSchedule *schedule);
+extern void ShedlockPeriodSchedule(const Interval *every, const char *name,
+								   ShedlockSchedule *schedule);
+extern bool ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b);
+extern TimestampTz ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at);
+extern TimestampTz ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after);
+extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now);
 
 /* tick.c */
 extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
