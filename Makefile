@@ -28,12 +28,18 @@ OBJS = \
 	src/lock/acquire.o \
 	src/lock/wait.o \
 	src/lock/owner.o \
+	src/job/schedule.o \
+	src/job/plan.o \
+	src/job/due.o \
 	src/job/tick.o \
 	src/job/execute.o \
 	src/job/finish.o \
+	src/job/reason.o \
+	src/job/begin.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \
 	src/api/jobfuncs.o \
+	src/api/duefuncs.o \
 	src/api/croncall.o \
 	src/api/cron.o \
 	src/api/admin.o \

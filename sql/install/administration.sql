@@ -31,7 +31,13 @@ CREATE FUNCTION shedlock_again(name text)
 RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_again(text) IS
-'Allows the last tick to be claimed once more; returns false if no tick was ever claimed';
+'Allows the last tick to be claimed or run once more; returns false if there is none';
+
+CREATE FUNCTION shedlock_forget(name text)
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION shedlock_forget(text) IS
+'Forgets the ticks and the schedule of a job that is no more; returns false if there are none';
 
 CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -44,6 +44,7 @@ REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_again(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_forget(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) FROM PUBLIC;

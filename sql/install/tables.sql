@@ -30,13 +30,13 @@ CREATE TABLE shedlock (
 	CONSTRAINT shedlock_name_check CHECK (name OPERATOR(pg_catalog.<>) ''),
 	CONSTRAINT shedlock_kind_check
 		CHECK (kind OPERATOR(pg_catalog.=) 'lease' OR kind OPERATOR(pg_catalog.=) 'session' OR
-			   kind OPERATOR(pg_catalog.=) 'run')
+			   kind OPERATOR(pg_catalog.=) 'run' OR kind OPERATOR(pg_catalog.=) 'leased run')
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE shedlock IS
 'The durable half of every lock: one row for each name that was ever acquired; shared with ShedLock''s Java clients';
 COMMENT ON COLUMN shedlock.name IS 'Name of the lock';
-COMMENT ON COLUMN shedlock.kind IS 'lease, session or run; NULL after the owner has released the lock';
+COMMENT ON COLUMN shedlock.kind IS 'lease, session, run or leased run; NULL after the owner has released the lock';
 COMMENT ON COLUMN shedlock.lock_until IS 'End of the lock, UTC; a lease expires at this time';
 COMMENT ON COLUMN shedlock.locked_at IS 'When the lock was acquired, UTC';
 COMMENT ON COLUMN shedlock.locked_by IS 'Name of the holder, for people to read';
@@ -57,25 +57,44 @@ CREATE TABLE shedlock_tick (
 	claimed_at timestamptz NOT NULL,
 	claimed_by varchar(255) NOT NULL,
 	token bigint,
-	period interval,
+	attempt integer NOT NULL DEFAULT 0,
+	done boolean NOT NULL DEFAULT true,
 	again boolean NOT NULL DEFAULT false,
+	retry_at timestamptz,
+	period interval,
+	schedule text,
+	time_zone text,
+	catch_up text,
+	max_late interval,
+	attempts integer,
+	backoff interval,
 	CONSTRAINT shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
-COMMENT ON TABLE shedlock_tick IS 'The latest tick that was claimed, for each name';
+COMMENT ON TABLE shedlock_tick IS 'The latest tick of each name that was claimed or run, and what becomes of it';
 COMMENT ON COLUMN shedlock_tick.name IS 'Name of the job';
-COMMENT ON COLUMN shedlock_tick.tick IS 'The latest tick that was claimed';
-COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When the tick was claimed';
+COMMENT ON COLUMN shedlock_tick.tick IS 'The latest tick that was claimed or run';
+COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When the tick was claimed, or its last attempt began';
 COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read';
-COMMENT ON COLUMN shedlock_tick.token IS 'Token of the run that claimed the tick; NULL if shedlock_once or shedlock_once_every claimed it';
-COMMENT ON COLUMN shedlock_tick.period IS 'Period of the schedule; NULL if only shedlock_once has claimed ticks';
-COMMENT ON COLUMN shedlock_tick.again IS 'Whether the next caller can claim the tick once more';
+COMMENT ON COLUMN shedlock_tick.token IS 'Token of the last run of the tick; NULL if shedlock_once or shedlock_once_every claimed it';
+COMMENT ON COLUMN shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
+COMMENT ON COLUMN shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
+COMMENT ON COLUMN shedlock_tick.again IS 'Whether the next caller can claim or run the tick once more';
+COMMENT ON COLUMN shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
+COMMENT ON COLUMN shedlock_tick.period IS 'Period of the job; NULL if it has a cron expression, or if only shedlock_once has claimed ticks';
+COMMENT ON COLUMN shedlock_tick.schedule IS 'Cron expression of the job';
+COMMENT ON COLUMN shedlock_tick.time_zone IS 'Time zone of the cron expression';
+COMMENT ON COLUMN shedlock_tick.catch_up IS 'What becomes of missed ticks: latest, all or none; this and the following columns are as the last run had them';
+COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
+COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
+COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
 
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,
 	name varchar(255) COLLATE "C" NOT NULL,
-	command text NOT NULL,
+	command text,
 	tick timestamptz,
+	attempt integer,
 	started_at timestamptz NOT NULL,
 	ended_at timestamptz,
 	outcome text NOT NULL,
@@ -85,25 +104,32 @@ CREATE TABLE shedlock_run_log (
 	locked_by varchar(255) NOT NULL,
 	pid integer NOT NULL,
 	warning text,
+	exit_code integer,
+	gave_up boolean NOT NULL DEFAULT false,
+	request text,
 	CONSTRAINT shedlock_run_log_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
 CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 
-COMMENT ON TABLE shedlock_run_log IS 'Runs of guarded commands; the view shedlock_history shows them';
+COMMENT ON TABLE shedlock_run_log IS 'Runs; the view shedlock_history shows them';
 COMMENT ON COLUMN shedlock_run_log.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the lock';
-COMMENT ON COLUMN shedlock_run_log.command IS 'The guarded command';
+COMMENT ON COLUMN shedlock_run_log.command IS 'The guarded command, or the description of work outside the database';
 COMMENT ON COLUMN shedlock_run_log.tick IS 'Tick that the run is for';
+COMMENT ON COLUMN shedlock_run_log.attempt IS 'Number of the attempt among the runs of its tick';
 COMMENT ON COLUMN shedlock_run_log.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_run_log.ended_at IS 'When the outcome was recorded';
 COMMENT ON COLUMN shedlock_run_log.outcome IS 'running, succeeded, failed, timed out, cancelled or lost';
 COMMENT ON COLUMN shedlock_run_log.sqlstate IS 'SQLSTATE of the error';
-COMMENT ON COLUMN shedlock_run_log.message IS 'Message of the error';
-COMMENT ON COLUMN shedlock_run_log.run_role IS 'Role that ran the command';
+COMMENT ON COLUMN shedlock_run_log.message IS 'Message of the error, or what the caller of shedlock_run_end says';
+COMMENT ON COLUMN shedlock_run_log.run_role IS 'Role that began the run';
 COMMENT ON COLUMN shedlock_run_log.locked_by IS 'Name of the holder, for people to read';
-COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that ran the command';
+COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that began the run';
 COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that the server logged';
+COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
+COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded';
+COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A row that the trigger refuses would fail the whole restore.  It refuses leases

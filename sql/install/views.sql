@@ -84,32 +84,40 @@ SELECT r.name,
 	   r.ended_at,
 	   r.ended_at OPERATOR(pg_catalog.-) r.started_at AS duration,
 	   r.tick,
+	   r.attempt,
+	   r.gave_up,
 	   r.command,
 	   r.sqlstate,
 	   r.message,
+	   r.exit_code,
 	   pg_catalog.pg_get_userbyid(r.run_role) AS run_role,
 	   r.locked_by,
 	   r.pid,
-	   r.warning
+	   r.warning,
+	   r.request
 FROM shedlock_run_log r
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
 
 COMMENT ON VIEW shedlock_history IS
-'Runs of guarded commands by roles whose privileges the reader has; all runs for pg_read_all_stats';
+'Runs by roles whose privileges the reader has; all runs for pg_read_all_stats';
 COMMENT ON COLUMN shedlock_history.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
-'running; succeeded; failed; timed out; cancelled; lost: its server process died; unknown: running according to the log, on a standby';
+'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the log, on a standby';
 COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_history.ended_at IS 'When the outcome was recorded';
 COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at';
 COMMENT ON COLUMN shedlock_history.tick IS 'Tick that the run is for';
-COMMENT ON COLUMN shedlock_history.command IS 'The guarded command';
+COMMENT ON COLUMN shedlock_history.attempt IS 'Number of the attempt among the runs of its tick';
+COMMENT ON COLUMN shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded';
+COMMENT ON COLUMN shedlock_history.command IS 'The guarded command, or the description of work outside the database';
 COMMENT ON COLUMN shedlock_history.sqlstate IS 'SQLSTATE of the error';
-COMMENT ON COLUMN shedlock_history.message IS 'Message of the error';
-COMMENT ON COLUMN shedlock_history.run_role IS 'Role that ran the command';
+COMMENT ON COLUMN shedlock_history.message IS 'Message of the error, or what the caller of shedlock_run_end says';
+COMMENT ON COLUMN shedlock_history.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
+COMMENT ON COLUMN shedlock_history.run_role IS 'Role that began the run';
 COMMENT ON COLUMN shedlock_history.locked_by IS 'Name of the holder';
-COMMENT ON COLUMN shedlock_history.pid IS 'Server process that ran the command';
+COMMENT ON COLUMN shedlock_history.pid IS 'Server process that began the run';
 COMMENT ON COLUMN shedlock_history.warning IS
 'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';
+COMMENT ON COLUMN shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';

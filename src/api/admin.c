@@ -200,6 +200,20 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 }
 
 /*
+ * end_run_by_force - log a run as cancelled, and use up its tick
+ *
+ * As lost, it would be due again at once.
+ */
+static void
+end_run_by_force(const ShedlockName *name, int64 token)
+{
+	const ShedlockEnding cancelled = {.outcome = "cancelled"};
+
+	ShedlockHistoryEnd(name->nsp, token, &cancelled);
+	ShedlockCloseTick(name, token);
+}
+
+/*
  * free_row - release the lock in its row, and report that
  *
  * Needs the advisory half in exclusive mode, and gives it back if there is
@@ -228,7 +242,9 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 			return false;
 		}
 		verdict = ShedlockJudge(&row, name, now, true);
-		if (row.kind == SHEDLOCK_RUN)
+		if (SHEDLOCK_IS_RUN(row.kind) && (ended || verdict == SHEDLOCK_HELD))
+			end_run_by_force(name, row.token);
+		else if (SHEDLOCK_IS_RUN(row.kind))
 			ShedlockHistoryLost(name->nsp, row.token);
 		if (row.kind != SHEDLOCK_RELEASED && is_lease)
 			ereport(NOTICE,
@@ -299,6 +315,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 		if (!names_its_holder(&row, &name) ||
 			!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
 			PG_RETURN_BOOL(false);
+		ShedlockCloseTick(&name, row.token);
 		ereport(LOG,
 				(errmsg("run of lock \"%s\" in process %d cancelled by role %s",
 						name.str, row.pid, ShedlockActingRole())));
@@ -311,6 +328,8 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lock \"%s\" has no command to cancel", name.str),
+				 row.kind == SHEDLOCK_LEASED_RUN ?
+				 errdetail("It is held by a run whose work is outside the database.") :
 				 as_lease ?
 				 errdetail("It is held as a lease.") :
 				 errdetail("It is held as a session lock."),

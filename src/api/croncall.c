@@ -112,6 +112,7 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 	Interval   *every = ShedlockGetInterval(fcinfo, 4, 0);
 	const char *values[NUM_RUN_ARGS];
 	ShedlockName name;
+	ShedlockSchedule schedule;
 	List	   *parsetrees;
 	StringInfoData buf;
 
@@ -122,7 +123,7 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 					   ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for),
 					   name.str);
 	if (every)
-		(void) ShedlockCurrentTick(every, name.str);
+		ShedlockPeriodSchedule(every, name.str, &schedule);
 	values[2] = interval_text(at_most);
 	values[3] = interval_text(at_least);
 	values[4] = interval_text(every);

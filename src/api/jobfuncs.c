@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "executor/spi.h"
+#include "funcapi.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -59,7 +60,7 @@ make_run(FunctionCallInfo fcinfo)
 {
 	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
 	ShedlockRequest *request = &run->request;
-	char	   *on_busy = PG_ARGISNULL(5) ? "NULL" : text_to_cstring(PG_GETARG_TEXT_PP(5));
+	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
 	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = SHEDLOCK_RUN;
@@ -68,10 +69,7 @@ make_run(FunctionCallInfo fcinfo)
 	request->at_most = ShedlockGetInterval(fcinfo, 2, 0);
 	request->at_least = ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for);
 	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
-
-	run->every = ShedlockGetInterval(fcinfo, 4, 0);
-	if (run->every)
-		run->tick = ShedlockCurrentTick(run->every, request->name.str);
+	run->plan = ShedlockGetPlan(fcinfo, 4, 6, request->name.str);
 
 	run->error_if_busy = strcmp(on_busy, "error") == 0;
 	if (!run->error_if_busy && strcmp(on_busy, "skip") != 0)
@@ -85,7 +83,8 @@ make_run(FunctionCallInfo fcinfo)
 PG_FUNCTION_INFO_V1(shedlock_run);
 /*
  * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, once_every,
- * on_busy) - run a command under a lock of its own
+ * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff) - run a command
+ * under a lock of its own
  *
  * The run is allocated in the portal of the CALL, which survives commits.
  * Errors: 22004, 22023, 25001, 0A000; those of ShedlockGuardCommand().
@@ -100,6 +99,147 @@ shedlock_run(PG_FUNCTION_ARGS)
 	ShedlockGuardCommand(make_run(fcinfo));
 	MemoryContextSwitchTo(caller);
 	PG_RETURN_VOID();
+}
+
+/*
+ * answer_begin - the row that shedlock_run_begin returns
+ *
+ * token 0: there is no run, for that reason.
+ */
+static Datum
+answer_begin(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt,
+			 const char *reason)
+{
+	Datum		values[4] = {0};
+	bool		isnull[4] = {true, true, true, true};
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (token != 0)
+	{
+		values[0] = Int64GetDatum(token);
+		isnull[0] = false;
+		if (attempt > 0)
+		{
+			values[1] = TimestampTzGetDatum(tick);
+			values[2] = Int32GetDatum(attempt);
+			isnull[1] = isnull[2] = false;
+		}
+	}
+	else
+	{
+		values[3] = CStringGetTextDatum(reason);
+		isnull[3] = false;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
+}
+
+/*
+ * make_leased_run - read and check the arguments of shedlock_run_begin
+ */
+static ShedlockRun *
+make_leased_run(FunctionCallInfo fcinfo)
+{
+	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
+	ShedlockRequest *request = &run->request;
+
+	ShedlockBeginCall(fcinfo, "shedlock_run_begin()", &request->name);
+	request->kind = SHEDLOCK_LEASED_RUN;
+	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
+	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
+	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
+	run->plan = ShedlockGetPlan(fcinfo, 3, 4, request->name.str);
+	request->locked_by = ShedlockGetText(fcinfo, 11, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+	run->command = PG_ARGISNULL(12) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(12));
+	run->client_request = ShedlockGetText(fcinfo, 13, SHEDLOCK_REQUEST_MAX, "request");
+	return run;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_run_begin);
+/*
+ * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
+ * time_zone, catch_up, max_late, attempts, backoff, wait, locked_by, description,
+ * request) - begin a run whose work is outside the database, under a lease
+ *
+ * Returns a token, or the reason why no run has begun.  Errors: 22004, 22023, 25006;
+ * those of ShedlockBeginRun().
+ */
+Datum
+shedlock_run_begin(PG_FUNCTION_ARGS)
+{
+	ShedlockRun *run = make_leased_run(fcinfo);
+	const ShedlockName *name = &run->request.name;
+	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
+	const char *reason;
+
+	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
+	if (run->client_request)
+	{
+		ShedlockLogged logged;
+
+		ShedlockHistoryFindRequest(name, run->client_request, &logged);
+		if (logged.token != 0)
+		{
+			const char *outcome = ShedlockRunOutcome(name, logged.token);
+
+			if (outcome && strcmp(outcome, "running") == 0)
+				PG_RETURN_DATUM(answer_begin(fcinfo, logged.token, logged.tick, logged.attempt, NULL));
+			PG_RETURN_DATUM(answer_begin(fcinfo, 0, 0, 0,
+										 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
+												  logged.token, outcome ? outcome : logged.outcome)));
+		}
+	}
+
+	if (run->plan)
+		ShedlockAwaitTick(run->plan, name, false);
+	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
+		PG_RETURN_DATUM(answer_begin(fcinfo, 0, 0, 0, reason));
+	ShedlockNoticeBlock(name, false);
+	PG_RETURN_DATUM(answer_begin(fcinfo, run->token, run->tick, run->attempt, NULL));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_run_end);
+/*
+ * shedlock_run_end(name, token, outcome, message, exit_code) - end such a run
+ *
+ * Returns true if it was the caller's and still held.  Errors: 22004, 22023, 25006;
+ * those of ShedlockEndLeasedRun().
+ */
+Datum
+shedlock_run_end(PG_FUNCTION_ARGS)
+{
+	static const char *const outcomes[] = {"succeeded", "failed", "timed out", "cancelled"};
+	ShedlockEnding ending = {0};
+	ShedlockName name;
+	int64		token;
+	int32		exit_code;
+	char	   *outcome = ShedlockGetWord(fcinfo, 2, "NULL");
+
+	ShedlockBeginCall(fcinfo, "shedlock_run_end()", &name);
+	token = ShedlockGetToken(fcinfo, 1);
+	if (token == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("token of lock \"%s\" must not be null", name.str)));
+	for (int i = 0; i < (int) lengthof(outcomes); i++)
+	{
+		if (strcmp(outcome, outcomes[i]) == 0)
+			ending.outcome = outcomes[i];
+	}
+	if (ending.outcome == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid outcome: \"%s\"", outcome),
+				 errhint("It can be \"succeeded\", \"failed\", \"timed out\" or \"cancelled\".")));
+	if (!PG_ARGISNULL(3))
+		ending.message = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	if (!PG_ARGISNULL(4))
+	{
+		exit_code = PG_GETARG_INT32(4);
+		ending.exit_code = &exit_code;
+	}
+	PG_RETURN_BOOL(ShedlockEndLeasedRun(&name, token, &ending));
 }
 
 PG_FUNCTION_INFO_V1(_shedlock_run_outcome);
@@ -132,10 +272,9 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
  * claim - claim a tick for a caller without a run
  */
 static bool
-claim(const ShedlockName *name, TimestampTz tick, const Interval *period)
+claim(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan)
 {
-	ShedlockTick last;
-	bool		claimed = ShedlockClaimTick(name, tick, period, 0, true, &last);
+	bool		claimed = ShedlockClaimTick(name, tick, plan);
 
 	if (claimed)
 		ShedlockNoticeBlock(name, true);
@@ -184,23 +323,36 @@ Datum
 shedlock_once_every(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	Interval   *every;
+	ShedlockPlan plan = {0};
 
 	ShedlockBeginCall(fcinfo, "shedlock_once_every()", &name);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("period of lock \"%s\" must not be null", name.str)));
-	every = PG_GETARG_INTERVAL_P(1);
-	PG_RETURN_BOOL(claim(&name, ShedlockCurrentTick(every, name.str), every));
+	plan.period = PG_GETARG_INTERVAL_P(1);
+	ShedlockPeriodSchedule(plan.period, name.str, &plan.schedule);
+	PG_RETURN_BOOL(claim(&name, ShedlockTickOfTimer(&plan.schedule, GetCurrentTimestamp()),
+						 &plan));
+}
+
+/*
+ * report_no_tick - warn that there is no tick to speak of
+ */
+static void
+report_no_tick(const ShedlockName *name)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("no tick of lock \"%s\" was claimed or run", name->str)));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_again);
 /*
- * shedlock_again(name) - allow the last tick to be claimed once more
+ * shedlock_again(name) - allow the last tick to be claimed or run once more
  *
- * The next caller can claim it, even if a newer tick has come.  Warns and returns
- * false if no claim is committed.  Errors: 22004, 22023, 25006.
+ * The next caller can do it, even if a newer tick has come.  Warns and returns
+ * false if no tick is committed.  Errors: 22004, 22023, 25006.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
@@ -216,8 +368,29 @@ shedlock_again(PG_FUNCTION_ARGS)
 				(errmsg("tick %s of lock \"%s\" given again by role %s",
 						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
 	else
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("no tick of lock \"%s\" was claimed", name.str)));
+		report_no_tick(&name);
 	PG_RETURN_BOOL(allowed);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_forget);
+/*
+ * shedlock_forget(name) - forget the ticks and the schedule of a job that is no more
+ *
+ * Warns and returns false if there are none.  Errors: 22004, 22023, 25006.
+ */
+Datum
+shedlock_forget(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	bool		found;
+
+	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
+	found = ShedlockForgetTick(&name);
+	if (found)
+		ereport(LOG,
+				(errmsg("ticks of lock \"%s\" forgotten by role %s",
+						name.str, ShedlockActingRole())));
+	else
+		report_no_tick(&name);
+	PG_RETURN_BOOL(found);
 }

@@ -45,10 +45,14 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 	ShedlockCheckDuration(wait, "wait", request.name.str, true,
 						  shedlock_max_wait, "shedlock.max_wait");
 
-	ShedlockOpen(&store, request.name.nsp, "shedlock");
-	acquired = wait ? ShedlockAcquireWait(&store, &request, wait, &result) :
-		ShedlockAcquire(&store, &request, &result);
-	ShedlockClose(&store);
+	if (wait)
+		acquired = ShedlockAcquireWait(&request, wait, &result);
+	else
+	{
+		ShedlockOpen(&store, request.name.nsp, "shedlock");
+		acquired = ShedlockAcquire(&store, &request, &result);
+		ShedlockClose(&store);
+	}
 	if (acquired)
 		ShedlockNoticeBlock(&request.name, false);
 	return acquired ? result.row.token : 0;

@@ -117,7 +117,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			is_old(&store, lockclass, limit, true, &row) &&
 			ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
 		{
-			if (row.found && row.kind == SHEDLOCK_RUN)
+			if (row.found && SHEDLOCK_IS_RUN(row.kind))
 				ShedlockHistoryLost(nsp, row.token);
 			purged++;
 		}

@@ -189,7 +189,7 @@ acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 		return turn_away(name);
 	}
 	ShedlockCheckPromises(store);
-	if (old->found && old->kind == SHEDLOCK_RUN)
+	if (old->found && SHEDLOCK_IS_RUN(old->kind))
 		ShedlockHistoryLost(name->nsp, old->token);
 	ShedlockWakeLater(&name->tag);
 	if (shedlock_log_locks)
@@ -344,7 +344,7 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 				 verdict == SHEDLOCK_PAUSED ?
 				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to delete locks.") :
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to delete locks.")));
-	if (old->kind == SHEDLOCK_RUN)
+	if (SHEDLOCK_IS_RUN(old->kind))
 		ShedlockHistoryLost(name->nsp, old->token);
 	return tuple;
 }

@@ -143,6 +143,17 @@ ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *wh
 }
 
 /*
+ * ShedlockGetWord - a text argument that is compared with known words
+ *
+ * if_null: what stands for null.
+ */
+char *
+ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null)
+{
+	return PG_ARGISNULL(argno) ? pstrdup(if_null) : text_to_cstring(PG_GETARG_TEXT_PP(argno));
+}
+
+/*
  * ShedlockIntervalSetting - an interval of so many seconds; NULL for 0
  *
  * It is shedlock.max_lock_at_most_for if that is shorter.

@@ -22,6 +22,7 @@
 #define SHEDLOCK_NAME_MAX		255 /* characters */
 #define SHEDLOCK_LOCKED_BY_MAX	200 /* characters; " #token" follows */
 #define SHEDLOCK_REASON_MAX		255 /* characters */
+#define SHEDLOCK_REQUEST_MAX	255 /* characters */
 #define SHEDLOCK_YEARS_MAX		100 /* longest duration */
 #define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
 
@@ -70,6 +71,7 @@ extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
 
 extern void ShedlockDefineSettings(void);
+extern void ShedlockShowAttempt(const char *tick, const char *attempt);
 
 /* hooks.c */
 extern void (*shedlock_register_ends) (void);
@@ -92,6 +94,7 @@ extern void ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, Shedloc
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
+extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
 extern bool ShedlockIsOverCap(const Interval *span, int cap);

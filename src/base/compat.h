@@ -153,6 +153,15 @@ backend_status_entry(int i)
 #define commits_wait()			(WalSndCtl->sync_standbys_defined)
 #endif
 
+/* transaction_timeout came in 17. */
+#if PG_VERSION_NUM >= 170000
+#define transaction_ends_by(when) \
+	(get_timeout_active(TRANSACTION_TIMEOUT) && \
+	 get_timeout_finish_time(TRANSACTION_TIMEOUT) <= (when))
+#else
+#define transaction_ends_by(when)	false
+#endif
+
 /* The table of settings became a hash in 16. */
 #if PG_VERSION_NUM >= 160000
 #define all_settings(n)			get_guc_variables(n)

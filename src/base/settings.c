@@ -14,7 +14,10 @@
 
 #include "base/base.h"
 #include "base/breakage.h"
+#include "access/parallel.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/guc.h"
 
 int			shedlock_default_lock_at_most_for;
@@ -28,6 +31,15 @@ bool		shedlock_role_prefix;
 bool		shedlock_log_locks;
 bool		shedlock_log_skipped_runs;
 bool		shedlock_synchronous_release;
+
+/* What the command of a run reads about itself: "" outside of a run. */
+static char tick_shown[MAXDATELEN + 1];
+static char attempt_shown[MAXINT8LEN + 1];
+
+/* The same for parallel workers, to which the server copies the values of settings. */
+static char *tick_copied;
+static char *attempt_copied;
+static bool copying = false;
 
 /* A setting: a number of seconds, or on and off. */
 typedef struct
@@ -101,6 +113,56 @@ check_placeholder(const struct config_generic *placeholder)
 }
 
 /*
+ * check_copied - check hook: only the extension sets this
+ */
+static bool
+check_copied(char **newval, void **extra, GucSource source)
+{
+	if (copying || source == PGC_S_DEFAULT || InitializingParallelWorker)
+		return true;
+	GUC_check_errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM);
+	GUC_check_errdetail("shedlock_run sets it for its command.");
+	return false;
+}
+
+static const char *
+show_tick(void)
+{
+	return IsParallelWorker() ? tick_copied : tick_shown;
+}
+
+static const char *
+show_attempt(void)
+{
+	return IsParallelWorker() ? attempt_copied : attempt_shown;
+}
+
+/*
+ * ShedlockShowAttempt - let the command of a run read its tick and attempt
+ *
+ * Strings of at most MAXDATELEN and MAXINT8LEN bytes; "" for none.  This process shows
+ * them whatever becomes of its transaction; a parallel worker shows what the
+ * transaction has set.
+ */
+void
+ShedlockShowAttempt(const char *tick, const char *attempt)
+{
+	strlcpy(tick_shown, tick, sizeof(tick_shown));
+	strlcpy(attempt_shown, attempt, sizeof(attempt_shown));
+	copying = true;
+	PG_TRY();
+	{
+		SetConfigOption("shedlock.tick", tick, PGC_USERSET, PGC_S_SESSION);
+		SetConfigOption("shedlock.attempt", attempt, PGC_USERSET, PGC_S_SESSION);
+	}
+	PG_FINALLY();
+	{
+		copying = false;
+	}
+	PG_END_TRY();
+}
+
+/*
  * ShedlockDefineSettings - define the settings
  *
  * The caller holds off interrupts.  Error: 42501 before anything is defined.
@@ -127,5 +189,15 @@ ShedlockDefineSettings(void)
 									 s->boot_value, s->context, 0, NULL, NULL, NULL);
 	}
 	ShedlockDefineBreakage();
+	DefineCustomStringVariable("shedlock.tick",
+							   "Shows the command of a run the tick that it is for.", NULL,
+							   &tick_copied, "", PGC_USERSET,
+							   GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   check_copied, NULL, show_tick);
+	DefineCustomStringVariable("shedlock.attempt",
+							   "Shows the command of a run which attempt at its tick it is.", NULL,
+							   &attempt_copied, "", PGC_USERSET,
+							   GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   check_copied, NULL, show_attempt);
 	MarkGUCPrefixReserved("shedlock");
 }

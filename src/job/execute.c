@@ -27,6 +27,7 @@
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
@@ -274,6 +275,28 @@ ShedlockRunCommand(ShedlockRun *run)
 }
 
 /*
+ * show_attempt - let the command of that run read its tick; NULL: there is none
+ *
+ * The tick is in UTC and in a style that every DateStyle reads.
+ */
+static void
+show_attempt(const ShedlockRun *run)
+{
+	char		tick[MAXDATELEN + 1] = "";
+	char		attempt[MAXINT8LEN + 1] = "";
+	struct pg_tm tm;
+	fsec_t		fsec;
+
+	if (run && run->plan && timestamp2tm(run->tick, NULL, &tm, &fsec, NULL, NULL) == 0)
+	{
+		tm.tm_isdst = 0;		/* without it there is no "+00" */
+		EncodeDateTime(&tm, fsec, true, 0, NULL, USE_ISO_DATES, tick);
+		pg_ltoa(run->attempt, attempt);
+	}
+	ShedlockShowAttempt(tick, attempt);
+}
+
+/*
  * ShedlockTryCommand - execute the command of a run that has begun
  *
  * Returns the error that ended the command, or NULL.  A transaction is open and
@@ -295,6 +318,8 @@ ShedlockTryCommand(ShedlockRun *run)
 							run->request.name.str),
 					 errdetail("The wait for the standby was canceled.")));
 		executing = run;
+		if (run->plan || (outer && outer->plan))
+			show_attempt(run);
 		ShedlockRunCommand(run);
 		executing = outer;
 	}
@@ -304,5 +329,7 @@ ShedlockTryCommand(ShedlockRun *run)
 		edata = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
+	if (run->plan || (outer && outer->plan))
+		show_attempt(outer);
 	return edata;
 }

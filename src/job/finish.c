@@ -16,6 +16,7 @@
 #include "job/job.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -59,16 +60,25 @@ release_run(const ShedlockRun *run)
 }
 
 /*
- * end_run - release the lock, claim missed ticks, and log the outcome
+ * end_run - release the lock, settle the tick, and log the outcome
  */
 static void
 end_run(const ShedlockRun *run)
 {
+	const ShedlockName *name = &run->request.name;
+	ShedlockEnding ending = {.outcome = run->outcome};
+
 	release_run(run);
-	if (run->every)
-		ShedlockClaimTicksOfRun(run);
-	ShedlockHistoryEnd(run->request.name.nsp, run->token, run->outcome,
-					   run->error, run->warning);
+	if (run->plan)
+		ending.gave_up = ShedlockEndTick(name, run->token, run->outcome);
+	if (run->error)
+	{
+		ending.sqlstate = unpack_sql_state(run->error->sqlerrcode);
+		ending.message = run->error->message;
+	}
+	if (run->warning[0] != '\0')
+		ending.warning = run->warning;
+	ShedlockHistoryEnd(name->nsp, run->token, &ending);
 }
 
 /*
@@ -174,8 +184,12 @@ run_lives(const ShedlockName *name, int64 token)
 	ShedlockOpenToRead(&store, name->nsp, "shedlock");
 	ShedlockReadRow(&store, name->str, &row);
 	ShedlockClose(&store);
-	return row.found && row.token == token && row.kind == SHEDLOCK_RUN &&
-		!ShedlockCountsAsLease(&row) && ShedlockHolderLives(&row, name, false);
+	if (!row.found || row.token != token)
+		return false;
+	if (row.kind == SHEDLOCK_LEASED_RUN)
+		return row.lock_until > GetCurrentTimestamp();
+	return row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row) &&
+		ShedlockHolderLives(&row, name, false);
 }
 
 /*
@@ -187,10 +201,65 @@ run_lives(const ShedlockName *name, int64 token)
 const char *
 ShedlockRunOutcome(const ShedlockName *name, int64 token)
 {
-	char	   *outcome = ShedlockHistoryLogged(name->nsp, token);
+	ShedlockLogged logged;
 
-	if (outcome == NULL || strcmp(outcome, "running") != 0 || run_lives(name, token))
-		return outcome;
-	outcome = ShedlockHistoryLogged(name->nsp, token);
-	return outcome == NULL || strcmp(outcome, "running") == 0 ? "lost" : outcome;
+	ShedlockHistoryRead(name->nsp, token, &logged);
+	if (logged.token == 0)
+		return NULL;
+	if (strcmp(logged.outcome, "running") != 0 || run_lives(name, token))
+		return logged.outcome;
+	ShedlockHistoryRead(name->nsp, token, &logged);
+	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;
+}
+
+/*
+ * ended_before - has that run been ended with that outcome, or another one?
+ *
+ * The answer to the first call may have been lost on its way to the client, so the
+ * same end again is true.
+ */
+static bool
+ended_before(const ShedlockName *name, int64 token, const char *outcome, bool *same)
+{
+	ShedlockLogged logged;
+
+	ShedlockHistoryRead(name->nsp, token, &logged);
+	if (logged.token == 0 || strcmp(logged.name, name->str) != 0 ||
+		strcmp(logged.outcome, "running") == 0 || strcmp(logged.outcome, "lost") == 0 ||
+		!has_privs_of_role(GetUserId(), logged.role))
+		return false;
+	*same = strcmp(logged.outcome, outcome) == 0;
+	if (!*same)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
+						name->str, token),
+				 errdetail("Its outcome is \"%s\".", logged.outcome)));
+	return true;
+}
+
+/*
+ * ShedlockEndLeasedRun - end a run whose work is outside the database
+ *
+ * Releases its lock, settles its tick, and logs its outcome, in this transaction.
+ * ending->gave_up is found here.  Returns true if it was the caller's and held, or was
+ * ended with this outcome before; else false, after a WARNING, with nothing written.
+ * Errors: those of ShedlockReleaseLeasedRun().
+ */
+bool
+ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
+{
+	bool		same;
+
+	if (ended_before(name, token, ending->outcome, &same))
+		return same;
+	if (!ShedlockReleaseLeasedRun(name, token))
+		return false;
+	if (strcmp(ending->outcome, "cancelled") == 0)
+		ShedlockCloseTick(name, token);
+	else
+		ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
+	ShedlockHistoryEnd(name->nsp, token, ending);
+	ShedlockCommitDurably();
+	return true;
 }

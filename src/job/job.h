@@ -31,37 +31,92 @@ typedef struct ShedlockSchedule
 	const char *text;			/* the expression, as it is stored */
 } ShedlockSchedule;
 
-/* The last claim of a name's ticks. */
+/* What becomes of ticks that have passed without a run. */
+typedef enum ShedlockCatchUp
+{
+	SHEDLOCK_CATCH_UP_NONE,
+	SHEDLOCK_CATCH_UP_LATEST,
+	SHEDLOCK_CATCH_UP_ALL
+} ShedlockCatchUp;
+
+/* The schedule of a job, and how often its ticks are run. */
+typedef struct ShedlockPlan
+{
+	ShedlockSchedule schedule;
+	Interval   *period;			/* NULL: it has a cron expression */
+	ShedlockCatchUp catch_up;
+	Interval   *max_late;		/* NULL: no limit */
+	int			attempts;
+	Interval   *backoff;
+} ShedlockPlan;
+
+/* The state of a name's ticks: a row of shedlock_tick. */
 typedef struct ShedlockTick
 {
 	bool		found;			/* false: none of the rest is set */
 	TimestampTz tick;
 	TimestampTz claimed_at;
 	char	   *claimed_by;
-	int64		token;			/* of the run; 0 if shedlock_once() claimed it */
-	bool		again;			/* it can be claimed once more */
+	int64		token;			/* of its last run; 0 if shedlock_once() claimed it */
+	int			attempt;		/* runs of it that have begun */
+	bool		done;			/* it is used up */
+	bool		again;			/* it can be claimed or run once more */
+	TimestampTz retry_at;		/* DT_NOBEGIN if null */
+	bool		has_plan;		/* the rest was written by a run */
+	bool		has_schedule;	/* a period or an expression that can be parsed */
+	ShedlockPlan plan;
 } ShedlockTick;
 
-/* A call of shedlock_run, which outlives the transactions that it makes. */
+/* What is due now. */
+typedef enum ShedlockAction
+{
+	SHEDLOCK_NOTHING,
+	SHEDLOCK_REGISTER,			/* note the tick as passed */
+	SHEDLOCK_RUN_TICK
+} ShedlockAction;
+
+typedef struct ShedlockDue
+{
+	ShedlockAction action;
+	TimestampTz tick;
+	int			attempt;
+} ShedlockDue;
+
+/*
+ * A run.  That of a command is a call of shedlock_run, which outlives the
+ * transactions that it makes.
+ */
 typedef struct ShedlockRun
 {
 	ShedlockRequest request;
-	char	   *command;
-	List	   *parsetrees;		/* of the command */
-	Interval   *every;			/* NULL: it has no tick */
-	TimestampTz tick;
-	bool		error_if_busy;
-	TimestampTz started_at;		/* this and token: once it has begun */
+	char	   *command;		/* or the description of work elsewhere, or NULL */
+	char	   *client_request; /* text that identifies the call, or NULL */
+	ShedlockPlan *plan;			/* NULL: it has no tick */
+	TimestampTz started_at;		/* this and the next three: once it has begun */
 	int64		token;
-	const char *outcome;		/* this and error: once its command has ended */
+	TimestampTz tick;
+	int			attempt;
+	List	   *parsetrees;		/* of the command, as all that follows */
+	bool		error_if_busy;
+	const char *outcome;		/* this and error: once it has ended */
 	ErrorData  *error;			/* NULL: the command succeeded */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
 
+/* Whether a run has begun. */
+typedef enum ShedlockBeginning
+{
+	SHEDLOCK_BEGUN,
+	SHEDLOCK_NOT_DUE,
+	SHEDLOCK_REFUSED			/* the lock is not free */
+} ShedlockBeginning;
+
 /* schedule.c */
 extern void ShedlockParseSchedule(const char *text, const char *zone,
 								  ShedlockSchedule *schedule);
+extern bool ShedlockTryParseSchedule(const char *text, const char *zone,
+								 ShedlockSchedule *schedule);
 extern void ShedlockPeriodSchedule(const Interval *every, const char *name,
 								   ShedlockSchedule *schedule);
 extern bool ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b);
@@ -69,16 +124,46 @@ extern TimestampTz ShedlockPreviousTick(const ShedlockSchedule *schedule, Timest
 extern TimestampTz ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after);
 extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now);
 
+/* plan.c */
+extern const char *ShedlockCatchUpText(ShedlockCatchUp catch_up);
+extern bool ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up);
+extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,
+									 const char *name);
+
+/* due.c */
+extern TimestampTz ShedlockRetryAt(TimestampTz when, const Interval *backoff, int attempt);
+extern TimestampTz ShedlockLastTime(TimestampTz tick, const ShedlockPlan *plan);
+extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan,
+								   TimestampTz now);
+
 /* tick.c */
-extern TimestampTz ShedlockCurrentTick(const Interval *every, const char *name);
-extern bool ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick,
-								  ShedlockTick *last);
+extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
+extern void ShedlockReadTick(ShedlockStore *store, const ShedlockName *name,
+							 ShedlockTick *last);
+extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
+extern bool ShedlockLockTick(const ShedlockName *name);
+extern void ShedlockUnlockTick(const ShedlockName *name);
+extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
+							  const ShedlockTick *last, bool wait);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-							  const Interval *period, int64 token, bool again,
-							  ShedlockTick *last);
-extern void ShedlockClaimTicksOfRun(const ShedlockRun *run);
+							  const ShedlockPlan *plan);
+extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
+extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
+extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
+
+/* reason.c */
+extern bool ShedlockIsKept(const ShedlockName *name, const ShedlockResult *result);
+extern char *ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
+extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
+								const ShedlockPlan *plan, TimestampTz now);
+
+/* begin.c */
+extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,
+							  bool commit);
+extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait,
+										  bool explain, const char **reason);
 
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);
@@ -90,6 +175,8 @@ extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 
 /* finish.c */
 extern void ShedlockEndRun(const ShedlockRun *run);
+extern bool ShedlockEndLeasedRun(const ShedlockName *name, int64 token,
+								 ShedlockEnding *ending);
 extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
 
 /* run.c */

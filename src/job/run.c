@@ -3,12 +3,11 @@
  * run.c
  *	  CALL shedlock_run(): any command, once.
  *
- *	1. Acquire the lock, claim the tick, log the run, and commit.
+ *	1. Acquire the lock, write that an attempt at the tick begins, log the run, and
+ *	   commit (begin.c).
  *	2. Execute the command and commit its work (execute.c).
- *	3. Release the lock, log the outcome, and commit (finish.c).  With once_every,
- *	   also claim the ticks that came meanwhile, because a scheduler that has
- *	   queued them would start the command for them, back to back.  After that,
- *	   raise the error of the command again.
+ *	3. Release the lock, settle the tick, log the outcome, and commit (finish.c).
+ *	   After that, raise the error of the command again.
  *
  * A command can drop the advisory half (DISCARD ALL).  It is retaken after each
  * statement; until then the row, which names this process and its start, keeps
@@ -57,112 +56,36 @@ skip(const ShedlockRun *run, const char *detail)
 }
 
 /*
- * busy_detail - why an acquire was refused
- */
-static char *
-busy_detail(const ShedlockName *name, const ShedlockResult *result)
-{
-	const ShedlockRow *row = &result->row;
-	bool		kept = result->verdict == SHEDLOCK_KEPT;
-
-	/* Without the advisory half, a dead holder's at-least time looks held. */
-	if (result->verdict == SHEDLOCK_HELD && !ShedlockCountsAsLease(row))
-		kept = !ShedlockHolderLives(row, name, false);
-
-	if (result->verdict == SHEDLOCK_PAUSED)
-		return psprintf("It was paused by \"%s\" until %s%s%s.",
-						row->paused_by ? row->paused_by : "",
-						TIMESTAMP_IS_NOEND(row->paused_until) ?
-						"shedlock_resume" : ShedlockTimeString(row->paused_until),
-						row->pause_reason ? ": " : "",
-						row->pause_reason ? row->pause_reason : "");
-	if (kept)
-		return psprintf("It was last held by \"%s\" and is kept until %s by its lock_at_least_for.",
-						ShedlockShownBy(row),
-						ShedlockTimeString(row->kind == SHEDLOCK_RELEASED ?
-										   row->lock_until : row->keep_until));
-	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
-		(result->verdict == SHEDLOCK_BUSY && row->kind == SHEDLOCK_LEASE))
-		return pstrdup("It is being acquired by an open transaction.");
-	return psprintf("It has been held by \"%s\" since %s.",
-					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
-}
-
-/*
- * tick_detail - what claimed the tick, and the outcome of that run
- *
- * Only for callers to whom shedlock_history shows the run.  The role of a claim
- * without a run is not known.
- */
-static char *
-tick_detail(const ShedlockRun *run, const ShedlockTick *last)
-{
-	const char *outcome = NULL;
-
-	if (last->tick < run->tick)
-		return psprintf("Tick %s is being claimed by an open transaction.",
-						ShedlockTimeString(run->tick));
-	if (!ShedlockHistoryMaySee(run->request.name.nsp, last->token))
-		return psprintf("Tick %s was claimed.", ShedlockTimeString(last->tick));
-	if (last->token != 0)
-		outcome = ShedlockRunOutcome(&run->request.name, last->token);
-	return psprintf("Tick %s was claimed at %s by \"%s\"%s%s.",
-					ShedlockTimeString(last->tick),
-					ShedlockTimeString(last->claimed_at), last->claimed_by,
-					outcome ? "; outcome: " : "", outcome ? outcome : "");
-}
-
-/*
  * begin_run - step 1, but for the commit
  *
- * Returns false, having written nothing, if the run is skipped (I3).  Looks at
- * the tick first, because a claimed tick is the usual reason.
+ * Returns false if the run is skipped (I3).  A run that is not due is no news: timers
+ * fire more often than that.
  */
 static bool
 begin_run(ShedlockRun *run)
 {
-	const ShedlockName *name = &run->request.name;
-	ShedlockStore store;
-	ShedlockResult result;
-	ShedlockTick last;
-	bool		acquired;
+	const char *reason;
+
+	PreventCommandDuringRecovery("shedlock_run()");
+	if (run->plan)
+		ShedlockAwaitTick(run->plan, &run->request.name, true);
 
 	/* A role's default_transaction_read_only is meant for its own work. */
-	PreventCommandDuringRecovery("shedlock_run()");
 	XactReadOnly = false;
-
-	if (run->every && ShedlockTickIsClaimed(name, run->tick, &last))
+	switch (ShedlockBeginRun(run, NULL, message_level_is_interesting(DEBUG1), &reason))
 	{
-		skip(run, tick_detail(run, &last));
-		return false;
+		case SHEDLOCK_BEGUN:
+			return true;
+		case SHEDLOCK_REFUSED:
+			skip(run, reason);
+			break;
+		case SHEDLOCK_NOT_DUE:
+			ereport(DEBUG1,
+					(errmsg_internal("run of lock \"%s\" is not due", run->request.name.str),
+					 errdetail_internal("%s", reason)));
+			break;
 	}
-
-	ShedlockOpen(&store, name->nsp, "shedlock");
-	acquired = ShedlockAcquire(&store, &run->request, &result);
-	ShedlockClose(&store);
-	if (!acquired)
-	{
-		skip(run, busy_detail(name, &result));
-		return false;
-	}
-	run->started_at = result.row.locked_at;
-	run->token = result.row.token;
-
-	if (run->every &&
-		!ShedlockClaimTick(name, run->tick, run->every, run->token, true, &last))
-	{
-		/* Another session claimed the tick meanwhile: undo the acquire. */
-		char	   *detail = tick_detail(run, &last);
-
-		SPI_connect_ext(SPI_OPT_NONATOMIC);
-		SPI_rollback();
-		SPI_finish();
-		skip(run, detail);
-		return false;
-	}
-	ShedlockHistoryStart(name, &result.row, run->command,
-						 run->every ? &run->tick : NULL);
-	return true;
+	return false;
 }
 
 /*

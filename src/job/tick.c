@@ -1,14 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * tick.c
- *	  Claiming a scheduled instant: at most one caller for each.
+ *	  The state of a job's ticks, one row for each name.
  *
- * A claim is no lock: it has its own table and lock class, and never expires.
- * The claiming transaction holds an advisory lock exclusively, for which other
- * callers never wait (I2); after its commit the row keeps them off (I12).  Rolling
- * back ends the claim (I6).  Ticks of a name only move forward, so one row for each
- * name is enough.  shedlock_again() marks the row, so that one more caller can
- * claim the tick; that claim removes the mark.
+ * Ticks of a name only move forward, except by shedlock_again().  A claim by
+ * shedlock_once() uses a tick up; a run begins an attempt at it.
+ *
+ * Both hold the tick's advisory lock exclusively to the end of their transaction,
+ * for which other callers never wait (I2); after the commit the row keeps them off
+ * (I12).  A rollback undoes both (I6).  The end of a run and administrators write
+ * the row without that lock.  A writer with the lock sees that by the row's version.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -17,7 +18,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/int.h"
 #include "job/job.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -28,164 +28,255 @@ enum
 	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-/* A timer may be this early, or a quarter of the period if that is less. */
-#define EARLY_MAX		(30 * USECS_PER_SEC)
-
-/* The epoch of timestamps is 2000-01-01, that of ticks 1970-01-01. */
-#define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+#define FORGET_NAP_MS	10
 
 /*
- * tick_at - the last tick at or before a time
+ * copy_interval - a copy of an interval in a row
  */
-static TimestampTz
-tick_at(TimestampTz when, int64 period)
+static Interval *
+copy_interval(Datum d)
 {
-	return (when + EPOCH_DISTANCE) / period * period - EPOCH_DISTANCE;
+	Interval   *span = palloc(sizeof(Interval));
+
+	*span = *DatumGetIntervalP(d);
+	return span;
 }
 
 /*
- * ShedlockCurrentTick - the tick for a timer that fires now
+ * ShedlockTickFromColumns - the state in a row of shedlock_tick
  *
- * A timer that is a little early belongs to the coming tick.  every: the period.
- * Errors: 22023, also for months, because their length is not fixed.
+ * What the fields point to is palloc'd.  A schedule that cannot be parsed any more
+ * counts as none.
  */
-TimestampTz
-ShedlockCurrentTick(const Interval *every, const char *name)
+void
+ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last)
 {
-	int64		period;
+	ShedlockPlan *plan = &last->plan;
 
-	ShedlockCheckDuration(every, "period", name, false, 0, NULL);
-	if (every->month != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("period of lock \"%s\" must not contain months or years", name),
-				 errdetail("Ticks are counted in UTC from the epoch, in steps of one length."),
-				 errhint("Compute the tick and pass it to shedlock_once.")));
+#define VALUE(column)	values[Anum_##column - 1]
+#define IS_NULL(column) nulls[Anum_##column - 1]
 
-	period = ShedlockIntervalMicroseconds(every);
-	return tick_at(GetCurrentTimestamp() + Min(period / 4, EARLY_MAX), period);
+	memset(last, 0, sizeof(*last));
+	last->found = true;
+	last->tick = DatumGetTimestampTz(VALUE(tick));
+	last->claimed_at = DatumGetTimestampTz(VALUE(claimed_at));
+	last->claimed_by = TextDatumGetCString(VALUE(claimed_by));
+	last->token = IS_NULL(token) ? 0 : DatumGetInt64(VALUE(token));
+	last->attempt = DatumGetInt32(VALUE(attempt));
+	last->done = DatumGetBool(VALUE(done));
+	last->again = DatumGetBool(VALUE(again));
+	last->retry_at = IS_NULL(retry_at) ? DT_NOBEGIN : DatumGetTimestampTz(VALUE(retry_at));
+
+	if (!IS_NULL(period))
+	{
+		plan->period = copy_interval(VALUE(period));
+		plan->schedule.period = ShedlockIntervalMicroseconds(plan->period);
+		last->has_schedule = plan->schedule.period > 0;
+	}
+	else if (!IS_NULL(schedule) && !IS_NULL(time_zone))
+		last->has_schedule = ShedlockTryParseSchedule(TextDatumGetCString(VALUE(schedule)),
+												  TextDatumGetCString(VALUE(time_zone)),
+												  &plan->schedule);
+	last->has_plan = !IS_NULL(attempts) && !IS_NULL(backoff) && !IS_NULL(catch_up) &&
+		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up);
+	if (last->has_plan)
+	{
+		plan->max_late = IS_NULL(max_late) ? NULL : copy_interval(VALUE(max_late));
+		plan->attempts = DatumGetInt32(VALUE(attempts));
+		plan->backoff = copy_interval(VALUE(backoff));
+	}
+#undef VALUE
+#undef IS_NULL
 }
 
 /*
- * read_tick - the last claim of a name's ticks
+ * ShedlockReadTick - read the state of a name's ticks, as committed now
  *
- * Leaves the name's row in the store.  Returns false if there is no row.
+ * Leaves the name's row in the store.
  */
-static bool
-read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
+void
+ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
-	bool		isnull;
-	Datum		d;
-
 	last->found = ShedlockFetch(store, CStringGetTextDatum(name->str));
 	if (!last->found)
-		return false;
-	last->tick = DatumGetTimestampTz(slot_getattr(store->slot, Anum_tick, &isnull));
-	last->claimed_at = DatumGetTimestampTz(slot_getattr(store->slot, Anum_claimed_at, &isnull));
-	last->claimed_by = TextDatumGetCString(slot_getattr(store->slot, Anum_claimed_by, &isnull));
-	d = slot_getattr(store->slot, Anum_token, &isnull);
-	last->token = isnull ? 0 : DatumGetInt64(d);
-	last->again = DatumGetBool(slot_getattr(store->slot, Anum_again, &isnull));
-	return true;
+		return;
+	slot_getallattrs(store->slot);
+	ShedlockTickFromColumns(store->slot->tts_values, store->slot->tts_isnull, last);
 }
 
 /*
- * tick_is_claimed - is that tick, or a later one, claimed?
- *
- * again: the caller may claim the tick that shedlock_again() has allowed.
+ * ShedlockLookUpTick - the same, for callers that write nothing
  */
-static bool
-tick_is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
-				bool again, ShedlockTick *last)
-{
-	return read_tick(store, name, last) && last->tick >= tick &&
-		!(again && last->again);
-}
-
-/*
- * ShedlockTickIsClaimed - would ShedlockClaimTick() find that tick claimed?
- */
-bool
-ShedlockTickIsClaimed(const ShedlockName *name, TimestampTz tick, ShedlockTick *last)
+void
+ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
 {
 	ShedlockStore store;
-	bool		claimed;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_tick");
-	claimed = tick_is_claimed(&store, name, tick, true, last);
+	ShedlockOpenToRead(&store, name->nsp, "shedlock_tick");
+	ShedlockReadTick(&store, name, last);
 	ShedlockClose(&store);
-	return claimed;
 }
 
 /*
- * write_claim - write the claim, with its advisory lock held
+ * ShedlockLockTick - try to get the tick's advisory lock, exclusively
  *
- * last: the claim before.  A tick that shedlock_again() allows may be older.
+ * It belongs to the current subtransaction.  Never waits.
  */
-static bool
-write_claim(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
-			const Interval *period, int64 token, bool again,
-			const ShedlockTick *last)
+bool
+ShedlockLockTick(const ShedlockName *name)
+{
+	LOCKTAG		tag;
+
+	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
+	return ShedlockTryLock(&tag, ExclusiveLock);
+}
+
+/*
+ * ShedlockUnlockTick - release it, if nothing was written
+ */
+void
+ShedlockUnlockTick(const ShedlockName *name)
+{
+	LOCKTAG		tag;
+
+	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
+	ShedlockUnlock(&tag, ExclusiveLock);
+}
+
+/*
+ * set_interval, set_text - set a column, to null for NULL
+ */
+static void
+set_interval(ShedlockColumns *columns, int attnum, const Interval *span)
+{
+	if (span)
+		ShedlockSetColumn(columns, attnum, IntervalPGetDatum(span));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+static void
+set_text(ShedlockColumns *columns, int attnum, const char *str)
+{
+	if (str)
+		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+/*
+ * set_plan - set the columns of the schedule, and of a plan if a run has one
+ */
+static void
+set_plan(ShedlockColumns *columns, const ShedlockTick *last)
+{
+	const ShedlockPlan *plan = &last->plan;
+	bool		is_cron = last->has_schedule && plan->period == NULL;
+
+	set_interval(columns, Anum_period, plan->period);
+	set_text(columns, Anum_schedule, is_cron ? plan->schedule.text : NULL);
+	set_text(columns, Anum_time_zone,
+			 is_cron ? pg_get_timezone_name(plan->schedule.zone) : NULL);
+	set_text(columns, Anum_catch_up,
+			 last->has_plan ? ShedlockCatchUpText(plan->catch_up) : NULL);
+	set_interval(columns, Anum_max_late, plan->max_late);
+	if (last->has_plan)
+		ShedlockSetColumn(columns, Anum_attempts, Int32GetDatum(plan->attempts));
+	else
+		ShedlockSetNull(columns, Anum_attempts);
+	set_interval(columns, Anum_backoff, plan->backoff);
+}
+
+/*
+ * ShedlockWriteTick - write the state of a name's ticks
+ *
+ * last->found: the row that the store read last is updated; else a row is inserted.
+ * wait: wait for a row lock, as an UPDATE does.  Returns false if the row was
+ * changed since, or cannot be written now: the caller reads it again.
+ */
+bool
+ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
+				  const ShedlockTick *last, bool wait)
 {
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
-	ShedlockSetColumn(&columns, Anum_tick,
-					  TimestampTzGetDatum(last->found ? Max(tick, last->tick) : tick));
-	ShedlockSetColumn(&columns, Anum_claimed_at,
-					  TimestampTzGetDatum(GetCurrentTimestamp()));
-	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(ShedlockLockedBy(NULL, token)));
-	if (token != 0)
-		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
+	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(last->tick));
+	ShedlockSetColumn(&columns, Anum_claimed_at, TimestampTzGetDatum(last->claimed_at));
+	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(last->claimed_by));
+	if (last->token != 0)
+		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(last->token));
 	else
 		ShedlockSetNull(&columns, Anum_token);
-	if (period)
-		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(period));
-	if (again || !last->found)
-		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(false));
+	ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(last->attempt));
+	ShedlockSetColumn(&columns, Anum_done, BoolGetDatum(last->done));
+	ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(last->again));
+	if (last->retry_at != DT_NOBEGIN)
+		ShedlockSetColumn(&columns, Anum_retry_at, TimestampTzGetDatum(last->retry_at));
+	else
+		ShedlockSetNull(&columns, Anum_retry_at);
+	set_plan(&columns, last);
+
 	if (last->found)
-		return ShedlockUpdate(store, &columns, false) == TM_Ok;
+		return ShedlockUpdate(store, &columns, wait) == TM_Ok;
 	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
 	return ShedlockInsert(store, &columns);
 }
 
 /*
+ * is_claimed - has that tick, or a later one, been claimed or run?
+ */
+static bool
+is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
+		   ShedlockTick *last)
+{
+	ShedlockReadTick(store, name, last);
+	return last->found && last->tick >= tick && !last->again;
+}
+
+/*
  * ShedlockClaimTick - claim a tick that is not claimed
  *
- * period: of the schedule; NULL, for callers that name their ticks, leaves that of
- * an earlier claim.  token: of the run, or 0.  again: as for tick_is_claimed();
- * false at the end of a run.  Returns true if the tick is claimed when the caller
- * commits.  If it returns false, *last is the claim that is there, with tick 0 if
- * it is not committed.  Locks: the name's lock of SHEDLOCK_CLASS_TICK, exclusive,
- * to the end of the transaction unless it returns false; never waits for a claim.
+ * plan: has the period of the schedule; NULL, for callers that name their ticks,
+ * leaves that of an earlier claim.  The schedule of runs stays in any case.  Returns
+ * true if the tick is claimed when the caller commits.  Locks: the tick's advisory
+ * lock, exclusive, to the end of the transaction unless it returns false; never
+ * waits for a claim.
  */
 bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const Interval *period,
-				  int64 token, bool again, ShedlockTick *last)
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan)
 {
 	ShedlockStore store;
-	LOCKTAG		tag;
+	ShedlockTick last;
 	bool		claimed = false;
 
-	memset(last, 0, sizeof(*last));
-	ShedlockTagOfClass(&tag, &name->tag, SHEDLOCK_CLASS_TICK);
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
-	if (again)					/* the end of a run promises nothing new */
-		ShedlockCheckPromises(&store);
-
-	if (!tick_is_claimed(&store, name, tick, again, last) &&
-		ShedlockTryLock(&tag, ExclusiveLock))
+	ShedlockCheckPromises(&store);
+	if (!is_claimed(&store, name, tick, &last) && ShedlockLockTick(name))
 	{
 		int			tries = 0;
 
-		while (!tick_is_claimed(&store, name, tick, again, last))
+		while (!is_claimed(&store, name, tick, &last))
 		{
-			claimed = write_claim(&store, name, tick, period, token, again, last);
+			last.tick = last.found ? Max(tick, last.tick) : tick;
+			last.claimed_at = GetCurrentTimestamp();
+			last.claimed_by = ShedlockLockedBy(NULL, 0);
+			last.token = 0;
+			last.attempt = 0;
+			last.done = true;
+			last.again = false;
+			last.retry_at = DT_NOBEGIN;
+			if (plan && !last.has_plan)
+			{
+				last.has_schedule = true;
+				last.plan = *plan;
+			}
+			claimed = ShedlockWriteTick(&store, name, &last, false);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
 		if (!claimed)
-			ShedlockUnlock(&tag, ExclusiveLock);
+			ShedlockUnlockTick(name);
 	}
 	ShedlockClose(&store);
 	if (claimed)
@@ -194,75 +285,173 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const Interval *pe
 }
 
 /*
- * ShedlockClaimTicksOfRun - claim the ticks that came during a run
+ * change_tick - change the state of a name's ticks, if it is still the caller's
  *
- * A scheduler that has queued these ticks fires for them now, one after the
- * other.  A run shorter than a period has missed no tick, even if the next one has
- * come: a timer may fire for that as late as the run's own did.  A tick that
- * shedlock_again() has allowed meanwhile is for the next caller.
+ * change: changes *last, or returns false if there is nothing to change; called
+ * again if the row has changed meanwhile.  Waits for a row lock as an UPDATE does,
+ * but not for a name's first claim, which has no row yet.  Returns true if it was
+ * written, when the caller commits.
+ */
+static bool
+change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *arg), void *arg)
+{
+	ShedlockStore store;
+	ShedlockTick last;
+	bool		changed;
+
+	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	do
+	{
+		ShedlockReadTick(&store, name, &last);
+		changed = last.found && change(&last, arg);
+	} while (changed && !ShedlockWriteTick(&store, name, &last, true));
+	ShedlockClose(&store);
+	return changed;
+}
+
+/*
+ * close_tick - use a tick up; for change_tick()
+ */
+static bool
+close_tick(ShedlockTick *last, void *arg)
+{
+	if (last->token != *(int64 *) arg || last->done)
+		return false;
+	last->done = true;
+	last->retry_at = DT_NOBEGIN;
+	return true;
+}
+
+/*
+ * ShedlockCloseTick - use up the tick of that run, if it has one
+ *
+ * Whatever becomes of the run, no further attempt follows.
  */
 void
-ShedlockClaimTicksOfRun(const ShedlockRun *run)
+ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
-	int64		period = ShedlockIntervalMicroseconds(run->every);
-	TimestampTz now = GetCurrentTimestamp();
-	ShedlockTick last;
+	if (change_tick(name, close_tick, &token))
+		ShedlockCommitDurably();
+}
 
-	if (now - run->started_at >= period)
-		(void) ShedlockClaimTick(&run->request.name, tick_at(now, period), run->every,
-								 run->token, false, &last);
+/* The end of a run, for end_tick(). */
+typedef struct RunEnd
+{
+	int64		token;
+	const char *outcome;
+	bool		gave_up;		/* no attempt is left */
+	bool		durable;		/* a crash must not undo it */
+} RunEnd;
+
+/*
+ * end_tick - what the end of a run makes of its tick; for change_tick()
+ *
+ * A scheduler that has queued the ticks that passed meanwhile fires for them now,
+ * back to back, so a success uses them up.  A run shorter than a period has missed
+ * none, even if the next one has come: its timer may fire for that as late as the
+ * run's own did.
+ */
+static bool
+end_tick(ShedlockTick *last, void *arg)
+{
+	RunEnd	   *end = arg;
+	const ShedlockPlan *plan = &last->plan;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (last->token != end->token || last->done)
+		return false;
+	end->durable = plan->attempts > 1;
+	if (strcmp(end->outcome, "succeeded") == 0)
+	{
+		last->done = true;
+		last->retry_at = DT_NOBEGIN;
+		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again &&
+			(plan->schedule.period == 0 || now - last->claimed_at >= plan->schedule.period))
+			last->tick = Max(last->tick, ShedlockPreviousTick(&plan->schedule, now));
+		return true;
+	}
+	end->gave_up = !last->again && last->attempt >= plan->attempts;
+	last->retry_at = ShedlockRetryAt(now, plan->backoff, last->attempt);
+	return true;
 }
 
 /*
- * ShedlockTickIsOld - was the tick claimed, and did its period end, before limit?
+ * ShedlockEndTick - write what the end of that run makes of its tick
  *
- * Until the period ends, the row keeps a second caller off.  A tick that was
- * written by hand may be infinite: its period never ends.
+ * outcome: "succeeded", or another one, after which the tick can have attempts left.
+ * Does nothing if the tick has another run or claim, or is used up.  Returns true if
+ * the run was the last attempt, and failed.
  */
 bool
-ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
+ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome)
 {
-	bool		isnull;
-	TimestampTz claimed_at = DatumGetTimestampTz(slot_getattr(slot, Anum_claimed_at, &isnull));
-	TimestampTz tick = DatumGetTimestampTz(slot_getattr(slot, Anum_tick, &isnull));
-	Datum		period = slot_getattr(slot, Anum_period, &isnull);
-	TimestampTz end;
+	RunEnd		end = {.token = token};
 
-	if (claimed_at >= limit || isnull)
-		return claimed_at < limit;
-	return !pg_add_s64_overflow(tick,
-								ShedlockIntervalMicroseconds(DatumGetIntervalP(period)),
-								&end) &&
-		end < limit;
+	end.outcome = outcome;
+	if (change_tick(name, end_tick, &end) && end.durable)
+		ShedlockCommitDurably();
+	return end.gave_up;
 }
 
 /*
- * ShedlockAllowTickAgain - let the next caller claim the last tick once more
+ * allow_again - for change_tick()
+ */
+static bool
+allow_again(ShedlockTick *last, void *arg)
+{
+	last->again = true;
+	*(TimestampTz *) arg = last->tick;
+	return true;
+}
+
+/*
+ * ShedlockAllowTickAgain - let the next caller claim or run the last tick once more
  *
- * Returns false if no claim is committed; else sets *tick.  Waits for an open
- * claim as an UPDATE does, unless it is the name's first, which has no row yet.
+ * Returns false if no claim is committed; else sets *tick.
  */
 bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
+	bool		allowed = change_tick(name, allow_again, tick);
+
+	if (allowed)
+		ShedlockCommitDurably();
+	return allowed;
+}
+
+/*
+ * ShedlockForgetTick - delete the state of a name's ticks
+ *
+ * Returns false if there is none that is committed.  Waits for a row lock as a
+ * DELETE does.
+ */
+bool
+ShedlockForgetTick(const ShedlockName *name)
+{
 	ShedlockStore store;
-	ShedlockTick last;
-	bool		marked = false;
+	bool		found;
 
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
-	while (!marked && read_tick(&store, name, &last))
-	{
-		ShedlockColumns columns;
-
-		ShedlockNewColumns(&store, &columns);
-		ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(true));
-		marked = ShedlockUpdate(&store, &columns, true) == TM_Ok;
-	}
+	while ((found = ShedlockFetch(&store, CStringGetTextDatum(name->str))) &&
+		   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
+		ShedlockNap(FORGET_NAP_MS);
 	ShedlockClose(&store);
-	if (marked)
-	{
-		ShedlockCommitDurably();
-		*tick = last.tick;
-	}
-	return marked;
+	return found;
+}
+
+/*
+ * ShedlockTickIsOld - was the tick claimed, and has the next one come, before limit?
+ *
+ * Until then the row keeps a second caller off.  A tick that was written by hand
+ * may be infinite: no other one comes.
+ */
+bool
+ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
+{
+	ShedlockTick last;
+
+	slot_getallattrs(slot);
+	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
+	return last.claimed_at < limit &&
+		(!last.has_schedule || ShedlockNextTick(&last.plan.schedule, last.tick) < limit);
 }

@@ -106,7 +106,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 			ShedlockInsertRow(store, row);
 		if (written)
 		{
-			if (old.found && old.kind == SHEDLOCK_RUN)
+			if (old.found && SHEDLOCK_IS_RUN(old.kind))
 				ShedlockHistoryLost(request->name.nsp, old.token);
 			return true;
 		}
@@ -161,7 +161,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 
 	if (known)
 		ShedlockReleaseStaleHoldings(name->str);
-	if (request->kind == SHEDLOCK_LEASE)
+	if (SHEDLOCK_IS_LEASE(request->kind))
 		ShedlockRememberLease(row->token);
 	else
 		ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN,

@@ -125,7 +125,7 @@ ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 		proved = row->token == token;
 	else
 		proved = is_of_this_backend(row) &&
-			(row->kind != SHEDLOCK_LEASE || ShedlockLeaseOfSession(row->token));
+			(!SHEDLOCK_IS_LEASE(row->kind) || ShedlockLeaseOfSession(row->token));
 	if (!row->found || row->kind == SHEDLOCK_RELEASED || !proved)
 		return false;
 	if (!ShedlockCallerHasRole(row))
@@ -177,7 +177,7 @@ ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now)
 		return psprintf("It expired at %s.", ShedlockTimeString(row->lock_until));
 	if (token == 0 && !is_of_this_backend(row))
 		return psprintf("It was acquired by %s.", acquirer(row));
-	return pstrdup(row->kind == SHEDLOCK_LEASE ?
+	return pstrdup(SHEDLOCK_IS_LEASE(row->kind) ?
 				   "This session was reset or has prepared the transaction that acquired it; only its token proves its ownership now." :
 				   "The session that acquired it has ended or was reset.");
 }

@@ -65,8 +65,11 @@ extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request
 extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
-extern bool ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
-								const Interval *limit, ShedlockResult *result);
+extern bool ShedlockWaitFor(const ShedlockName *name, const Interval *limit,
+							bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
+							ShedlockResult *result);
+extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
+								ShedlockResult *result);
 extern void ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
@@ -76,6 +79,7 @@ extern int64 ShedlockTokenOf(const ShedlockName *name);
 extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 						   Interval *at_least);
 extern bool ShedlockRelease(const ShedlockName *name, int64 token);
+extern bool ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 
 #endif							/* SHEDLOCK_LOCK_H */

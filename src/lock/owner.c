@@ -108,7 +108,7 @@ fence(OwnerCall *call)
 		(ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false));
 	if (!owned)
 		ShedlockUnlock(&name->tag, ShareLock);
-	else if (row->kind != SHEDLOCK_LEASE)
+	else if (!SHEDLOCK_IS_LEASE(row->kind))
 		ShedlockTouchSession();
 	return owned;
 }
@@ -144,7 +144,7 @@ find_holding(OwnerCall *call)
 {
 	const ShedlockRow *row = &call->row;
 
-	call->holding = row->kind == SHEDLOCK_LEASE ? NULL :
+	call->holding = SHEDLOCK_IS_LEASE(row->kind) ? NULL :
 		ShedlockFindHolding(call->name->str, row->token);
 	if (call->holding == NULL && !ShedlockCountsAsLease(row))
 		ereport(ERROR,
@@ -327,7 +327,41 @@ set_released(OwnerCall *call)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("lock \"%s\" is released by shedlock_run when its command ends",
 						call->name->str)));
+	if (call->row.kind == SHEDLOCK_LEASED_RUN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lock \"%s\" is held by a run", call->name->str),
+				 errhint("Use shedlock_run_end.")));
 	ShedlockSetReleased(&call->row, call->now, true);
+}
+
+/*
+ * end_leased_run - what the row says after the end of a run outside the database
+ */
+static void
+end_leased_run(OwnerCall *call)
+{
+	if (call->row.kind != SHEDLOCK_LEASED_RUN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lock \"%s\" is not held by a run of shedlock_run_begin",
+						call->name->str),
+				 call->row.kind == SHEDLOCK_RUN ?
+				 errdetail("It is held by a run of shedlock_run, which ends with its command.") :
+				 errhint("Use shedlock_release.")));
+	ShedlockSetReleased(&call->row, call->now, true);
+}
+
+/*
+ * log_release - log a release, if shedlock.log_locks asks for that
+ */
+static void
+log_release(const OwnerCall *call)
+{
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" released, token " INT64_FORMAT,
+						call->name->str, call->row.token)));
 }
 
 /*
@@ -359,9 +393,24 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 	if (call.holding)
 		ShedlockReleaseHolding(call.holding);
 	ShedlockEndRelease();
-	if (shedlock_log_locks)
-		ereport(LOG,
-				(errmsg("lock \"%s\" released, token " INT64_FORMAT,
-						name->str, call.row.token)));
+	log_release(&call);
+	return true;
+}
+
+/*
+ * ShedlockReleaseLeasedRun - release the lock of a run outside the database
+ *
+ * Returns false, after a WARNING, if the run does not hold it any more.  Errors: those
+ * of fence(); 55000 if the lock is not that of such a run.
+ */
+bool
+ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
+{
+	OwnerCall	call = {.name = name};
+
+	call.token = token;
+	if (!update_owned(&call, end_leased_run))
+		return false;
+	log_release(&call);
 	return true;
 }

@@ -102,39 +102,70 @@ nap_ms(const ShedlockResult *result, int64 left)
 }
 
 /*
- * ShedlockAcquireWait - acquire a lock, and wait for it at most that long
+ * ShedlockWaitFor - try to get a lock, and wait for it at most that long
  *
- * As ShedlockAcquire() otherwise; *store is open again afterwards.  Errors: 55P03
- * if lock_timeout ends the wait, 57014 if cancelled.  The time is counted on the
- * steady clock, so that a change of the server's clock does not change the wait.
- * While it waits the caller's snapshot stays as it is.
+ * attempt: tries without waiting, and returns true when there is nothing more to wait
+ * for; else *result says what stands in the way, and no table is locked.  Returns what
+ * the last try returned.  Errors: those of attempt; 55P03 if lock_timeout ends the
+ * wait, 57014 if cancelled.  The time is counted on the steady clock, so that a change
+ * of the server's clock does not change the wait.  While it waits the caller's
+ * snapshot stays as it is.
  */
 bool
-ShedlockAcquireWait(ShedlockStore *store, const ShedlockRequest *request,
-					const Interval *limit, ShedlockResult *result)
+ShedlockWaitFor(const ShedlockName *name, const Interval *limit,
+				bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
+				ShedlockResult *result)
 {
 	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
 	ShedlockWait wait = {0};
 	LOCKTAG		marker;
-	bool		acquired;
+	bool		done;
 
-	ShedlockTagOfClass(&marker, &request->name.tag, SHEDLOCK_CLASS_WAITER);
+	ShedlockTagOfClass(&marker, &name->tag, SHEDLOCK_CLASS_WAITER);
 	(void) ShedlockTryLock(&marker, ShareLock);
 
-	while (!(acquired = ShedlockAcquire(store, request, result)))
+	while (!(done = attempt(arg, result)))
 	{
 		int64		left = give_up - ShedlockSteadyNow();
 		long		ms = nap_ms(result, left);
 
 		if (left <= 0)
 			break;
-		ShedlockCloseUnused(store);
 		/* The latch is set already if a session freed the lock after the try. */
-		ShedlockAwaitLock(&request->name, &wait, ms);
-		ShedlockOpen(store, request->name.nsp, "shedlock");
+		ShedlockAwaitLock(name, &wait, ms);
 	}
 
 	ShedlockEndWait(&wait);
 	ShedlockUnlock(&marker, ShareLock);
+	return done;
+}
+
+/*
+ * try_acquire - for ShedlockWaitFor()
+ */
+static bool
+try_acquire(void *arg, ShedlockResult *result)
+{
+	const ShedlockRequest *request = arg;
+	ShedlockStore store;
+	bool		acquired;
+
+	ShedlockOpen(&store, request->name.nsp, "shedlock");
+	acquired = ShedlockAcquire(&store, request, result);
+	if (acquired)
+		ShedlockClose(&store);
+	else
+		ShedlockCloseUnused(&store);
 	return acquired;
+}
+
+/*
+ * ShedlockAcquireWait - acquire a lock, and wait for it at most that long
+ *
+ * As ShedlockAcquire() otherwise.  Errors: those of ShedlockWaitFor().
+ */
+bool
+ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit, ShedlockResult *result)
+{
+	return ShedlockWaitFor(&request->name, limit, try_acquire, request, result);
 }

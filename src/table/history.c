@@ -53,6 +53,9 @@ typedef struct
 /* Bytes of a command that are kept. */
 #define COMMAND_MAX		8192
 
+/* Runs of a name among which a request is found */
+#define REQUEST_RUNS_MAX	100
+
 /*
  * ShedlockClip - copy at most max bytes of a text, and its length if it has more
  *
@@ -83,14 +86,26 @@ set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
 }
 
 /*
+ * set_text - set a column to a text; NULL leaves it null
+ */
+static void
+set_text(ShedlockColumns *columns, int attnum, const char *str)
+{
+	if (str)
+		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
+}
+
+/*
  * ShedlockHistoryStart - log a run whose lock was acquired
  *
- * row: as the acquire has written it.  tick: NULL if the run has none.  Errors: 23505 if
- * the token was drawn twice; those of ShedlockOpen() and ShedlockCheckPromises().
+ * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and
+ * attempt 0.  command, request: or NULL.  Errors: 23505 if the token was drawn twice;
+ * those of ShedlockOpen() and ShedlockCheckPromises().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
-					 const char *command, const TimestampTz *tick)
+					 const char *command, TimestampTz tick, int attempt,
+					 const char *request)
 {
 	ShedlockStore store;
 	ShedlockColumns columns;
@@ -100,14 +115,20 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(row->token));
 	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
-	set_clipped(&columns, Anum_command, command, COMMAND_MAX);
-	if (tick)
-		ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(*tick));
+	if (command)
+		set_clipped(&columns, Anum_command, command, COMMAND_MAX);
+	if (attempt > 0)
+	{
+		ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(tick));
+		ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(attempt));
+	}
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
 	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum("running"));
 	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(row->locked_role));
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
+	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
+	set_text(&columns, Anum_request, request);
 
 	if (!ShedlockInsert(&store, &columns))
 		ereport(ERROR,
@@ -129,14 +150,31 @@ outcome_of(ShedlockStore *store)
 }
 
 /*
+ * set_ending - set the columns that say how a run ended
+ */
+static void
+set_ending(ShedlockColumns *columns, const ShedlockEnding *ending)
+{
+	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(ending->outcome));
+	if (strcmp(ending->outcome, "lost") != 0)
+		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	set_text(columns, Anum_sqlstate, ending->sqlstate);
+	if (ending->message)
+		set_clipped(columns, Anum_message, ending->message, SHEDLOCK_MESSAGE_MAX);
+	set_text(columns, Anum_warning, ending->warning);
+	if (ending->exit_code)
+		ShedlockSetColumn(columns, Anum_exit_code, Int32GetDatum(*ending->exit_code));
+	if (ending->gave_up)
+		ShedlockSetColumn(columns, Anum_gave_up, BoolGetDatum(true));
+}
+
+/*
  * ShedlockHistoryEnd - log the outcome of a run, unless it has one or was pruned
  *
- * edata: the error that ended the run, or NULL.  warning: the last one of its command,
- * or "".  Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
+ * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
  */
 void
-ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
-				   const ErrorData *edata, const char *warning)
+ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 {
 	ShedlockStore store;
 	int			tries = 0;
@@ -148,17 +186,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
-		ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(outcome));
-		if (strcmp(outcome, "lost") != 0)
-			ShedlockSetColumn(&columns, Anum_ended_at,
-							  TimestampTzGetDatum(GetCurrentTimestamp()));
-		if (edata)
-		{
-			ShedlockSetColumn(&columns, Anum_sqlstate, CStringGetTextDatum(unpack_sql_state(edata->sqlerrcode)));
-			set_clipped(&columns, Anum_message, edata->message, SHEDLOCK_MESSAGE_MAX);
-		}
-		if (warning[0] != '\0')
-			ShedlockSetColumn(&columns, Anum_warning, CStringGetTextDatum(warning));
+		set_ending(&columns, ending);
 		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
 			break;
 		if (!ShedlockAwaitForeignLock(&tries))
@@ -166,7 +194,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 			ereport(WARNING,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not log outcome \"%s\" of the run with token " INT64_FORMAT,
-							outcome, token),
+							ending->outcome, token),
 					 errdetail("Its row in shedlock_run_log is locked.")));
 			break;
 		}
@@ -175,28 +203,68 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
 }
 
 /*
- * ShedlockHistoryLost - log that a run of a dead session is lost
+ * ShedlockHistoryGaveUp - log that no further attempt follows that run, unless its
+ * row is locked or was pruned
+ */
+void
+ShedlockHistoryGaveUp(Oid nsp, int64 token)
+{
+	ShedlockStore store;
+	ShedlockColumns columns;
+
+	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	if (ShedlockFetch(&store, Int64GetDatum(token)))
+	{
+		ShedlockNewColumns(&store, &columns);
+		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
+		(void) ShedlockUpdate(&store, &columns, false);
+	}
+	ShedlockClose(&store);
+}
+
+/*
+ * ShedlockHistoryLost - log that a run without a holder is lost
  */
 void
 ShedlockHistoryLost(Oid nsp, int64 token)
 {
-	ShedlockHistoryEnd(nsp, token, "lost", NULL, "");
+	const ShedlockEnding lost = {.outcome = "lost"};
+
+	ShedlockHistoryEnd(nsp, token, &lost);
 }
 
 /*
- * ShedlockHistoryLogged - the logged outcome of a run; NULL if it is not logged
+ * slot_to_logged - what the log says of the run in a slot
  */
-char *
-ShedlockHistoryLogged(Oid nsp, int64 token)
+static void
+slot_to_logged(TupleTableSlot *slot, ShedlockLogged *logged)
+{
+	bool		isnull;
+	Datum		d;
+
+	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
+	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
+	logged->outcome = TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull));
+	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
+	d = slot_getattr(slot, Anum_tick, &isnull);
+	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	d = slot_getattr(slot, Anum_attempt, &isnull);
+	logged->attempt = isnull ? 0 : DatumGetInt32(d);
+}
+
+/*
+ * ShedlockHistoryRead - read what the log says of a run
+ */
+void
+ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
 {
 	ShedlockStore store;
-	char	   *outcome = NULL;
 
+	logged->token = 0;
 	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
-		outcome = outcome_of(&store);
+		slot_to_logged(store.slot, logged);
 	ShedlockClose(&store);
-	return outcome;
 }
 
 /*
@@ -205,15 +273,10 @@ ShedlockHistoryLogged(Oid nsp, int64 token)
 bool
 ShedlockHistoryMaySee(Oid nsp, int64 token)
 {
-	ShedlockStore store;
-	Oid			role = InvalidOid;
-	bool		isnull;
+	ShedlockLogged logged;
 
-	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
-	if (ShedlockFetch(&store, Int64GetDatum(token)))
-		role = DatumGetObjectId(slot_getattr(store.slot, Anum_run_role, &isnull));
-	ShedlockClose(&store);
-	return ShedlockMaySee(role);
+	ShedlockHistoryRead(nsp, token, &logged);
+	return ShedlockMaySee(logged.token != 0 ? logged.role : InvalidOid);
 }
 
 /*
@@ -242,6 +305,53 @@ open_name_index(Relation rel)
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("table \"%s\" of extension \"shedlock\" has no index of name and token",
 					RelationGetRelationName(rel))));
+}
+
+/*
+ * is_request - did the caller's role begin the run in a slot by that request?
+ */
+static bool
+is_request(TupleTableSlot *slot, const char *request)
+{
+	bool		isnull;
+	Datum		d = slot_getattr(slot, Anum_request, &isnull);
+
+	return !isnull && strcmp(TextDatumGetCString(d), request) == 0 &&
+		DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
+}
+
+/*
+ * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
+ *
+ * Looks at the last REQUEST_RUNS_MAX runs of the name: the answer to a request is
+ * lost only moments before the request is made again.
+ */
+void
+ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
+						   ShedlockLogged *logged)
+{
+	ShedlockStore store;
+	Relation	index;
+	ScanKeyData key;
+	IndexScanDesc scan;
+
+	logged->token = 0;
+	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
+	index = open_name_index(store.rel);
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0], F_TEXTEQ,
+						   CStringGetTextDatum(name->str));
+	scan = begin_index_scan(store.rel, index, SnapshotSelf, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	for (int i = 0; i < REQUEST_RUNS_MAX && logged->token == 0 &&
+		 index_getnext_slot(scan, BackwardScanDirection, store.slot); i++)
+	{
+		if (is_request(store.slot, request))
+			slot_to_logged(store.slot, logged);
+	}
+	index_endscan(scan);
+	index_close(index, AccessShareLock);
+	ShedlockClose(&store);
 }
 
 /*

@@ -30,6 +30,7 @@ static const char *const kind_names[] = {
 	[SHEDLOCK_LEASE] = "lease",
 	[SHEDLOCK_SESSION] = "session",
 	[SHEDLOCK_RUN] = "run",
+	[SHEDLOCK_LEASED_RUN] = "leased run",
 	[SHEDLOCK_RELEASED] = "released",	/* null in the table */
 };
 

@@ -23,8 +23,15 @@ typedef enum ShedlockKind
 	SHEDLOCK_LEASE,
 	SHEDLOCK_SESSION,
 	SHEDLOCK_RUN,
+	SHEDLOCK_LEASED_RUN,		/* its work is outside the database */
 	SHEDLOCK_RELEASED
 } ShedlockKind;
+
+/* Does a lock of that kind last until its time, whatever becomes of its session? */
+#define SHEDLOCK_IS_LEASE(kind) ((kind) == SHEDLOCK_LEASE || (kind) == SHEDLOCK_LEASED_RUN)
+
+/* Is a lock of that kind held by a run, which the history has? */
+#define SHEDLOCK_IS_RUN(kind)	((kind) == SHEDLOCK_RUN || (kind) == SHEDLOCK_LEASED_RUN)
 
 /*
  * The columns of each table, in the order of the install script: name, type, and
@@ -58,14 +65,24 @@ typedef enum ShedlockKind
 	X(claimed_at, TIMESTAMPTZOID, true) \
 	X(claimed_by, VARCHAROID, true) \
 	X(token, INT8OID, false) \
+	X(attempt, INT4OID, true) \
+	X(done, BOOLOID, true) \
+	X(again, BOOLOID, true) \
+	X(retry_at, TIMESTAMPTZOID, false) \
 	X(period, INTERVALOID, false) \
-	X(again, BOOLOID, true)
+	X(schedule, TEXTOID, false) \
+	X(time_zone, TEXTOID, false) \
+	X(catch_up, TEXTOID, false) \
+	X(max_late, INTERVALOID, false) \
+	X(attempts, INT4OID, false) \
+	X(backoff, INTERVALOID, false)
 
 #define SHEDLOCK_RUN_LOG_COLUMNS(X) \
 	X(token, INT8OID, true) \
 	X(name, VARCHAROID, true) \
-	X(command, TEXTOID, true) \
+	X(command, TEXTOID, false) \
 	X(tick, TIMESTAMPTZOID, false) \
+	X(attempt, INT4OID, false) \
 	X(started_at, TIMESTAMPTZOID, true) \
 	X(ended_at, TIMESTAMPTZOID, false) \
 	X(outcome, TEXTOID, true) \
@@ -74,7 +91,10 @@ typedef enum ShedlockKind
 	X(run_role, OIDOID, true) \
 	X(locked_by, VARCHAROID, true) \
 	X(pid, INT4OID, true) \
-	X(warning, TEXTOID, false)
+	X(warning, TEXTOID, false) \
+	X(exit_code, INT4OID, false) \
+	X(gave_up, BOOLOID, true) \
+	X(request, TEXTOID, false)
 
 /* One row of the table shedlock. */
 typedef struct ShedlockRow
@@ -96,6 +116,28 @@ typedef struct ShedlockRow
 	char	   *paused_by;		/* or NULL */
 	char	   *pause_reason;	/* or NULL */
 } ShedlockRow;
+
+/* How a run ended. */
+typedef struct ShedlockEnding
+{
+	const char *outcome;
+	const char *sqlstate;		/* or NULL */
+	const char *message;		/* or NULL */
+	const char *warning;		/* or NULL */
+	const int32 *exit_code;		/* or NULL */
+	bool		gave_up;		/* no attempt is left */
+} ShedlockEnding;
+
+/* What the log says of a run. */
+typedef struct ShedlockLogged
+{
+	int64		token;			/* 0: it is not logged, and the rest is not set */
+	char	   *name;
+	char	   *outcome;
+	Oid			role;
+	TimestampTz tick;			/* DT_NOBEGIN if it has none */
+	int			attempt;		/* 0 if it has no tick */
+} ShedlockLogged;
 
 /* Where this process last found a row; the row may have moved since. */
 typedef struct ShedlockPlace
@@ -162,12 +204,15 @@ extern const char *ShedlockShownBy(const ShedlockRow *row);
 /* history.c */
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
-								 const char *command, const TimestampTz *tick);
-extern void ShedlockHistoryEnd(Oid nsp, int64 token, const char *outcome,
-							   const ErrorData *edata, const char *warning);
+								 const char *command, TimestampTz tick, int attempt,
+								 const char *request);
+extern void ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
+extern void ShedlockHistoryGaveUp(Oid nsp, int64 token);
 extern void ShedlockHistoryLost(Oid nsp, int64 token);
+extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
+extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
+									   ShedlockLogged *logged);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
-extern char *ShedlockHistoryLogged(Oid nsp, int64 token);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */

@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * plan.c
+ *	  The plan of a job: its schedule, attempts, and what becomes of missed ticks.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "job/job.h"
+#include "utils/timestamp.h"
+
+#define ATTEMPTS_MAX		1000
+#define BACKOFF_DEFAULT		USECS_PER_MINUTE
+
+static const char *const catch_up_names[] = {
+	[SHEDLOCK_CATCH_UP_NONE] = "none",
+	[SHEDLOCK_CATCH_UP_LATEST] = "latest",
+	[SHEDLOCK_CATCH_UP_ALL] = "all",
+};
+
+/*
+ * ShedlockCatchUpText - the name of a way to catch up
+ */
+const char *
+ShedlockCatchUpText(ShedlockCatchUp catch_up)
+{
+	return catch_up_names[catch_up];
+}
+
+/*
+ * ShedlockFindCatchUp - the way to catch up of that name; false if there is none
+ */
+bool
+ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up)
+{
+	for (int i = 0; i < (int) lengthof(catch_up_names); i++)
+	{
+		if (strcmp(text, catch_up_names[i]) == 0)
+		{
+			*catch_up = (ShedlockCatchUp) i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * check_plan - raise an error unless the arguments of a plan make sense together
+ */
+static void
+check_plan(const ShedlockPlan *plan, bool has_schedule, const char *name)
+{
+	if (plan->period && has_schedule)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%s\" cannot have both once_every and a schedule", name)));
+	if (!plan->period && !has_schedule &&
+		(plan->attempts != 1 || plan->max_late || plan->catch_up != SHEDLOCK_CATCH_UP_LATEST))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%s\" has no ticks that could have attempts or be caught up", name),
+				 errhint("Pass a schedule or once_every.")));
+	if (plan->attempts < 1 || plan->attempts > ATTEMPTS_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("attempts of lock \"%s\" must be between 1 and %d", name, ATTEMPTS_MAX)));
+	if (plan->period && plan->catch_up == SHEDLOCK_CATCH_UP_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("catch_up of lock \"%s\" must not be \"none\" with once_every", name),
+				 errdetail("A period is as long as its tick can be run.")));
+	ShedlockCheckDuration(plan->max_late, "max_late", name, false, 0, NULL);
+	ShedlockCheckDuration(plan->backoff, "backoff", name, true, SECS_PER_HOUR, NULL);
+}
+
+/*
+ * ShedlockGetPlan - the schedule of a run, and how often its ticks are run
+ *
+ * every: the argument once_every.  The six arguments from first on are schedule,
+ * time_zone, catch_up, max_late, attempts and backoff; null stands for the default.
+ * Returns NULL if the run has neither schedule nor period.  Errors: 22023.
+ */
+ShedlockPlan *
+ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
+{
+	ShedlockPlan *plan = palloc0(sizeof(ShedlockPlan));
+	bool		has_schedule = !PG_ARGISNULL(first);
+	char	   *catch_up = ShedlockGetWord(fcinfo, first + 2, "latest");
+
+	plan->period = ShedlockGetInterval(fcinfo, every, 0);
+	if (!ShedlockFindCatchUp(catch_up, &plan->catch_up))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for catch_up: \"%s\"", catch_up),
+				 errhint("It can be \"latest\", \"all\" or \"none\".")));
+	plan->max_late = ShedlockGetInterval(fcinfo, first + 3, 0);
+	plan->attempts = PG_ARGISNULL(first + 4) ? 1 : PG_GETARG_INT32(first + 4);
+	if (PG_ARGISNULL(first + 5))
+	{
+		plan->backoff = palloc0(sizeof(Interval));
+		plan->backoff->time = BACKOFF_DEFAULT;
+	}
+	else
+		plan->backoff = ShedlockGetInterval(fcinfo, first + 5, 0);
+	check_plan(plan, has_schedule, name);
+
+	if (plan->period)
+		ShedlockPeriodSchedule(plan->period, name, &plan->schedule);
+	else if (has_schedule)
+		ShedlockParseSchedule(ShedlockGetWord(fcinfo, first, ""), ShedlockGetWord(fcinfo, first + 1, "UTC"),
+							  &plan->schedule);
+	else
+		return NULL;
+	return plan;
+}

@@ -1,0 +1,729 @@
+/*-------------------------------------------------------------------------
+ *
+ * schedule.c
+ *	  Schedules: reading cron expressions, and the ticks around an instant.
+ *
+ * The grammar is a subset of pg_cron's with the same meaning.  What pg_cron skips
+ * without a word, such as the rest of "0;", is an error here.
+ *
+ *	schedule = minute hour day month weekday | "@daily" and its like
+ *	field    = range {"," range};  a day of the month can also be "$", the last one
+ *	range    = "*" ["/" step] | value | value "-" value ["/" step]
+ *
+ * The rule for changes of the clock is that of Vixie's cron: fixed times come once
+ * a local day, others as often as the clock shows them.  A time is fixed if neither
+ * its minute nor its hour begins with "*".  If the clock skips it, its tick is the
+ * instant of the change; if the clock shows it twice, the first of the two.
+ *
+ * A time zone's changes cut time into segments, in which local time is UTC plus a
+ * constant.  In a segment a tick is found by arithmetic.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "job/job.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "port/pg_bitutils.h"
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
+
+/* A timer may be this early, or a quarter of the distance of ticks if that is less. */
+#define EARLY_MAX		(30 * USECS_PER_SEC)
+
+/* The epoch of timestamps is 2000-01-01, that of periods and of pg_time_t 1970-01-01. */
+#define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+
+/* The longest schedule, in bytes. */
+#define TEXT_MAX		1000
+
+#define STEP_MAX		9999
+
+/*
+ * Days in which a tick is looked for.  A Sunday that is a 29th of February can be 40
+ * years away.  Some wildcards have no tick at all, because they are in an hour that
+ * the clock always skips.
+ */
+#define HORIZON			(41 * 366)
+
+/*
+ * Days by which a tick can be away from the day of its local time in UTC, and for
+ * which the clock may have shown a time before it shows it again.  POSIX zones can
+ * be a week away from UTC.
+ */
+#define SLACK			16
+
+/* Days that are looked at together from a matching day on; more than 2 * SLACK. */
+#define WINDOW			40
+
+enum
+{
+	FIELD_MINUTE,
+	FIELD_HOUR,
+	FIELD_DAY,
+	FIELD_MONTH,
+	FIELD_WEEKDAY,
+	FIELDS
+};
+
+typedef struct Field
+{
+	const char *what;
+	int			low;
+	int			high;
+	const char *names;			/* three letters each, of low and what follows; or "" */
+	const char *allowed_names;	/* for messages */
+} Field;
+
+static const Field fields[FIELDS] = {
+	{"minute", 0, 59, "", NULL},
+	{"hour", 0, 23, "", NULL},
+	{"day of month", 1, 31, "", NULL},
+	{"month", 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec", "a name from jan to dec"},
+	{"day of week", 0, 7, "sunmontuewedthufrisat", "a name from sun to sat"}
+};
+
+static const char *const shorthands[][2] = {
+	{"@yearly", "0 0 1 1 *"},
+	{"@annually", "0 0 1 1 *"},
+	{"@monthly", "0 0 1 * *"},
+	{"@weekly", "0 0 * * 0"},
+	{"@daily", "0 0 * * *"},
+	{"@midnight", "0 0 * * *"},
+	{"@hourly", "0 * * * *"}
+};
+
+typedef struct Parser
+{
+	const char *text;
+	const char *pos;			/* what is read next */
+	const Field *field;			/* NULL: none */
+	uint64		bits[FIELDS];	/* bit n: value n */
+	char	   *problem;		/* once it has failed */
+} Parser;
+
+/*
+ * fail - note what was expected at the position; the arguments can be NULL
+ */
+static bool
+fail(Parser *parser, const char *a, const char *b, const char *c, const char *d)
+{
+	const char *const list[] = {a, b, c, d};
+	StringInfoData buf;
+	int			left = 0;
+
+	for (int i = 0; i < (int) lengthof(list); i++)
+		left += list[i] != NULL;
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "Expected ");
+	for (int i = 0; i < (int) lengthof(list); i++)
+	{
+		if (list[i] == NULL)
+			continue;
+		left--;
+		appendStringInfo(&buf, "%s%s", list[i], left > 1 ? ", " : left == 1 ? " or " : "");
+	}
+	appendStringInfo(&buf, " at character %d", (int) (parser->pos - parser->text) + 1);
+	if (parser->field)
+		appendStringInfo(&buf, ", in the field for the %s", parser->field->what);
+	appendStringInfoChar(&buf, '.');
+	parser->problem = buf.data;
+	return false;
+}
+
+static bool
+is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static void
+skip_blanks(Parser *parser)
+{
+	while (is_blank(*parser->pos))
+		parser->pos++;
+}
+
+/*
+ * read_value - read a number or name from low to high
+ *
+ * names: as in Field.  a, b, c: what else is allowed there.
+ */
+static bool
+read_value(Parser *parser, int low, int high, const char *names, int *value,
+		   const char *a, const char *b, const char *c)
+{
+	const char *word = parser->pos;
+	const char *end = word;
+
+	*value = 0;
+	for (; *end >= '0' && *end <= '9'; end++)
+		*value = Min(*value * 10 + (*end - '0'), STEP_MAX + 1);
+	if (end == word)
+	{
+		*value = low - 1;
+		for (int i = 0; names[i]; i += 3)
+		{
+			if (pg_strncasecmp(word, names + i, 3) == 0)
+			{
+				*value = parser->field->low + i / 3;
+				end = word + 3;
+				break;
+			}
+		}
+	}
+	if (*value < low || *value > high)
+		return fail(parser, psprintf("a number from %d to %d", low, high), a, b, c);
+	parser->pos = end;
+	return true;
+}
+
+/*
+ * read_range - read a range of a field and what may follow it
+ *
+ * first: the field begins with it.
+ */
+static bool
+read_range(Parser *parser, bool first)
+{
+	const Field *field = parser->field;
+	int			n = (int) (field - fields);
+	bool		is_range = *parser->pos == '*';
+	bool		has_step;
+	int			low = field->low;
+	int			high = field->high;
+	int			step = 1;
+
+	if (is_range)
+		parser->pos++;
+	else
+	{
+		if (!read_value(parser, low, high, field->names, &low, field->allowed_names,
+						n == FIELD_DAY && first ? "\"$\"" : NULL, "\"*\""))
+			return false;
+		is_range = *parser->pos == '-';
+		if (!is_range)
+			high = low;
+		else
+		{
+			parser->pos++;
+			if (!read_value(parser, low, high, field->names, &high, field->allowed_names,
+							NULL, NULL))
+				return false;
+		}
+	}
+	has_step = is_range && *parser->pos == '/';
+	if (has_step)
+	{
+		parser->pos++;
+		if (!read_value(parser, 1, STEP_MAX, "", &step, NULL, NULL, NULL))
+			return false;
+	}
+	if (*parser->pos && *parser->pos != ',' && !is_blank(*parser->pos))
+		return fail(parser, is_range ? NULL : "\"-\"", is_range && !has_step ? "\"/\"" : NULL,
+					"\",\"", n == FIELD_WEEKDAY ? "the end" : "a blank");
+
+	for (int i = low; i <= high; i += step)
+		parser->bits[n] |= UINT64CONST(1) << i;
+	return true;
+}
+
+/*
+ * read_field - read a field and the blanks behind it
+ */
+static bool
+read_field(Parser *parser)
+{
+	if (parser->field == &fields[FIELD_DAY] && *parser->pos == '$')
+	{
+		parser->bits[FIELD_DAY] = 1;
+		parser->pos++;
+		if (*parser->pos && !is_blank(*parser->pos))
+			return fail(parser, "a blank", NULL, NULL, NULL);
+	}
+	else
+	{
+		if (!read_range(parser, true))
+			return false;
+		while (*parser->pos == ',')
+		{
+			parser->pos++;
+			if (!read_range(parser, false))
+				return false;
+		}
+	}
+	skip_blanks(parser);
+	return true;
+}
+
+/*
+ * has_day - can a day match?
+ *
+ * Each day of a year, also the 29th of February, can be each day of the week.
+ */
+static bool
+has_day(const ShedlockSchedule *schedule)
+{
+	if (schedule->either_day || (schedule->days & 1) != 0)
+		return true;
+	for (int month = 1; month <= MONTHS_PER_YEAR; month++)
+	{
+		if ((schedule->months & (1 << month)) != 0 &&
+			(int) pg_rightmost_one_pos32(schedule->days) <= day_tab[1][month - 1])
+			return true;
+	}
+	return false;
+}
+
+/*
+ * parse_fields - read five fields
+ *
+ * text: the schedule's text.
+ */
+static bool
+parse_fields(Parser *parser, ShedlockSchedule *schedule)
+{
+	const char *begin[FIELDS];
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < FIELDS; i++)
+	{
+		const char *end;
+
+		parser->field = &fields[i];
+		begin[i] = parser->pos;
+		if (!read_field(parser))
+			return false;
+		end = parser->pos;
+		while (is_blank(end[-1]))
+			end--;
+		appendStringInfo(&buf, "%s%.*s", i > 0 ? " " : "", (int) (end - begin[i]), begin[i]);
+	}
+	parser->field = NULL;
+	if (*parser->pos)
+		return fail(parser, "the end", NULL, NULL, NULL);
+
+	schedule->minutes = parser->bits[FIELD_MINUTE];
+	schedule->hours = (uint32) parser->bits[FIELD_HOUR];
+	schedule->days = (uint32) parser->bits[FIELD_DAY];
+	schedule->months = (uint16) parser->bits[FIELD_MONTH];
+	schedule->weekdays = (uint8) ((parser->bits[FIELD_WEEKDAY] | parser->bits[FIELD_WEEKDAY] >> 7) & 0x7F);
+	schedule->either_day = *begin[FIELD_DAY] != '*' && *begin[FIELD_WEEKDAY] != '*';
+	schedule->wildcard = *begin[FIELD_MINUTE] == '*' || *begin[FIELD_HOUR] == '*';
+	schedule->text = buf.data;
+	if (!has_day(schedule))
+	{
+		parser->problem = "None of its months has one of its days.";
+		return false;
+	}
+	return true;
+}
+
+/*
+ * parse - read a cron expression, and set all of the schedule but its zone
+ *
+ * Returns NULL, or a sentence that says what is wrong.
+ */
+static const char *
+parse(const char *text, ShedlockSchedule *schedule)
+{
+	Parser		parser;
+	size_t		len = strlen(text);
+
+	memset(schedule, 0, sizeof(*schedule));
+	memset(&parser, 0, sizeof(parser));
+	if (len > TEXT_MAX)
+		return psprintf("It can have at most %d bytes.", TEXT_MAX);
+
+	/* A text that was read from a file ends with a newline. */
+	while (len > 0 && strchr(" \t\r\n", text[len - 1]))
+		len--;
+	parser.text = pnstrdup(text, len);
+	parser.pos = parser.text + strspn(parser.text, " \t\n");
+
+	if (*parser.pos == '@')
+	{
+		for (int i = 0; i < (int) lengthof(shorthands); i++)
+		{
+			if (strcmp(parser.pos, shorthands[i][0]) == 0)
+			{
+				parser.pos = shorthands[i][1];
+				(void) parse_fields(&parser, schedule);
+				schedule->text = pstrdup(shorthands[i][0]);
+				return NULL;
+			}
+		}
+		(void) fail(&parser, "@yearly, @annually, @monthly, @weekly, @daily, @midnight",
+					"@hourly", NULL, NULL);
+	}
+	else
+		(void) parse_fields(&parser, schedule);
+	return parser.problem;
+}
+
+/*
+ * find_zone - a time zone that SET TIME ZONE accepts by name; or NULL
+ */
+static pg_tz *
+find_zone(const char *name)
+{
+	pg_tz	   *zone = pg_tzset(name ? name : "UTC");
+
+	return zone && pg_tz_acceptable(zone) ? zone : NULL;
+}
+
+/*
+ * ShedlockTryParseSchedule - as ShedlockParseSchedule(), but without errors
+ *
+ * Returns false for a schedule or zone that is not valid.
+ */
+bool
+ShedlockTryParseSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
+{
+	if (parse(text, schedule) != NULL)
+		return false;
+	schedule->zone = find_zone(zone);
+	return schedule->zone != NULL;
+}
+
+/*
+ * ShedlockParseSchedule - read a cron expression and its time zone
+ *
+ * zone: NULL is UTC.  schedule->text is the expression with single blanks, palloc'd.
+ * Errors: 22023, also if no day can match.
+ */
+void
+ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
+{
+	const char *problem = parse(text, schedule);
+
+	if (problem)
+	{
+		char	   *shown = pnstrdup(text, (Size) pg_mbcliplen(text, (int) strlen(text), TEXT_MAX));
+
+		(void) ShedlockMaskText(shown);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid schedule: \"%s\"", shown),
+				 errdetail_internal("%s", problem),
+				 errhint("A schedule has five fields: minute, hour, day of month, month and day of week.")));
+	}
+	schedule->zone = find_zone(zone);
+	if (schedule->zone == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" not recognized", zone ? zone : "UTC")));
+}
+
+/*
+ * ShedlockPeriodSchedule - the schedule of periods of one length
+ *
+ * every: the period.  name: the lock's.  schedule->text is NULL.  Errors: 22023, also
+ * for months, because their length is not fixed.
+ */
+void
+ShedlockPeriodSchedule(const Interval *every, const char *name, ShedlockSchedule *schedule)
+{
+	ShedlockCheckDuration(every, "period", name, false, 0, NULL);
+	if (every->month != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("period of lock \"%s\" must not contain months or years", name),
+				 errdetail("Ticks are counted in UTC from the epoch, in steps of one length."),
+				 errhint("Compute the tick and pass it to shedlock_once.")));
+
+	memset(schedule, 0, sizeof(*schedule));
+	schedule->period = ShedlockIntervalMicroseconds(every);
+	schedule->zone = find_zone(NULL);
+}
+
+/*
+ * ShedlockSameSchedule - do two schedules mean the same?
+ *
+ * Their texts can differ in blanks, names and the like.
+ */
+bool
+ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b)
+{
+	if (a->period != 0 || b->period != 0)
+		return a->period == b->period;
+	return a->minutes == b->minutes && a->hours == b->hours && a->days == b->days &&
+		a->months == b->months && a->weekdays == b->weekdays &&
+		a->either_day == b->either_day && a->wildcard == b->wildcard &&
+		strcmp(pg_get_timezone_name(a->zone), pg_get_timezone_name(b->zone)) == 0;
+}
+
+static int64
+floor_div(int64 a, int64 b)
+{
+	return a / b - (a % b < 0);
+}
+
+/*
+ * find_day - the first matching day from *day on, or the last up to it
+ *
+ * Days are Julian.  Returns false if there is none until limit.
+ */
+static bool
+find_day(const ShedlockSchedule *schedule, bool forward, int *day, int limit)
+{
+	while (forward ? *day <= limit : *day >= limit)
+	{
+		int			year;
+		int			month;
+		int			mday;
+		int			length;
+
+		j2date(*day, &year, &month, &mday);
+		length = day_tab[isleap(year)][month - 1];
+		if ((schedule->months & (1 << month)) == 0)
+			*day += forward ? length + 1 - mday : -mday;
+		else
+		{
+			bool		on_day = (schedule->days & (1U << mday)) != 0 ||
+				((schedule->days & 1) != 0 && mday == length);
+			bool		on_weekday = (schedule->weekdays & (1 << j2day(*day))) != 0;
+
+			if (schedule->either_day ? on_day || on_weekday : on_day && on_weekday)
+				return true;
+			*day += forward ? 1 : -1;
+		}
+	}
+	return false;
+}
+
+/*
+ * find_in_day - the first matching minute of a day from *minute on, or the last up to it
+ */
+static bool
+find_in_day(const ShedlockSchedule *schedule, bool forward, int *minute)
+{
+	int			m = *minute % MINS_PER_HOUR;
+	int			h = *minute / MINS_PER_HOUR;
+	uint64		minutes = schedule->minutes &
+		(forward ? UINT64_MAX << m : ~(UINT64_MAX << m << 1));
+	uint32		hours = schedule->hours & (1U << h);
+
+	if (hours == 0 || minutes == 0)
+	{
+		minutes = schedule->minutes;
+		hours = schedule->hours & (forward ? UINT32_MAX << h << 1 : ~(UINT32_MAX << h));
+		if (hours == 0)
+			return false;
+	}
+	*minute = forward ?
+		pg_rightmost_one_pos32(hours) * MINS_PER_HOUR + pg_rightmost_one_pos64(minutes) :
+		pg_leftmost_one_pos32(hours) * MINS_PER_HOUR + pg_leftmost_one_pos64(minutes);
+	return true;
+}
+
+/*
+ * find_local - the first or last matching local time from low to high
+ *
+ * Times are seconds since 1970 by the local clock.
+ */
+static bool
+find_local(const ShedlockSchedule *schedule, bool forward, int64 low, int64 high,
+		   int64 *found)
+{
+	int64		first = -floor_div(-low, SECS_PER_MINUTE);
+	int64		last = floor_div(high, SECS_PER_MINUTE);
+	int64		minute = forward ? first : last;
+	int64		epoch = UNIX_EPOCH_JDATE;
+	int			day = (int) (floor_div(minute, MINS_PER_HOUR * HOURS_PER_DAY) + epoch);
+	int			limit = (int) (floor_div(forward ? last : first,
+										 MINS_PER_HOUR * HOURS_PER_DAY) + epoch);
+	int			in_day = (int) (minute - (day - epoch) * MINS_PER_HOUR * HOURS_PER_DAY);
+	int			begin = day;
+
+	while (find_day(schedule, forward, &day, limit))
+	{
+		if (day != begin)
+			in_day = forward ? 0 : MINS_PER_HOUR * HOURS_PER_DAY - 1;
+		if (find_in_day(schedule, forward, &in_day))
+		{
+			minute = (day - epoch) * MINS_PER_HOUR * HOURS_PER_DAY + in_day;
+			*found = minute * SECS_PER_MINUTE;
+			return minute >= first && minute <= last;
+		}
+		day += forward ? 1 : -1;
+	}
+	return false;
+}
+
+/*
+ * find_in_window - the first or last tick from low to high
+ *
+ * Times are seconds since 1970.
+ */
+static bool
+find_in_window(const ShedlockSchedule *schedule, bool forward, pg_time_t low,
+			   pg_time_t high, pg_time_t *tick)
+{
+	pg_time_t	start = low - SLACK * SECS_PER_DAY; /* of a segment */
+	int64		shown = PG_INT64_MIN;	/* the clock has shown the local times before it */
+	bool		found = false;
+
+	for (;;)
+	{
+		pg_time_t	end;		/* of the segment: the first instant behind it */
+		long int	offset = 0;
+		long int	next_offset;
+		int			is_dst;
+		bool		is_last;
+		int64		local;
+		int64		first;
+
+		is_last = pg_next_dst_boundary(&start, &offset, &is_dst, &end, &next_offset,
+									   &is_dst, schedule->zone) <= 0 || end > high;
+		if (is_last)
+			end = high + 1;
+		first = Max(start, low) + offset;
+
+		if (!schedule->wildcard && shown != PG_INT64_MIN)
+		{
+			/* What the clock skips comes at the change. */
+			if (start >= low &&
+				find_local(schedule, true, shown, start + offset - 1, &local))
+			{
+				*tick = start;
+				found = true;
+			}
+			first = Max(first, shown);
+		}
+		if (!(found && forward) &&
+			find_local(schedule, forward, first, end + offset - 1, &local))
+		{
+			*tick = local - offset;
+			found = true;
+		}
+		if (is_last || (found && forward))
+			return found;
+		shown = Max(shown, end + offset);
+		start = end;
+	}
+}
+
+/*
+ * find_tick - the first tick from a second on, or the last up to it
+ *
+ * at: seconds since 1970.  Returns false if there is none, or none near.
+ */
+static bool
+find_tick(const ShedlockSchedule *schedule, bool forward, pg_time_t at, pg_time_t *tick)
+{
+	int			day = (int) floor_div(at, SECS_PER_DAY) + UNIX_EPOCH_JDATE;
+	int			limit = forward ? day + HORIZON : Max(day - HORIZON, 0);
+
+	day += forward ? -SLACK : SLACK;
+	while (find_day(schedule, forward, &day, limit))
+	{
+		pg_time_t	start = (day - (pg_time_t) UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+
+		if (forward ?
+			find_in_window(schedule, true, Max(at, start - SLACK * SECS_PER_DAY),
+						   start + WINDOW * SECS_PER_DAY, tick) :
+			find_in_window(schedule, false, start - WINDOW * SECS_PER_DAY,
+						   Min(at, start + SLACK * SECS_PER_DAY), tick))
+			return true;
+		day += forward ? WINDOW - SLACK : SLACK - WINDOW;
+	}
+	return false;
+}
+
+/*
+ * in_period - how long a period has run at an instant, in microseconds
+ */
+static int64
+in_period(int64 period, TimestampTz at)
+{
+	int64		rest = (at % period + EPOCH_DISTANCE % period) % period;
+
+	return rest < 0 ? rest + period : rest;
+}
+
+/*
+ * timestamp_of - a tick of seconds since 1970; none if it is out of range
+ */
+static TimestampTz
+timestamp_of(pg_time_t tick, TimestampTz none)
+{
+	int64		seconds = tick - EPOCH_DISTANCE / USECS_PER_SEC;
+
+	if (seconds < MIN_TIMESTAMP / USECS_PER_SEC || seconds >= END_TIMESTAMP / USECS_PER_SEC)
+		return none;
+	return seconds * USECS_PER_SEC;
+}
+
+/*
+ * ShedlockPreviousTick - the last tick at or before an instant; DT_NOBEGIN if none
+ *
+ * None is found, either, if it is more than 40 years away.
+ */
+TimestampTz
+ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
+{
+	pg_time_t	tick;
+
+	if (at < MIN_TIMESTAMP)
+		return DT_NOBEGIN;
+	at = Min(at, END_TIMESTAMP - 1);
+	if (schedule->period != 0)
+	{
+		at -= in_period(schedule->period, at);
+		return at < MIN_TIMESTAMP ? DT_NOBEGIN : at;
+	}
+	if (!find_tick(schedule, false,
+				   floor_div(at, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC, &tick))
+		return DT_NOBEGIN;
+	return timestamp_of(tick, DT_NOBEGIN);
+}
+
+/*
+ * ShedlockNextTick - the first tick after an instant; DT_NOEND if none
+ *
+ * None is found, either, if it is more than 40 years away.
+ */
+TimestampTz
+ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after)
+{
+	pg_time_t	tick;
+
+	if (after >= END_TIMESTAMP)
+		return DT_NOEND;
+	after = Max(after, MIN_TIMESTAMP - 1);
+	if (schedule->period != 0)
+	{
+		int64		left = schedule->period - in_period(schedule->period, after);
+
+		return left >= END_TIMESTAMP - after ? DT_NOEND : after + left;
+	}
+	if (!find_tick(schedule, true,
+				   floor_div(after, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC + 1, &tick))
+		return DT_NOEND;
+	return timestamp_of(tick, DT_NOEND);
+}
+
+/*
+ * ShedlockTickOfTimer - the tick that a timer which fires now is for
+ *
+ * A timer that is a little early belongs to the coming tick.  Returns DT_NOBEGIN if
+ * there is neither that nor an earlier one.
+ */
+TimestampTz
+ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now)
+{
+	TimestampTz previous = ShedlockPreviousTick(schedule, now);
+	TimestampTz next = ShedlockNextTick(schedule, now);
+	int64		early = EARLY_MAX;
+
+	if (next == DT_NOEND)
+		return previous;
+	if (previous != DT_NOBEGIN)
+		early = Min((next - previous) / 4, early);
+	return next - now <= early ? next : previous;
+}
