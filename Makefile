@@ -40,6 +40,7 @@ OBJS = \
 	src/api/lockfuncs.o \
 	src/api/jobfuncs.o \
 	src/api/duefuncs.o \
+	src/api/schedulefuncs.o \
 	src/api/croncall.o \
 	src/api/cron.o \
 	src/api/admin.o \

@@ -1,3 +1,26 @@
+/* Schedules */
+
+CREATE FUNCTION shedlock_tick(schedule text, time_zone text DEFAULT 'UTC')
+RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION shedlock_tick(text, text) IS
+'Returns the tick of a schedule that a timer which fires now is for';
+
+CREATE FUNCTION shedlock_next_tick(
+	schedule text,
+	time_zone text DEFAULT 'UTC',
+	after timestamptz DEFAULT pg_catalog.clock_timestamp())
+RETURNS timestamptz LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION shedlock_next_tick(text, text, timestamptz) IS
+'Returns the first tick of a schedule after an instant';
+
+CREATE FUNCTION _shedlock_previous_tick(schedule text, time_zone text, at timestamptz)
+RETURNS timestamptz LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_previous_tick(text, text, timestamptz) IS
+'Returns the last tick of a schedule at an instant or before; NULL if the schedule is not valid';
+
 /* When a pg_cron schedule is due */
 
 CREATE FUNCTION _shedlock_cron_timezone()
@@ -6,157 +29,21 @@ RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_cron_timezone() IS
 'Returns the time zone of pg_cron''s schedules: cron.timezone, or GMT before pg_cron 1.5';
 
-CREATE FUNCTION _shedlock_cron_field(
-	field text,
-	low integer,
-	high integer,
-	names text[])
-RETURNS integer[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-SET standard_conforming_strings = on
-AS $$
-DECLARE
-	item text;
-	part text[];
-	bounds integer[];
-	result integer[] := '{}';
-BEGIN
-	FOREACH item IN ARRAY string_to_array(lower(field), ',') LOOP
-		part := regexp_match(item, '^(?:(\w+)|(\*)(?:/(\d{1,4}))?|(\w+)-(\w+)(?:/(\d{1,4}))?)$');
-		bounds := ARRAY(
-			SELECT CASE WHEN b.value ~ '^\d{1,4}$' THEN b.value::integer
-						ELSE array_position(names, b.value) - 1 + low END
-			FROM unnest(ARRAY[coalesce(part[1], part[4], low::text),
-							  coalesce(part[1], part[5], high::text)]) WITH ORDINALITY AS b(value, n)
-			ORDER BY b.n);
-		IF part IS NULL OR array_position(bounds, NULL) IS NOT NULL OR
-		   bounds[1] NOT BETWEEN low AND high OR bounds[2] NOT BETWEEN low AND high OR
-		   coalesce(part[3], part[6], '1')::integer = 0
-		THEN
-			RETURN NULL;
-		END IF;
-		result := result || ARRAY(
-			SELECT generate_series(bounds[1], bounds[2], coalesce(part[3], part[6], '1')::integer));
-	END LOOP;
-	RETURN ARRAY(SELECT DISTINCT v FROM unnest(result) v ORDER BY v DESC);
-END
-$$;
-
-COMMENT ON FUNCTION _shedlock_cron_field(text, integer, integer, text[]) IS
-'Returns the values of one field of a cron schedule, the highest first; NULL if the field is not valid';
-
-CREATE FUNCTION _shedlock_cron_fields(schedule text)
-RETURNS text[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-SET standard_conforming_strings = on
-AS $$
-BEGIN
-	RETURN regexp_split_to_array(
-		CASE btrim(schedule, E' \t\r\n')
-			WHEN '@yearly' THEN '0 0 1 1 *'
-			WHEN '@annually' THEN '0 0 1 1 *'
-			WHEN '@monthly' THEN '0 0 1 * *'
-			WHEN '@weekly' THEN '0 0 * * 0'
-			WHEN '@daily' THEN '0 0 * * *'
-			WHEN '@midnight' THEN '0 0 * * *'
-			WHEN '@hourly' THEN '0 * * * *'
-			ELSE btrim(schedule, E' \t\r\n') END, '\s+');
-END
-$$;
-
-COMMENT ON FUNCTION _shedlock_cron_fields(text) IS
-'Returns the five fields of a cron schedule';
-
-CREATE FUNCTION _shedlock_cron_due(
-	schedule text,
-	at timestamptz,
-	zone text,
-	fields text[],
-	minutes integer[],
-	hours integer[],
-	days integer[],
-	months integer[],
-	weekdays integer[])
-RETURNS timestamptz
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-SET standard_conforming_strings = on
-AS $$
-DECLARE
-	wall CONSTANT timestamp := timezone(zone, at);
-	seconds CONSTANT integer := substring(lower(schedule) FROM '^\s*0*([1-9]|[1-5]\d)\s*seconds?\s*$');
-	day date;
-	on_day boolean;
-	on_weekday boolean;
-	hour integer;
-	minute integer;
-	local timestamp;
-	due timestamptz;
-BEGIN
-	-- These runs are that far apart, at no particular second.
-	IF seconds IS NOT NULL THEN
-		RETURN at - make_interval(secs => seconds);
-	ELSIF minutes IS NULL OR hours IS NULL OR days IS NULL OR months IS NULL OR weekdays IS NULL THEN
-		RETURN NULL;
-	END IF;
-
-	FOR back IN 0..366 LOOP
-		day := wall::date - back;
-		CONTINUE WHEN extract(month FROM day)::integer <> ALL (months);
-		on_day := extract(day FROM day)::integer = ANY (days) OR
-			(fields[3] = '$' AND extract(day FROM day + 1) = 1);
-		on_weekday := extract(dow FROM day)::integer = ANY (weekdays) OR
-			extract(isodow FROM day)::integer = ANY (weekdays);
-
-		-- Vixie's rule: if both are restricted, either is enough
-		CONTINUE WHEN NOT CASE WHEN fields[3] LIKE '*%' OR fields[5] LIKE '*%'
-							   THEN on_day AND on_weekday ELSE on_day OR on_weekday END;
-
-		FOREACH hour IN ARRAY hours LOOP
-			CONTINUE WHEN day + make_interval(hours => hour) > wall;
-			FOREACH minute IN ARRAY minutes LOOP
-				local := day + make_interval(hours => hour, mins => minute);
-				due := timezone(zone, local);
-
-				-- In autumn the wall clock shows an hour twice.
-				IF due > at AND timezone(zone, due - '1 hour'::interval) = local THEN
-					due := due - '1 hour'::interval;
-				END IF;
-
-				-- In spring the wall clock skips an hour.
-				IF due <= at AND timezone(zone, due) = local THEN
-					RETURN due;
-				END IF;
-			END LOOP;
-		END LOOP;
-	END LOOP;
-	RETURN NULL;
-END
-$$;
-
-COMMENT ON FUNCTION _shedlock_cron_due(text, timestamptz, text, text[], integer[], integer[], integer[], integer[], integer[]) IS
-'Returns when a schedule with these fields was last due, at that time or before';
-
 CREATE FUNCTION _shedlock_cron_last_due(
 	schedule text,
 	at timestamptz DEFAULT pg_catalog.clock_timestamp())
 RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL UNSAFE
 BEGIN ATOMIC
-	SELECT _shedlock_cron_due($1, $2, _shedlock_cron_timezone(), f.fields,
-		_shedlock_cron_field(f.fields[1], 0, 59, '{}'::text[]),
-		_shedlock_cron_field(f.fields[2], 0, 23, '{}'::text[]),
-		CASE WHEN f.fields[3] OPERATOR(pg_catalog.=) '$' THEN '{}'::integer[]
-			 ELSE _shedlock_cron_field(f.fields[3], 1, 31, '{}'::text[]) END,
-		_shedlock_cron_field(f.fields[4], 1, 12, '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[]),
-		_shedlock_cron_field(f.fields[5], 0, 7, '{sun,mon,tue,wed,thu,fri,sat}'::text[]))
-	FROM _shedlock_cron_fields($1) f(fields);
+	-- Runs of a schedule in seconds are that far apart, at no particular second.
+	SELECT COALESCE(
+		$2 OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => pg_catalog.substring(pg_catalog.lower($1),
+			'^[[:space:]]*0*([1-9]|[1-5][0-9])[[:space:]]*seconds?[[:space:]]*$')::double precision),
+		_shedlock_previous_tick($1, _shedlock_cron_timezone(), $2));
 END;
 
 COMMENT ON FUNCTION _shedlock_cron_last_due(text, timestamptz) IS
-'Returns when a pg_cron schedule was last due; NULL for @reboot, or if that is more than a year ago';
+'Returns when a pg_cron schedule was last due; NULL if that cannot be told, as for @reboot';
 
 -- Ticks are counted in UTC, schedules in cron.timezone.  When summer time begins
 -- there, two runs are an hour closer than the wall clock shows, and can both be in

@@ -28,7 +28,7 @@ typedef struct ShedlockSchedule
 	bool		either_day;		/* a day of the month or of the week is enough */
 	bool		wildcard;		/* minute or hour begins with "*" */
 	pg_tz	   *zone;
-	const char *text;			/* the expression, as it is stored */
+	const char *text;			/* the expression as it is stored, or NULL */
 } ShedlockSchedule;
 
 /* What becomes of ticks that have passed without a run. */
@@ -113,10 +113,10 @@ typedef enum ShedlockBeginning
 } ShedlockBeginning;
 
 /* schedule.c */
+extern bool ShedlockTryParseSchedule(const char *text, const char *zone,
+									 ShedlockSchedule *schedule);
 extern void ShedlockParseSchedule(const char *text, const char *zone,
 								  ShedlockSchedule *schedule);
-extern bool ShedlockTryParseSchedule(const char *text, const char *zone,
-								 ShedlockSchedule *schedule);
 extern void ShedlockPeriodSchedule(const Interval *every, const char *name,
 								   ShedlockSchedule *schedule);
 extern bool ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b);

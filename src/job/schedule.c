@@ -42,6 +42,8 @@
 
 #define STEP_MAX		9999
 
+#define MINS_PER_DAY	(MINS_PER_HOUR * HOURS_PER_DAY)
+
 /*
  * Days in which a tick is looked for.  A Sunday that is a 29th of February can be 40
  * years away.  Some wildcards have no tick at all, because they are in an hour that
@@ -74,7 +76,7 @@ typedef struct Field
 	const char *what;
 	int			low;
 	int			high;
-	const char *names;			/* three letters each, of low and what follows; or "" */
+	const char *names;			/* of low and what follows, three letters each */
 	const char *allowed_names;	/* for messages */
 } Field;
 
@@ -98,7 +100,7 @@ static const char *const shorthands[][2] = {
 
 typedef struct Parser
 {
-	const char *text;
+	const char *begin;
 	const char *pos;			/* what is read next */
 	const Field *field;			/* NULL: none */
 	uint64		bits[FIELDS];	/* bit n: value n */
@@ -126,7 +128,7 @@ fail(Parser *parser, const char *a, const char *b, const char *c, const char *d)
 		left--;
 		appendStringInfo(&buf, "%s%s", list[i], left > 1 ? ", " : left == 1 ? " or " : "");
 	}
-	appendStringInfo(&buf, " at character %d", (int) (parser->pos - parser->text) + 1);
+	appendStringInfo(&buf, " at character %d", (int) (parser->pos - parser->begin) + 1);
 	if (parser->field)
 		appendStringInfo(&buf, ", in the field for the %s", parser->field->what);
 	appendStringInfoChar(&buf, '.');
@@ -342,8 +344,8 @@ parse(const char *text, ShedlockSchedule *schedule)
 	/* A text that was read from a file ends with a newline. */
 	while (len > 0 && strchr(" \t\r\n", text[len - 1]))
 		len--;
-	parser.text = pnstrdup(text, len);
-	parser.pos = parser.text + strspn(parser.text, " \t\n");
+	parser.begin = pnstrdup(text, len);
+	parser.pos = parser.begin + strspn(parser.begin, " \t\n");
 
 	if (*parser.pos == '@')
 	{
@@ -484,10 +486,11 @@ find_day(const ShedlockSchedule *schedule, bool forward, int *day, int limit)
 			*day += forward ? length + 1 - mday : -mday;
 		else
 		{
-			bool		on_day = (schedule->days & (1U << mday)) != 0 ||
-				((schedule->days & 1) != 0 && mday == length);
+			bool		on_day = (schedule->days & (1U << mday)) != 0;
 			bool		on_weekday = (schedule->weekdays & (1 << j2day(*day))) != 0;
 
+			if (mday == length && (schedule->days & 1) != 0)
+				on_day = true;
 			if (schedule->either_day ? on_day || on_weekday : on_day && on_weekday)
 				return true;
 			*day += forward ? 1 : -1;
@@ -504,8 +507,8 @@ find_in_day(const ShedlockSchedule *schedule, bool forward, int *minute)
 {
 	int			m = *minute % MINS_PER_HOUR;
 	int			h = *minute / MINS_PER_HOUR;
-	uint64		minutes = schedule->minutes &
-		(forward ? UINT64_MAX << m : ~(UINT64_MAX << m << 1));
+	uint64		mask = forward ? UINT64_MAX << m : ~(UINT64_MAX << m << 1);
+	uint64		minutes = schedule->minutes & mask;
 	uint32		hours = schedule->hours & (1U << h);
 
 	if (hours == 0 || minutes == 0)
@@ -533,20 +536,18 @@ find_local(const ShedlockSchedule *schedule, bool forward, int64 low, int64 high
 	int64		first = -floor_div(-low, SECS_PER_MINUTE);
 	int64		last = floor_div(high, SECS_PER_MINUTE);
 	int64		minute = forward ? first : last;
-	int64		epoch = UNIX_EPOCH_JDATE;
-	int			day = (int) (floor_div(minute, MINS_PER_HOUR * HOURS_PER_DAY) + epoch);
-	int			limit = (int) (floor_div(forward ? last : first,
-										 MINS_PER_HOUR * HOURS_PER_DAY) + epoch);
-	int			in_day = (int) (minute - (day - epoch) * MINS_PER_HOUR * HOURS_PER_DAY);
-	int			begin = day;
+	int			begin = (int) floor_div(minute, MINS_PER_DAY) + UNIX_EPOCH_JDATE;
+	int			limit = (int) floor_div(forward ? last : first, MINS_PER_DAY) + UNIX_EPOCH_JDATE;
+	int			day = begin;
+	int			in_day = (int) (minute - floor_div(minute, MINS_PER_DAY) * MINS_PER_DAY);
 
 	while (find_day(schedule, forward, &day, limit))
 	{
 		if (day != begin)
-			in_day = forward ? 0 : MINS_PER_HOUR * HOURS_PER_DAY - 1;
+			in_day = forward ? 0 : MINS_PER_DAY - 1;
 		if (find_in_day(schedule, forward, &in_day))
 		{
-			minute = (day - epoch) * MINS_PER_HOUR * HOURS_PER_DAY + in_day;
+			minute = (int64) (day - UNIX_EPOCH_JDATE) * MINS_PER_DAY + in_day;
 			*found = minute * SECS_PER_MINUTE;
 			return minute >= first && minute <= last;
 		}
@@ -565,7 +566,7 @@ find_in_window(const ShedlockSchedule *schedule, bool forward, pg_time_t low,
 			   pg_time_t high, pg_time_t *tick)
 {
 	pg_time_t	start = low - SLACK * SECS_PER_DAY; /* of a segment */
-	int64		shown = PG_INT64_MIN;	/* the clock has shown the local times before it */
+	int64		shown = PG_INT64_MIN;	/* local times before it were shown */
 	bool		found = false;
 
 	for (;;)

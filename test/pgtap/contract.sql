@@ -57,6 +57,8 @@ INSERT INTO api VALUES
 ('shedlock_token', 'name text', 'bigint'),
 ('shedlock_once', 'name text, tick timestamp with time zone', 'boolean'),
 ('shedlock_once_every', 'name text, every interval', 'boolean'),
+('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
+('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
 ('shedlock_run',
  'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text',
  NULL),
@@ -89,7 +91,7 @@ INSERT INTO helper VALUES
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
 ('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
 ('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),
-('_shedlock_cron_field'), ('_shedlock_cron_fields'), ('_shedlock_cron_due'), ('_shedlock_cron_last_due'),
+('_shedlock_previous_tick'), ('_shedlock_cron_last_due'),
 ('_shedlock_cron_summers'), ('_shedlock_cron_same_tick'), ('_shedlock_cron_lost_tick');
 
 SELECT set_eq(
@@ -147,6 +149,8 @@ PREPARE p_assert AS SELECT shedlock_assert($1, $2);
 PREPARE p_token AS SELECT shedlock_token($1);
 PREPARE p_once AS SELECT shedlock_once($1, $2);
 PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
+PREPARE p_tick AS SELECT shedlock_tick($1, $2);
+PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
 PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
@@ -172,6 +176,8 @@ PREPARE n_assert AS SELECT shedlock_assert(name => $1, token => $2);
 PREPARE n_token AS SELECT shedlock_token(name => $1);
 PREPARE n_once AS SELECT shedlock_once(name => $1, tick => $2);
 PREPARE n_once_every AS SELECT shedlock_once_every(name => $1, every => $2);
+PREPARE n_tick AS SELECT shedlock_tick(schedule => $1, time_zone => $2);
+PREPARE n_next_tick AS SELECT shedlock_next_tick(schedule => $1, time_zone => $2, after => $3);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
 PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
@@ -345,7 +351,7 @@ CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
 		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
-			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_run}'),
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
 

@@ -142,6 +142,7 @@ SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me':
 SELECT open.shedlock_acquire_session('s'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_extend('x'::$t, NULL::bigint, '1 h'::$i, '0'::$i), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
 SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
+SELECT open.shedlock_tick('* * * * *'::$t, 'UTC'::$t), open.shedlock_next_tick('* * * * *'::$t, 'UTC'::$t, pg_catalog.now());
 CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t);
 SELECT * FROM open.shedlock_locks;
 SELECT * FROM open.shedlock_history;
@@ -207,7 +208,7 @@ foreach my $way (sort keys %ways)
 	like($out, qr/^1\z/m, "all calls were made: $way");
 }
 like(error_of($node, "SET search_path = trap, pg_catalog; SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), qr/sprung/, 'a trap in the search_path raises an error if it is called');
-like(error_of($node, "SELECT open._shedlock_cron_field('*', 0, 59, '{}')"), qr/sprung/, 'a trap in the extension\'s schema raises an error if it is called');
+like(error_of($node, "SELECT open.shedlock_tick('* * * * *', 'UTC'::varchar)"), qr/sprung/, 'a trap in the extension\'s schema raises an error if it is called');
 
 # Row security on the extension's tables applies to roles that query them, not to its
 # functions.
