@@ -198,6 +198,18 @@ acquire(ShedlockRun *run, ShedlockResult *result)
 }
 
 /*
+ * is_run_of - is a refused lock held by a run of the very tick that is due?
+ */
+static bool
+is_run_of(const ShedlockTick *last, const ShedlockDue *due, const ShedlockResult *result)
+{
+	const ShedlockRow *row = &result->row;
+
+	return last->found && last->token != 0 && due->tick == last->tick &&
+		row->found && row->token == last->token && result->verdict != SHEDLOCK_PAUSED;
+}
+
+/*
  * begin_attempt - acquire the lock, and write that an attempt at a tick begins
  *
  * Not due is also a call for the very tick that is being run, or whose lock is kept
@@ -214,12 +226,7 @@ begin_attempt(Try *try, ShedlockStore *ticks, const ShedlockTick *last, Shedlock
 	ShedlockCheckPromises(ticks);
 	if (!acquire(run, result))
 	{
-		const ShedlockRow *row = &result->row;
-		bool		is_own = last->found && due->tick == last->tick && row->found &&
-			last->token != 0 && row->token == last->token &&
-			result->verdict != SHEDLOCK_PAUSED;
-
-		if (!is_own && !ShedlockIsKept(name, result))
+		if (!is_run_of(last, due, result) && !ShedlockIsKept(name, result))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
 			try->reason = ShedlockBusyReason(name, result);

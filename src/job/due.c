@@ -71,7 +71,7 @@ run_tick(TimestampTz tick, int attempt)
 static ShedlockDue
 next_attempt(const ShedlockTick *last, TimestampTz now)
 {
-	ShedlockDue nothing = {SHEDLOCK_NOTHING};
+	ShedlockDue nothing = {.action = SHEDLOCK_NOTHING};
 
 	/* A time far ahead was written before the clock was set back. */
 	if (now < last->retry_at && last->retry_at <= now + RETRY_MAX)
@@ -85,7 +85,7 @@ next_attempt(const ShedlockTick *last, TimestampTz now)
 static ShedlockDue
 due_all(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now, bool attempt_left)
 {
-	ShedlockDue nothing = {SHEDLOCK_NOTHING};
+	ShedlockDue nothing = {.action = SHEDLOCK_NOTHING};
 	TimestampTz after = last->tick;
 	TimestampTz oldest;
 	TimestampTz next;
@@ -110,7 +110,7 @@ due_all(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now, boo
 ShedlockDue
 ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
 {
-	ShedlockDue due = {SHEDLOCK_NOTHING};
+	ShedlockDue due = {.action = SHEDLOCK_NOTHING};
 	TimestampTz previous = ShedlockPreviousTick(&plan->schedule, now);
 	bool		is_fresh = now - previous < FRESH_MAX;
 	bool		is_new;
@@ -121,7 +121,7 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 	if (last->found && last->again)
 		return run_tick(last->tick <= now ? last->tick : previous, 1);
 
-	/* What has passed before a job is known, or was given this schedule, is past. */
+	/* What came before a job was known, or had this schedule, is past. */
 	is_new = !last->found || !last->has_schedule ||
 		!ShedlockSameSchedule(&last->plan.schedule, &plan->schedule);
 	if (is_new && (!last->found || previous > last->tick))

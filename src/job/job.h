@@ -57,13 +57,13 @@ typedef struct ShedlockTick
 	TimestampTz tick;
 	TimestampTz claimed_at;
 	char	   *claimed_by;
-	int64		token;			/* of its last run; 0 if shedlock_once() claimed it */
+	int64		token;			/* of its last run; 0 for a claim */
 	int			attempt;		/* runs of it that have begun */
 	bool		done;			/* it is used up */
 	bool		again;			/* it can be claimed or run once more */
 	TimestampTz retry_at;		/* DT_NOBEGIN if null */
 	bool		has_plan;		/* the rest was written by a run */
-	bool		has_schedule;	/* a period or an expression that can be parsed */
+	bool		has_schedule;	/* one that can be parsed */
 	ShedlockPlan plan;
 } ShedlockTick;
 
@@ -89,7 +89,7 @@ typedef struct ShedlockDue
 typedef struct ShedlockRun
 {
 	ShedlockRequest request;
-	char	   *command;		/* or the description of work elsewhere, or NULL */
+	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
 	ShedlockPlan *plan;			/* NULL: it has no tick */
 	TimestampTz started_at;		/* this and the next three: once it has begun */

@@ -131,7 +131,7 @@ typedef struct ShedlockEnding
 /* What the log says of a run. */
 typedef struct ShedlockLogged
 {
-	int64		token;			/* 0: it is not logged, and the rest is not set */
+	int64		token;			/* 0: it is not logged */
 	char	   *name;
 	char	   *outcome;
 	Oid			role;
