@@ -75,7 +75,7 @@ COMMENT ON TABLE shedlock_tick IS 'The latest tick of each name that was claimed
 COMMENT ON COLUMN shedlock_tick.name IS 'Name of the job';
 COMMENT ON COLUMN shedlock_tick.tick IS 'The latest tick that was claimed or run';
 COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When the tick was claimed, or its last attempt began';
-COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read';
+COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read; empty if the tick had passed before the job had this schedule';
 COMMENT ON COLUMN shedlock_tick.token IS 'Token of the last run of the tick; NULL if shedlock_once or shedlock_once_every claimed it';
 COMMENT ON COLUMN shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
 COMMENT ON COLUMN shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';

@@ -100,7 +100,8 @@ set_state(ShedlockTick *last, const ShedlockPlan *plan, const ShedlockDue *due, 
 {
 	last->tick = due->tick;
 	last->claimed_at = GetCurrentTimestamp();
-	last->claimed_by = ShedlockLockedBy(locked_by, token);
+	last->claimed_by = due->action == SHEDLOCK_REGISTER ? pstrdup("") :
+		ShedlockLockedBy(locked_by, token);
 	last->token = token;
 	last->attempt = due->attempt;
 	last->done = due->action == SHEDLOCK_REGISTER;

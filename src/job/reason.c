@@ -69,7 +69,9 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 	const char *outcome = last->token != 0 ? ShedlockRunOutcome(name, last->token) : NULL;
 	bool		is_running = outcome && strcmp(outcome, "running") == 0;
 
-	if (!ShedlockHistoryMaySee(name->nsp, last->token))
+	if (last->claimed_by[0] == '\0')
+		appendStringInfo(buf, "Tick %s had passed before the job had this schedule.", tick);
+	else if (!ShedlockHistoryMaySee(name->nsp, last->token))
 		appendStringInfo(buf, is_running ? "A run of tick %s is at work." :
 						 "Tick %s was claimed.", tick);
 	else if (last->token == 0)
