@@ -53,7 +53,7 @@ typedef struct ShedlockPlan
 /* The state of a name's ticks: a row of shedlock_tick. */
 typedef struct ShedlockTick
 {
-	bool		found;			/* false: none of the rest is set */
+	bool		found;			/* false: the rest is zero */
 	TimestampTz tick;
 	TimestampTz claimed_at;
 	char	   *claimed_by;

@@ -97,8 +97,8 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 void
 ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
-	last->found = ShedlockFetch(store, CStringGetTextDatum(name->str));
-	if (!last->found)
+	memset(last, 0, sizeof(*last));
+	if (!ShedlockFetch(store, CStringGetTextDatum(name->str)))
 		return;
 	slot_getallattrs(store->slot);
 	ShedlockTickFromColumns(store->slot->tts_values, store->slot->tts_isnull, last);
