@@ -124,6 +124,8 @@ REGRESS = \
 	cron_missing \
 	cron_call \
 	cron_due \
+	cron_grammar \
+	cron_dst \
 	adopt \
 	existing_relation
 

@@ -369,11 +369,13 @@ parse(const char *text, ShedlockSchedule *schedule)
 
 /*
  * find_zone - a time zone that SET TIME ZONE accepts by name; or NULL
+ *
+ * "+01:00" would be POSIX's way to write an hour west of Greenwich.
  */
 static pg_tz *
 find_zone(const char *name)
 {
-	pg_tz	   *zone = pg_tzset(name ? name : "UTC");
+	pg_tz	   *zone = strchr("+-0123456789", *name) ? NULL : pg_tzset(name);
 
 	return zone && pg_tz_acceptable(zone) ? zone : NULL;
 }
@@ -381,7 +383,7 @@ find_zone(const char *name)
 /*
  * ShedlockTryParseSchedule - as ShedlockParseSchedule(), but without errors
  *
- * Returns false for a schedule or zone that is not valid.
+ * zone: not NULL.  Returns false for a schedule or zone that is not valid.
  */
 bool
 ShedlockTryParseSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
@@ -403,6 +405,7 @@ ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *sche
 {
 	const char *problem = parse(text, schedule);
 
+	zone = zone ? zone : "UTC";
 	if (problem)
 	{
 		char	   *shown = pnstrdup(text, (Size) pg_mbcliplen(text, (int) strlen(text), TEXT_MAX));
@@ -418,7 +421,7 @@ ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *sche
 	if (schedule->zone == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", zone ? zone : "UTC")));
+				 errmsg("time zone \"%s\" not recognized", zone)));
 }
 
 /*
@@ -440,7 +443,7 @@ ShedlockPeriodSchedule(const Interval *every, const char *name, ShedlockSchedule
 
 	memset(schedule, 0, sizeof(*schedule));
 	schedule->period = ShedlockIntervalMicroseconds(every);
-	schedule->zone = find_zone(NULL);
+	schedule->zone = find_zone("UTC");
 }
 
 /*

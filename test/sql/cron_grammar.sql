@@ -1,0 +1,95 @@
+-- The grammar of schedules is a subset of pg_cron's: what is accepted means the same there.
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+
+-- Accepted: the first three ticks from Thursday, the 1st of January 2026, on
+SELECT to_json(schedule) AS schedule, array_to_string(ARRAY[to_char(a, 'YY-MM-DD HH24:MI'), to_char(b, 'YY-MM-DD HH24:MI'), to_char(c, 'YY-MM-DD HH24:MI')], ', ') AS ticks
+FROM unnest(ARRAY[
+	-- minutes and hours
+	'* * * * *', '0 * * * *', '59 * * * *', '05 * * * *', '0000005 * * * *', '*/20 * * * *', '*/1 * * * *', '*/59 * * * *',
+	'*/60 * * * *', '*/9999 * * * *', '*/020 * * * *', '1-3 * * * *', '3-3 * * * *', '0-59 * * * *', '10-30/10 * * * *', '10-30/7 * * * *',
+	'10-30/21 * * * *', '0-59/20 * * * *', '1,2 * * * *', '2,1 * * * *', '2,2 * * * *', '1,3,5-7,59 * * * *', '*,5 * * * *', '5,* * * * *',
+	'*/30,5 * * * *', '5,*/30 * * * *', '1-2,10-20/5 * * * *', '0 0 * * *', '0 23 * * *', '30 3-5,22 * * *', '0 */2 * * *', '0 */23 * * *',
+	'0 */24 * * *', '0 9-17/4 * * *', '0 009 * * *', '59 23 * * *', '* 0 * * *', '*/30 0-1 * * *',
+	-- days of the month
+	'0 0 1 * *', '0 0 31 * *', '0 0 30 * *', '0 0 29 * *', '0 0 1,15 * *', '0 0 10-12 * *', '0 0 */10 * *', '0 0 */31 * *', '0 0 1-31/15 * *', '0 0 $ * *',
+	'0 0 $ 2 *', '0 0 $ 2-4 *', '0 0 29 2 *', '0 0 29,30 2 *', '0 0 31 1,4 *', '0 0 30 2,4 *',
+	-- months
+	'0 0 1 1 *', '0 0 1 12 *', '0 0 1 jan *', '0 0 1 FEB *', '0 0 1 Mar *', '0 0 1 aPr *', '0 0 1 may *', '0 0 1 jun *', '0 0 1 jul *',
+	'0 0 1 aug *', '0 0 1 sep *', '0 0 1 oct *', '0 0 1 nov *', '0 0 1 dec *', '0 0 1 jan-mar *', '0 0 1 1-mar *', '0 0 1 feb-12/5 *',
+	'0 0 1 jan,6,DEC *', '0 0 1 */6 *', '0 0 1 */12 *', '0 0 1 */13 *', '0 0 1 01 *',
+	-- days of the week
+	'0 0 * * 0', '0 0 * * 1', '0 0 * * 6', '0 0 * * 7', '0 0 * * sun', '0 0 * * MON', '0 0 * * Tue', '0 0 * * weD', '0 0 * * thu', '0 0 * * fri', '0 0 * * sat',
+	'0 0 * * mon-fri', '0 0 * * 0-7', '0 0 * * 5-7', '0 0 * * fri-7', '0 0 * * sun-tue', '0 0 * * 1-5/2', '0 0 * * */7', '0 0 * * */2', '0 0 * * 0,7',
+	-- both: one is enough, unless one begins with "*"
+	'0 0 13 * fri', '0 0 13 * */2', '0 0 */2 * mon', '0 0 *,13 * fri', '0 0 13 * *,5', '0 0 1-31 * mon', '0 0 13 * 0-6', '0 0 $ * mon', '0 0 $ * */2', '0 0 31 2 mon', '0 0 29 2 */7',
+	-- blanks
+	'  0 0 1 1 *', '0 0 1 1 *  ', '0  0   1 1 *', E'0\t0\t1\t1\t*', E'\t0 0 1 1 *\t', E'0 0 1 1 *\n', E'0 0 1 1 *\r\n', E'\n0 0 1 1 *',
+	-- names
+	'@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly', ' @daily ', E'@daily\n']) WITH ORDINALITY AS s(schedule, n),
+	 shedlock_next_tick(schedule, after => '2025-12-31 23:59:59') a,
+	 shedlock_next_tick(schedule, after => a) b,
+	 shedlock_next_tick(schedule, after => b) c
+ORDER BY n;
+
+-- Refused, with the position
+CREATE FUNCTION pg_temp.refusal(schedule text, time_zone text DEFAULT 'UTC') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	message text;
+	detail text;
+BEGIN
+	RETURN shedlock_next_tick(schedule, time_zone);
+EXCEPTION WHEN others THEN
+	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
+	RETURN SQLSTATE || ': ' || CASE WHEN message LIKE 'invalid schedule%' THEN detail ELSE concat_ws(': ', message, nullif(detail, '')) END;
+END
+$$;
+SELECT to_json(left(schedule, 25)) AS schedule, pg_temp.refusal(schedule)
+FROM unnest(ARRAY[
+	-- too few fields, and too many
+	'', ' ', E'\n', '*', '* ', '0 3', '0 3 *', '* * * *', '* * * * ', '* * * * * *', '0 3 * * * 2026', '0 3 * * * * *', '0 3 * * *;', '0 3 * * * # nightly',
+	-- out of range
+	'60 * * * *', '99999999999999999999 * * * *', '-1 * * * *', '0 24 * * *', '0 0 0 * *', '0 0 32 * *', '0 0 1 0 *', '0 0 1 13 *', '0 0 * * 8',
+	'0-60 * * * *', '0 0-24 * * *', '0 0 0-5 * *', '0 0 1-32 * *', '0 0 1 1-13 *', '0 0 * * 0-8',
+	-- ranges
+	'5- * * * *', '5-', '-5 * * * *', '5-- * * * *', '30-10 * * * *', '0 22-4 * * *', '0 0 20-10 * *', '0 0 1 dec-jan *', '0 0 * * sat-sun', '0 0 * * 5-sun', '1-5-7 * * * *',
+	'*-5 * * * *', '5-* * * * *', '0 0 $-5 * *', '0 0 1-$ * *',
+	-- steps
+	'*/0 * * * *', '*/00 * * * *', '*/ * * * *', '*/-5 * * * *', '*/10000 * * * *', '*/99999999999999999999 * * * *', '5/10 * * * *', '0 9/2 * * *', '0-30/0 * * * *',
+	'*/5/5 * * * *', '*/a * * * *', '*/* * * * *', '1-5/2-3 * * * *', '0 0 * */jan *', '0 0 $/2 * *', '0 0 * * mon/2', '*/5.5 * * * *',
+	-- lists
+	'1, * * * *', ',1 * * * *', '1,,2 * * * *', '1,60 * * * *', '1;2 * * * *', '1 ,2 * * * *', '1, 2 * * * *', '0 0 1,$ * *', '0 0 $,1 * *', '0 0 $$ * *', '0 0 * $ *', '$ * * * *', '0 0 * * $',
+	-- junk behind a range, which pg_cron skips
+	'0; 3 * * *', '5foo * * * *', '*5 * * * *', '0* * * * *', '** * * * *', '0 3* * * *', '0 3 *; * *', '0 0 1 janx *', '0 0 1 january *', '0 0 * * monday', '0 0 * * mon2', '0 0 * * 5L', '0 0 * * 5#2', '0 0 15W * *', '0 0 L * *',
+	'0 0 ? * *', '0 0 1 * ?', 'H * * * *', '+5 * * * *', '0x5 * * * *', '1.5 * * * *', '''5'' * * * *',
+	-- names
+	'jan * * * *', '0 mon * * *', '0 0 mon * *', '0 0 * mon *', '0 0 * * jan', '0 0 1 ja *', '0 0 * * su', '0 0 1 foo *', '0 0 1 1jan *',
+	'@reboot', '@restart', '@every 5m', '@', '@Daily', '@daily x', '@dail', '0 @daily', '@daily @daily', '# comment',
+	-- no fields
+	'30 seconds', '1 second', '5 minutes', 'a b c d e', 'every day', '0 3 * * *' || chr(1), '0' || chr(10) || '3 * * *', chr(13) || '0 3 * * *', '0 3 ä * *', 'ä', '1' || repeat(',1', 500) || ' * * * *',
+	-- no day of these months
+	'0 0 30 2 *', '0 0 31 2 *', '0 0 31 4,6,9,11 *', '0 0 30-31 2 *', '0 0 31 apr */2', '0 0 30,31 feb */7', '@yearly 2']) WITH ORDINALITY AS s(schedule, n)
+ORDER BY n;
+
+-- Time zones are those of SET TIME ZONE, but for bare offsets, whose sign would be POSIX's
+SELECT time_zone, shedlock_next_tick('0 0 * * *', time_zone, '2026-06-15 12:00') AS tick
+FROM unnest('{UTC, utc, GMT, Europe/Berlin, europe/BERLIN, Asia/Kolkata, ABC5, ABC-5:30, <+03>-3, EST5EDT}'::text[]) time_zone;
+SELECT to_json(left(time_zone, 25)) AS time_zone, left(pg_temp.refusal('0 0 * * *', time_zone), 60) AS refusal
+FROM unnest(ARRAY['', ' ', 'Europe/Nowhere', 'Berlin', '+01:00', '2', '-3', '../../../etc/passwd', 'Europe', repeat('x', 300)]) time_zone;
+SELECT pg_temp.refusal(NULL), pg_temp.refusal('* * * * *', NULL);
+SELECT shedlock_tick(NULL);
+SELECT shedlock_tick('* * * * *', NULL);
+SELECT shedlock_next_tick('* * * * *', 'UTC', NULL);
+
+-- In full
+SELECT shedlock_tick('0 3 * * mon-8');
+SELECT shedlock_tick('0 3 * * *', 'Europe/Nowhere');
+
+-- A view shows what pg_cron has, and must not fail
+SELECT _shedlock_previous_tick('0 3 * * mon-8', 'UTC', now()), _shedlock_previous_tick('0 3 * * *', 'Europe/Nowhere', now()),
+	   _shedlock_previous_tick(NULL, 'UTC', now());
+
+-- By default, the tick that a timer which fires now is for, and the next one
+SELECT tick IN (date_trunc('minute', before), date_trunc('minute', later + '15 s'::interval)) AS now,
+	   shedlock_next_tick('* * * * *') - clock_timestamp() BETWEEN '0' AND '1 min' AS next
+FROM (SELECT clock_timestamp() AS before, shedlock_tick('* * * * *') AS tick, clock_timestamp() AS later) t;
