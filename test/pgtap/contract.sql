@@ -60,8 +60,14 @@ INSERT INTO api VALUES
 ('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
 ('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
 ('shedlock_run',
- 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text',
+ 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
  NULL),
+('shedlock_run_begin',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT reason text',
+ 'record'),
+('shedlock_run_end',
+ 'name text, token bigint, outcome text DEFAULT ''succeeded''::text, message text DEFAULT NULL::text, exit_code integer DEFAULT NULL::integer',
+ 'boolean'),
 ('shedlock_force_release', 'name text', 'boolean'),
 ('shedlock_cancel', 'name text', 'boolean'),
 ('shedlock_pause',
@@ -69,6 +75,7 @@ INSERT INTO api VALUES
  'void'),
 ('shedlock_resume', 'name text', 'boolean'),
 ('shedlock_again', 'name text', 'boolean'),
+('shedlock_forget', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
 ('shedlock_adopt',
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
@@ -85,7 +92,7 @@ INSERT INTO api VALUES
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
 ('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
@@ -151,11 +158,14 @@ PREPARE p_once AS SELECT shedlock_once($1, $2);
 PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
 PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
+PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
 PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
 PREPARE p_resume AS SELECT shedlock_resume($1);
 PREPARE p_again AS SELECT shedlock_again($1);
+PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
 PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9);
@@ -178,11 +188,16 @@ PREPARE n_once AS SELECT shedlock_once(name => $1, tick => $2);
 PREPARE n_once_every AS SELECT shedlock_once_every(name => $1, every => $2);
 PREPARE n_tick AS SELECT shedlock_tick(schedule => $1, time_zone => $2);
 PREPARE n_next_tick AS SELECT shedlock_next_tick(schedule => $1, time_zone => $2, after => $3);
+PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
+	schedule => $5, time_zone => $6, catch_up => $7, max_late => $8, attempts => $9, backoff => $10,
+	wait => $11, locked_by => $12, description => $13, request => $14);
+PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
 PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
 PREPARE n_resume AS SELECT shedlock_resume(name => $1);
 PREPARE n_again AS SELECT shedlock_again(name => $1);
+PREPARE n_forget AS SELECT shedlock_forget(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
@@ -206,7 +221,7 @@ SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me')
 -- shedlock_run cannot run here; an error that says so proves that the call was resolved.
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
 	'shedlock_run resolves with name and command');
-SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', '1 day', 'skip')$$, '25001', NULL,
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', NULL, 'skip', '@daily', 'UTC', 'all', '1 h', '3', '1 s')$$, '25001', NULL,
 	'shedlock_run resolves with arguments of unknown type');
 SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip', once_every => '1 day',
 									 lock_at_least_for => '1 s', lock_at_most_for => '1 min')$$, '25001', NULL,
@@ -252,14 +267,24 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
 		  'claimed_at timestamp with time zone NOT NULL',
 		  'claimed_by character varying(255) NOT NULL',
 		  'token bigint',
+		  'attempt integer NOT NULL DEFAULT 0',
+		  'done boolean NOT NULL DEFAULT true',
+		  'again boolean NOT NULL DEFAULT false',
+		  'retry_at timestamp with time zone',
 		  'period interval',
-		  'again boolean NOT NULL DEFAULT false'],
+		  'schedule text',
+		  'time_zone text',
+		  'catch_up text',
+		  'max_late interval',
+		  'attempts integer',
+		  'backoff interval'],
 	'columns of shedlock_tick');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 	ARRAY['token bigint NOT NULL',
 		  'name character varying(255) NOT NULL',
-		  'command text NOT NULL',
+		  'command text',
 		  'tick timestamp with time zone',
+		  'attempt integer',
 		  'started_at timestamp with time zone NOT NULL',
 		  'ended_at timestamp with time zone',
 		  'outcome text NOT NULL',
@@ -268,7 +293,10 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 		  'run_role oid NOT NULL',
 		  'locked_by character varying(255) NOT NULL',
 		  'pid integer NOT NULL',
-		  'warning text'],
+		  'warning text',
+		  'exit_code integer',
+		  'gave_up boolean NOT NULL DEFAULT false',
+		  'request text'],
 	'columns of shedlock_run_log');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_locks')$$,
 	ARRAY['name text', 'state text', 'kind text', 'held_for interval', 'remaining interval',
@@ -279,8 +307,9 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_locks')$$,
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
 	ARRAY['name character varying(255)', 'token bigint', 'outcome text',
 		  'started_at timestamp with time zone', 'ended_at timestamp with time zone', 'duration interval',
-		  'tick timestamp with time zone', 'command text', 'sqlstate text', 'message text', 'run_role name',
-		  'locked_by character varying(255)', 'pid integer', 'warning text'],
+		  'tick timestamp with time zone', 'attempt integer', 'gave_up boolean', 'command text', 'sqlstate text',
+		  'message text', 'exit_code integer', 'run_role name', 'locked_by character varying(255)', 'pid integer',
+		  'warning text', 'request text'],
 	'columns of shedlock_history');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 	ARRAY['jobid bigint', 'job_name text', 'schedule text', 'database text', 'username text', 'active boolean',
@@ -311,7 +340,7 @@ SELECT results_eq(
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
-	'23514', NULL, 'the kind of a lock is lease, session or run');
+	'23514', NULL, 'the kind of a lock is lease, session, run or leased run');
 
 SELECT is(c.reloptions, '{security_barrier=true}', 'the history hides its rows from functions of the reader')
 FROM member_relation c WHERE c.relname = 'shedlock_history';
@@ -351,7 +380,7 @@ CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
 		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
-			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run}'),
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run,shedlock_run_begin,shedlock_run_end}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
 
@@ -377,7 +406,7 @@ SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not re
 FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_again(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;
@@ -391,6 +420,7 @@ SELECT results_eq(
 	$$SELECT name, vartype, unit, context, boot_val, min_val, max_val
 	  FROM pg_settings WHERE name LIKE 'shedlock.%' ORDER BY name COLLATE "C"$$,
 	$$VALUES
+	  ('shedlock.attempt', 'string', NULL, 'user', '', NULL, NULL),
 	  ('shedlock.default_lock_at_least_for', 'integer', 's', 'user', '0', '0', '2147483647'),
 	  ('shedlock.default_lock_at_most_for', 'integer', 's', 'user', '3600', '1', '2147483647'),
 	  ('shedlock.foreign_clock_tolerance', 'integer', 's', 'superuser', '600', '1', '2147483647'),
@@ -401,7 +431,8 @@ SELECT results_eq(
 	  ('shedlock.max_wait', 'integer', 's', 'superuser', '0', '0', '2147483647'),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
-	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL)$$,
+	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL),
+	  ('shedlock.tick', 'string', NULL, 'user', '', NULL, NULL)$$,
 	'settings with their units, contexts, defaults and limits');
 SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease lasts one hour by default');
 SELECT is(current_setting('shedlock.history_keep'), '30d', 'history is kept for 30 days by default');

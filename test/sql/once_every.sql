@@ -73,8 +73,8 @@ SELECT shedlock_once_every('once_every ahead', '36500 days'), shedlock_once_ever
 SELECT tick > clock_timestamp() AS ahead, again FROM shedlock_tick WHERE name = 'once_every ahead';
 
 -- The same holds for runs: the history has the tick of the period.  A shedlock_again
--- during a run counts for the next run, even if the run is longer than its period and
--- claims the ticks that came meanwhile.
+-- during a run counts for the next run.  It is about the tick of that run, which the
+-- ticks that come meanwhile do not replace.
 SET client_min_messages = warning;
 SELECT shedlock_once('once_every run', clock_timestamp() + '50 s');
 CALL shedlock_run('once_every run', 'SELECT 1', once_every => '36500 days');
@@ -87,7 +87,7 @@ CALL shedlock_run('once_every run', 'SELECT 3', once_every => '36500 days');
 CALL shedlock_run('once_every run', 'SELECT 4', once_every => '36500 days');
 SELECT command, outcome, tick AT TIME ZONE 'UTC' AS tick FROM shedlock_history WHERE name = 'once_every run' ORDER BY token;
 CALL shedlock_run('once_every long', 'SELECT shedlock_again(''once_every long''), pg_sleep(0.5)', once_every => '0.2 s');
-SELECT t.tick > h.tick AS claimed, again FROM shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
+SELECT t.tick = h.tick AS same_tick, again FROM shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
 RESET client_min_messages;
 
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 month')$$);

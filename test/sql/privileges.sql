@@ -145,11 +145,13 @@ SELECT max(token) AS token FROM shedlock_history WHERE name = 'privileges bob' \
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 SET ROLE regress_shedlock_bob;
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
+SET client_min_messages = debug1;
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 SET ROLE regress_shedlock_alice;
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 RESET ROLE;
+RESET client_min_messages;
 RESET timezone;
 
 -- An administrator needs only EXECUTE.

@@ -49,18 +49,22 @@ ROLLBACK;
 SELECT kind, count(*) FROM shedlock WHERE name = 'purge open' GROUP BY kind;
 SELECT * FROM pg_temp.my_locks();
 
--- A purge deletes ticks only if told to, and only if their period ended that long ago.
-CREATE TABLE purge_tick AS SELECT now() - interval '3 h' AS of_tick;
+-- A purge deletes ticks only if told to, and only if their period ended, or the next tick
+-- came, that long ago.
 INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period)
-SELECT 'purge tick ' || coalesce(period::text, 'none'), of_tick, of_tick, 'somebody', period::interval
-FROM purge_tick, unnest('{NULL, 1 h, 2.5 h, 4 h, 1 day}'::text[]) period;
-INSERT INTO shedlock_tick VALUES ('purge tick infinite', 'infinity', '2026-01-01', 'somebody', NULL, '1 h');
+SELECT 'purge tick ' || label, CASE label WHEN 'infinite' THEN 'infinity' ELSE tick - age END,
+	   '2001-01-01', 'somebody', CASE label WHEN 'instant' THEN NULL ELSE period END
+FROM (VALUES ('instant', interval '0'), ('old', '4000 days'), ('recent', '1000 days'), ('current', '0'), ('infinite', '0')) v(label, age),
+	 (SELECT interval '1000 days') p(period),
+	 date_bin(period, now(), '1970-01-01 00:00+00') tick;
+INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone)
+SELECT 'purge tick ' || schedule, date_trunc('year', now(), 'UTC'), '2001-01-01', 'somebody', schedule, 'UTC'
+FROM unnest('{* * * * *, @yearly, nonsense}'::text[]) schedule;
 SELECT shedlock_purge('0') < 0 AS purged, count(*) FROM shedlock_tick WHERE name LIKE 'purge tick%';
-SELECT shedlock_purge('1 h', ticks => true) > 0 AS purged;
+SELECT shedlock_purge('1500 days', ticks => true) > 0 AS purged;
 SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
 SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
-DROP TABLE purge_tick;
 
 -- So a period is claimed once, whatever is purged meanwhile; an instant that the
 -- caller names can be claimed again after the purge.

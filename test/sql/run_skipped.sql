@@ -32,16 +32,21 @@ SELECT count(*) FROM run_skipped;
 SELECT count(*) FROM shedlock_history WHERE name LIKE 'skipped%';
 SELECT count(*) FROM shedlock_tick WHERE name LIKE 'skipped%';
 
--- Skipped: the period is claimed.  The message says when it was claimed, and how the
--- run that claimed it ended.
+-- Not due: the period is claimed.  That is silent, but a debugging message says when it
+-- was claimed, and how the run that claimed it ended.
+SET client_min_messages = debug1;
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''once'')', once_every => '36500 days');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days', on_busy => 'error');
-\echo :LAST_ERROR_SQLSTATE
+\echo :SQLSTATE
+RESET client_min_messages;
+CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days', on_busy => 'error');
 CALL shedlock_run('once failed', 'SELECT 1 / 0', once_every => '36500 days');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
+SET client_min_messages = debug1;
 CALL shedlock_run('once failed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
+RESET client_min_messages;
 SELECT * FROM run_skipped;
 SELECT name, tick, token IS NOT NULL AS token FROM shedlock_tick WHERE name LIKE 'once%' ORDER BY name;
 SELECT name, outcome, tick FROM shedlock_history WHERE name LIKE 'once%' ORDER BY token;
@@ -54,7 +59,9 @@ SELECT * FROM run_skipped;
 -- A claim by shedlock_once counts for runs, too.
 SELECT shedlock_once('once mixed', '1970-01-01 00:00+00');
 UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name = 'once mixed';
+SET client_min_messages = debug1;
 CALL shedlock_run('once mixed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
+RESET client_min_messages;
 
 -- The next period has a run of its own.
 CALL shedlock_run('once short', 'INSERT INTO run_skipped VALUES (''short'')', once_every => '300 ms');
