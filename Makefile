@@ -41,8 +41,9 @@ OBJS = \
 	src/api/jobfuncs.o \
 	src/api/duefuncs.o \
 	src/api/schedulefuncs.o \
-	src/api/croncall.o \
+	src/api/crontick.o \
 	src/api/cron.o \
+	src/api/croncall.o \
 	src/api/admin.o \
 	src/api/purge.o \
 	src/api/status.o \

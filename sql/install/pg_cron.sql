@@ -20,6 +20,12 @@ CREATE FUNCTION _shedlock_guarded_call(
 	OUT lock_at_least_for interval,
 	OUT once_every interval,
 	OUT on_busy text,
+	OUT schedule text,
+	OUT time_zone text,
+	OUT catch_up text,
+	OUT max_late interval,
+	OUT attempts integer,
+	OUT backoff interval,
 	OUT schema_name text,
 	OUT scheduled_at timestamptz)
 RETURNS record LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -34,10 +40,16 @@ CREATE FUNCTION _shedlock_cron_call(
 	lock_at_least_for interval DEFAULT NULL,
 	once_every interval DEFAULT NULL,
 	on_busy text DEFAULT NULL,
+	schedule text DEFAULT NULL,
+	time_zone text DEFAULT NULL,
+	catch_up text DEFAULT NULL,
+	max_late interval DEFAULT NULL,
+	attempts integer DEFAULT NULL,
+	backoff interval DEFAULT NULL,
 	scheduled_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, timestamptz) IS
+COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, timestamptz) IS
 'Returns the CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
 
 CREATE FUNCTION _shedlock_cron_require()
@@ -57,6 +69,47 @@ RETURNS boolean LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
 'Returns true if another role has a pg_cron job of that name; false for callers that cannot use pg_cron';
+
+CREATE FUNCTION _shedlock_cron_forget(lock_name text)
+RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_forget(text) IS
+'Forgets the ticks and the schedule of a job that is guarded no more; returns false if there are none';
+
+CREATE FUNCTION _shedlock_cron_timezone()
+RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_timezone() IS
+'Returns the time zone of pg_cron''s schedules: cron.timezone, or GMT before pg_cron 1.5';
+
+CREATE FUNCTION _shedlock_cron_seconds(schedule text)
+RETURNS interval LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_seconds(text) IS
+'Returns the time between two runs of a pg_cron schedule in seconds; NULL for any other schedule';
+
+CREATE FUNCTION _shedlock_cron_due(
+	schedule text,
+	time_zone text,
+	at timestamptz,
+	OUT last_due timestamptz,
+	OUT next_due timestamptz)
+RETURNS record LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_due(text, text, timestamptz) IS
+'Returns when a schedule was last due, at that time or before, and when it is due next; NULL for what cannot be told, as for @reboot';
+
+CREATE FUNCTION _shedlock_cron_late_tick(schedule text, time_zone text, fire text)
+RETURNS timestamptz LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_late_tick(text, text, text) IS
+'Returns the next tick of a schedule at which pg_cron does not fire the job; NULL if there is none within a year';
+
+CREATE FUNCTION _shedlock_cron_lost_tick(schedule text, once_every interval, at timestamptz)
+RETURNS timestamptz LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_lost_tick(text, interval, timestamptz) IS
+'Returns when a pg_cron schedule is next due in a period whose tick the previous run has claimed, because summer time begins; NULL if never within a year';
 
 CREATE FUNCTION _shedlock_may_use(lock_name text)
 RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -158,13 +211,58 @@ $$;
 COMMENT ON FUNCTION _shedlock_cron_lock_name(text, boolean, bigint, text, text, boolean) IS
 'Returns the name of the lock that guards a pg_cron job';
 
+-- own: the job's own schedule.  fired: the schedule that pg_cron has so far.
+-- call_zone: the time zone of a job that is given none.
+CREATE FUNCTION _shedlock_cron_plan(
+	job text,
+	own text,
+	fired text,
+	each_minute boolean,
+	call_zone text,
+	INOUT once_every interval,
+	INOUT time_zone text,
+	INOUT fire text,
+	OUT schedule text)
+RETURNS record
+LANGUAGE plpgsql IMMUTABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+AS $$
+#variable_conflict use_variable
+DECLARE
+	has_no_ticks CONSTANT boolean := own ~ '^[ \t\n]*@reboot([ \t\n]|$)';
+BEGIN
+	IF once_every IS NULL AND NOT has_no_ticks THEN
+		schedule := own;
+		time_zone := coalesce(time_zone, call_zone);
+		fire := coalesce(fire, CASE WHEN each_minute AND fired = own THEN '* * * * *' ELSE fired END);
+		RETURN;
+	END IF;
+
+	IF time_zone IS NOT NULL OR fire IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'invalid_parameter_value',
+			MESSAGE = format('job "%s" cannot have %s', job, CASE WHEN fire IS NULL THEN 'time_zone' ELSE 'fire' END),
+			DETAIL = CASE WHEN once_every IS NULL THEN format('Schedule "%s" has no ticks.', own)
+						  ELSE format('Its ticks are periods of %s, counted in UTC, and it is fired by its own schedule.', once_every) END,
+			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, call shedlock_cron_unguard first.';
+	END IF;
+	fire := own;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_plan(text, text, text, boolean, text, interval, text, text) IS
+'Returns the ticks that a guarded job claims, and the schedule by which pg_cron fires it';
+
 CREATE FUNCTION _shedlock_cron_advise(
+	changed boolean,
 	job text,
 	lock_name text,
 	lock_at_most_for interval,
 	database text,
 	once_every interval,
 	lost timestamptz,
+	late timestamptz,
 	lock_table regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -172,6 +270,9 @@ SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off
 AS $$
 BEGIN
+	IF NOT changed THEN
+		RETURN;
+	END IF;
 	IF lock_at_most_for IS NULL THEN
 		RAISE NOTICE USING
 			MESSAGE = format('lock "%s" has no time limit: a run holds it for as long as it takes', lock_name),
@@ -188,47 +289,55 @@ BEGIN
 		RAISE WARNING USING
 			MESSAGE = format('job "%s" will be skipped at %s', job, lost),
 			DETAIL = format('Periods of %s are counted in UTC.  When summer time begins, that run and the previous one are in the same period.', once_every),
-			HINT = format('Pass half of that period: once_every => ''%s''.', once_every / 2);
+			HINT = 'Leave out once_every: the job claims the ticks of its schedule then.';
+	END IF;
+	IF late IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = format('pg_cron does not fire job "%s" at %s, when it is due', job, late),
+			DETAIL = 'The run for that tick begins when pg_cron fires the job next.',
+			HINT = 'Let the minutes and hours of fire include those of the schedule.';
 	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_advise(text, text, interval, text, interval, timestamptz, regclass) IS
-'Warns of what the guard does not cover: no limit, another database, a tick lost to summer time';
+COMMENT ON FUNCTION _shedlock_cron_advise(boolean, text, text, interval, text, interval, timestamptz, timestamptz, regclass) IS
+'Warns of what the guard does not cover: no limit, another database, a tick lost to summer time, or one at which the job is not fired';
 
 CREATE FUNCTION _shedlock_cron_rewrite(
 	jobid bigint,
 	job_name text,
-	schedule text,
 	database text,
 	username text,
+	old_schedule text,
+	old_command text,
+	schedule text,
 	command text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF $6 IS NULL THEN
+	IF command IS NULL OR (schedule, command) = (old_schedule, old_command) THEN
 		RETURN false;
 	ELSIF has_function_privilege('cron.alter_job(bigint, text, text, text, text, boolean)', 'EXECUTE') THEN
-		PERFORM cron.alter_job(job_id => $1, command => $6);
-	ELSIF $2 IS NOT NULL AND $5 = current_user AND $4 = current_database() THEN
-		-- replaces the command, and nothing else
-		PERFORM cron.schedule($2, $3, $6);
+		PERFORM cron.alter_job(job_id => $1, schedule => $7, command => $8);
+	ELSIF job_name IS NOT NULL AND username = current_user AND database = current_database() THEN
+		-- replaces these two, and nothing else
+		PERFORM cron.schedule($2, $7, $8);
 	ELSE
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('permission denied to change job "%s"', coalesce($2, $1::text)),
+			MESSAGE = format('permission denied to change job "%s"', coalesce(job_name, jobid::text)),
 			DETAIL = 'Only roles that can execute cron.alter_job can change a job that has no name, or that belongs to another role or database.',
 			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
 	END IF;
-	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', coalesce($2, $1::text), current_user);
+	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', coalesce(job_name, jobid::text), current_user);
 	RETURN true;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text) IS
-'Replaces the command of a pg_cron job; returns false if the new command is NULL';
+COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text, text, text) IS
+'Replaces the schedule and the command of a pg_cron job; returns false if they stay, or the command is NULL';
 
 -- The CALL of a job is text, which names the schema of the extension.  The owner
 -- of that schema can rename it, and put a shedlock_run of its own into a new schema
@@ -324,7 +433,7 @@ CREATE FUNCTION _shedlock_cron_wanted(
 	INOUT active boolean,
 	OUT old_id bigint,
 	OUT old_command text,
-	OUT same_schedule boolean)
+	OUT old_fire text)
 RETURNS record
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -355,15 +464,15 @@ BEGIN
 	database := coalesce(database, current_database());
 	username := coalesce(username, current_user);
 	active := coalesce(active, true);
-	SELECT j.jobid, j.command, (j.schedule, j.database, j.active) = (schedule, database, active)
-	INTO old_id, old_command, same_schedule
+	SELECT j.jobid, j.command, CASE WHEN (j.database, j.active) = (database, active) THEN j.schedule END
+	INTO old_id, old_command, old_fire
 	FROM cron.job j
 	WHERE j.jobname::text = job_name AND j.username = username;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_wanted(text, text, text, text, boolean) IS
-'Checks the arguments of shedlock_cron_schedule, fills in defaults, and returns the job that it replaces';
+'Checks the arguments of shedlock_cron_schedule, fills in defaults, and returns the job that it replaces, with its schedule if nothing else changes';
 
 CREATE FUNCTION _shedlock_cron_put(
 	job_name text,
@@ -432,26 +541,39 @@ CREATE FUNCTION shedlock_cron_schedule(
 	once_every interval DEFAULT NULL,
 	database text DEFAULT NULL,
 	username text DEFAULT NULL,
-	active boolean DEFAULT true)
+	active boolean DEFAULT true,
+	time_zone text DEFAULT NULL,
+	attempts integer DEFAULT NULL,
+	backoff interval DEFAULT NULL,
+	catch_up text DEFAULT NULL,
+	max_late interval DEFAULT NULL,
+	fire text DEFAULT NULL)
 RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
 	SELECT _shedlock_cron_require();
-	SELECT p.jobid
+	SELECT b.jobid
 	FROM _shedlock_cron_wanted($1, $2, $7, $8, $9) w
 		 CROSS JOIN LATERAL _shedlock_guarded_call(w.old_command) g
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared($1, w.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, $6, NULL::text,
-			CASE WHEN w.same_schedule THEN g.scheduled_at END) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_plan($1, w.schedule, w.schedule,
+			pg_catalog.num_nonnulls($10, $11, $13, $14) OPERATOR(pg_catalog.>) 0, _shedlock_cron_timezone(),
+			COALESCE($6, _shedlock_cron_seconds(w.schedule)), $10, $15) p
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, p.once_every, NULL::text,
+			p.schedule, p.time_zone, $13, $14, $11, $12,
+			CASE WHEN w.old_fire OPERATOR(pg_catalog.=) p.fire AND
+					  NOT (g.once_every, g.schedule, g.time_zone) IS DISTINCT FROM (p.once_every, p.schedule, p.time_zone)
+				 THEN g.scheduled_at END) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, w.username, w.database) x
 		 CROSS JOIN LATERAL _shedlock_cron_refuse($1, x.danger) d
-		 CROSS JOIN LATERAL _shedlock_cron_put($1, w.schedule, c.call, w.database, w.username, w.active, w.old_id) p(jobid)
-		 CROSS JOIN LATERAL _shedlock_cron_advise($1, n.lock_name, $4, w.database, $6,
-			_shedlock_cron_lost_tick(w.schedule, $6, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
+		 CROSS JOIN LATERAL _shedlock_cron_put($1, p.fire, c.call, w.database, w.username, w.active, w.old_id) b(jobid)
+		 CROSS JOIN LATERAL _shedlock_cron_advise(true, $1, n.lock_name, $4, w.database, p.once_every,
+			_shedlock_cron_lost_tick(p.fire, p.once_every, pg_catalog.clock_timestamp()),
+			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
 END;
 
-COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean) IS
+COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean, text, integer, interval, text, interval, text) IS
 'Creates or replaces a guarded pg_cron job; returns its number';
 
 CREATE FUNCTION shedlock_cron_unschedule(job_name text)
@@ -461,44 +583,53 @@ BEGIN ATOMIC
 	SELECT _shedlock_cron_require();
 	SELECT r.done
 	FROM _shedlock_cron_job($1, false, true) j
-		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid, $1) r(done);
+		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
+		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid, $1) r(done)
+		 CROSS JOIN LATERAL _shedlock_cron_forget(
+			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END) f;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
-'Removes a pg_cron job; returns false if there is none of that name';
+'Removes a pg_cron job, and forgets its ticks; returns false if there is none of that name';
 
 CREATE FUNCTION _shedlock_cron_changes(
 	job text,
 	was_guarded boolean,
-	old_durations interval[],
-	new_durations interval[])
+	before text[],
+	after text[])
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	changes CONSTANT text := (
-		SELECT string_agg(format('%s %s instead of %s', u.name, u.after, coalesce(u.before::text, 'none')), ', ' ORDER BY u.n)
-		FROM unnest('{lock_at_most_for,lock_at_least_for,once_every}'::text[], old_durations, new_durations)
-			 WITH ORDINALITY u(name, before, after, n)
+		SELECT string_agg(format('%s %s instead of %s', u.name, coalesce(u.after, 'none'), coalesce(u.before, 'none')), ', ' ORDER BY u.n)
+		FROM unnest('{lock_at_most_for,lock_at_least_for,once_every,schedule,time_zone,attempts,backoff,catch_up,max_late,fire}'::text[],
+					before, after) WITH ORDINALITY u(name, before, after, n)
 		WHERE u.after IS DISTINCT FROM u.before);
 BEGIN
 	IF was_guarded AND changes IS NOT NULL THEN
 		RAISE NOTICE USING
 			MESSAGE = format('job "%s" now has %s', job, changes),
-			HINT = 'Durations that are not passed stay as they are.  To remove one, call shedlock_cron_unguard first.';
+			HINT = 'What is not passed stays as it is.  To remove something, call shedlock_cron_unguard first.';
 	END IF;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_changes(text, boolean, interval[], interval[]) IS
-'Raises a NOTICE that names the changed durations of a guarded job';
+COMMENT ON FUNCTION _shedlock_cron_changes(text, boolean, text[], text[]) IS
+'Raises a NOTICE that names what has changed in the guard of a job';
 
 CREATE FUNCTION shedlock_cron_guard(
 	job text,
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL,
-	once_every interval DEFAULT NULL)
+	once_every interval DEFAULT NULL,
+	time_zone text DEFAULT NULL,
+	attempts integer DEFAULT NULL,
+	backoff interval DEFAULT NULL,
+	catch_up text DEFAULT NULL,
+	max_late interval DEFAULT NULL,
+	fire text DEFAULT NULL)
 RETURNS text
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
@@ -507,25 +638,41 @@ BEGIN ATOMIC
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 		 CROSS JOIN LATERAL (
-			SELECT COALESCE($2, g.lock_at_most_for) AS at_most,
+			SELECT COALESCE(j.job_name, j.jobid::text) AS job,
+				   COALESCE(g.schedule, j.schedule) AS schedule,
+				   COALESCE($2, g.lock_at_most_for) AS at_most,
 				   COALESCE($3, g.lock_at_least_for) AS at_least,
-				   COALESCE($4, g.once_every) AS every,
-				   COALESCE(j.job_name, j.jobid::text) AS job) w
+				   COALESCE($6, g.attempts) AS attempts,
+				   COALESCE($7, g.backoff) AS backoff,
+				   COALESCE($8, g.catch_up) AS catch_up,
+				   COALESCE($9, g.max_late) AS max_late) w
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, w.every,
-			g.on_busy, g.scheduled_at) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_plan(w.job, w.schedule, j.schedule,
+			pg_catalog.num_nonnulls($5, $6, $8, $9) OPERATOR(pg_catalog.>) 0,
+			CASE WHEN g.schedule IS NULL THEN _shedlock_cron_timezone() ELSE COALESCE(g.time_zone, 'UTC') END,
+			COALESCE($4, g.once_every, _shedlock_cron_seconds(w.schedule)), $5, $10) p
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, p.once_every,
+			g.on_busy, p.schedule, p.time_zone, w.catch_up, w.max_late, w.attempts, w.backoff,
+			CASE WHEN j.schedule OPERATOR(pg_catalog.=) p.fire AND
+					  NOT (g.once_every, g.schedule, g.time_zone) IS DISTINCT FROM (p.once_every, p.schedule, p.time_zone)
+				 THEN g.scheduled_at END) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database) x
 		 CROSS JOIN LATERAL _shedlock_cron_refuse(w.job, x.danger) d
-		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, c.call) r(done)
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
+			p.fire, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_changes(w.job, g.name IS NOT NULL,
-			ARRAY[g.lock_at_most_for, g.lock_at_least_for, g.once_every], ARRAY[w.at_most, w.at_least, w.every]) t
-		 CROSS JOIN LATERAL _shedlock_cron_advise(w.job, n.lock_name, w.at_most, j.database, w.every,
-			_shedlock_cron_lost_tick(j.schedule, w.every, pg_catalog.clock_timestamp()), 'shedlock'::regclass) a;
+			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, g.schedule, g.time_zone,
+				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, j.schedule],
+			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, p.schedule, p.time_zone,
+				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, p.fire]) t
+		 CROSS JOIN LATERAL _shedlock_cron_advise(r.done, w.job, n.lock_name, w.at_most, j.database, p.once_every,
+			_shedlock_cron_lost_tick(p.fire, p.once_every, pg_catalog.clock_timestamp()),
+			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
 END;
 
-COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval) IS
-'Guards a pg_cron job with a lock, or changes those durations of a guarded job that are not NULL; returns the name of the lock';
+COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) IS
+'Guards a pg_cron job with a lock, or changes what is not NULL of a guarded job; returns the name of the lock';
 
 CREATE FUNCTION shedlock_cron_unguard(job text)
 RETURNS boolean
@@ -535,11 +682,14 @@ BEGIN ATOMIC
 	SELECT r.done
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.schedule, j.database, j.username, g.command) r(done);
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
+			COALESCE(g.schedule, j.schedule), g.command) r(done)
+		 CROSS JOIN LATERAL _shedlock_cron_forget(
+			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END) f;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unguard(text) IS
-'Restores the original command of a guarded pg_cron job; returns false if the job was not guarded';
+'Restores the original command and schedule of a guarded pg_cron job, and forgets its ticks; returns false if the job was not guarded';
 
 CREATE FUNCTION _shedlock_cron_rows(
 	readable boolean,
@@ -567,51 +717,96 @@ $$;
 COMMENT ON FUNCTION _shedlock_cron_rows(boolean) IS
 'Returns the pg_cron jobs that the caller can see';
 
--- A job is overdue if no run has started since it was last due, 90 seconds ago or
--- more, and nothing explains that: a run that still goes on, a pause, the at-least
--- time, a tick that one of its runs has claimed, or that it was scheduled later.  A
--- claim by shedlock_once also prevents runs, and is shown, but explains nothing.
--- Runs that the reader cannot see in shedlock_history count as well.  The barrier
--- keeps functions in the reader's WHERE from seeing the rows of other names.
+-- pg_cron records no start of a job that it could not connect for.
+CREATE FUNCTION _shedlock_cron_last_run(
+	job bigint,
+	OUT started_at timestamptz,
+	OUT ended_at timestamptz,
+	OUT outcome text,
+	OUT message text)
+RETURNS record
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF has_table_privilege('cron.job_run_details', 'SELECT') THEN
+		SELECT d.start_time, d.end_time, d.status, d.return_message
+		INTO started_at, ended_at, outcome, message
+		FROM cron.job_run_details d
+		WHERE d.jobid = job AND d.start_time IS NOT NULL
+		ORDER BY d.runid DESC
+		LIMIT 1;
+	END IF;
+END
+$$;
+
+COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
+'Returns what pg_cron has recorded of the last run of a job, if the caller can see that';
+
+-- A job is overdue if it was due when pg_cron should have fired it last, 90 seconds
+-- ago or more, no run has started since, and nothing explains that: a run that still
+-- goes on, a pause, the at-least time, a tick that one of its runs has used up, or
+-- that it was scheduled later.  A claim by shedlock_once also prevents runs, and is
+-- shown, but explains nothing.  Runs that the reader cannot see in shedlock_history
+-- count as well.  The barrier keeps functions in the reader's WHERE from seeing the
+-- rows of other names.
 CREATE VIEW shedlock_jobs WITH (security_barrier) AS
 SELECT j.jobid,
 	   j.job_name,
-	   j.schedule,
+	   d.guarded,
+	   d.schedule,
+	   d.time_zone,
+	   CASE WHEN j.schedule OPERATOR(pg_catalog.<>) d.schedule THEN j.schedule END AS fire,
 	   j.database,
 	   j.username,
 	   j.active,
 	   g.name AS lock_name,
-	   g.command,
+	   COALESCE(g.command, j.command) AS command,
 	   g.lock_at_most_for,
 	   g.lock_at_least_for,
 	   g.once_every,
-	   h.started_at AS last_started,
-	   h.ended_at AS last_ended,
-	   h.outcome AS last_outcome,
-	   h.message AS last_message,
+	   g.attempts,
+	   g.backoff,
+	   g.catch_up,
+	   g.max_late,
+	   COALESCE(h.started_at, c.started_at) AS last_started,
+	   COALESCE(h.ended_at, c.ended_at) AS last_ended,
+	   COALESCE(h.outcome, c.outcome) AS last_outcome,
+	   COALESCE(h.message, c.message) AS last_message,
 	   t.tick AS tick_claimed,
 	   t.claimed_by,
-	   t.next_tick,
+	   CASE WHEN j.active THEN e.next_due END AS next_due,
 	   CASE WHEN d.shown THEN COALESCE(s.state, 'free') END AS lock_state,
 	   o.overdue,
 	   CASE WHEN x.problem IS NOT NULL THEN x.problem
-			WHEN NOT d.here THEN
-				pg_catalog.format('runs in database "%s": whether it is overdue can be seen only there', j.database)
-			WHEN NOT d.shown THEN
-				pg_catalog.format('shedlock.role_prefix reserves lock "%s" for other roles: its state is not shown', g.name)
+			WHEN y.late IS NOT NULL THEN
+				pg_catalog.format('pg_cron does not fire it at %s, when it is due, but later', y.late)
+			WHEN d.guarded AND NOT d.here THEN
+				pg_catalog.format('unknown: it runs in database "%s", and whether it is overdue can be seen only there', j.database)
+			WHEN d.guarded AND NOT d.shown THEN
+				pg_catalog.format('unknown: shedlock.role_prefix reserves lock "%s" for other roles', g.name)
 			WHEN o.overdue IS NOT NULL THEN NULL
 			WHEN d.due IS NULL THEN
-				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', j.schedule)
-			ELSE 'unknown: it never ran, and it is not known when it was scheduled; shedlock_cron_guard records that' END AS problem
+				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', d.schedule)
+			ELSE 'unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that' END AS problem
 FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name, j.username, j.database) x
+	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name,
+		CASE WHEN g.name IS NOT NULL THEN j.username END, j.database) x
+	 CROSS JOIN LATERAL _shedlock_cron_due(j.schedule, NULL::text,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) '90 seconds'::interval) f
 	 CROSS JOIN LATERAL (
-		SELECT j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
+		SELECT g.name IS NOT NULL AS guarded,
+			   j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AS here,
 			   j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() AND
 			   _shedlock_may_use(g.name) AS shown,
-			   _shedlock_cron_last_due(j.schedule, pg_catalog.clock_timestamp()
-													OPERATOR(pg_catalog.-) '90 seconds'::interval) AS due) d
+			   COALESCE(g.schedule, j.schedule) AS schedule,
+			   CASE WHEN g.schedule IS NULL THEN _shedlock_cron_timezone()
+					ELSE COALESCE(g.time_zone, 'UTC') END AS time_zone,
+			   CASE WHEN g.schedule IS NULL THEN f.last_due
+					ELSE (_shedlock_cron_due(g.schedule, COALESCE(g.time_zone, 'UTC'), f.last_due)).last_due END AS due) d
+	 CROSS JOIN LATERAL _shedlock_cron_late_tick(g.schedule, d.time_zone, j.schedule) y(late)
+	 CROSS JOIN LATERAL _shedlock_cron_last_run(CASE WHEN NOT d.guarded THEN j.jobid END) c
 	 LEFT JOIN LATERAL (
 		-- With = the planner could read all tokens backward, every one of them for a
 		-- job that never ran.
@@ -627,62 +822,76 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		WHERE r.token OPERATOR(pg_catalog.=) l.token
 		LIMIT 1) h ON true
 	 LEFT JOIN LATERAL (
-		SELECT c.tick,
+		SELECT k.tick,
 			   -- without a client address, which pg_stat_activity would hide, too; with
 			   -- shedlock.role_prefix, only for a run that shedlock_history shows
-			   CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') THEN c.claimed_by::text
+			   CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') THEN k.claimed_by::text
 					WHEN NOT COALESCE(pg_catalog.current_setting('shedlock.role_prefix', true)::boolean, false) OR
 						 EXISTS (SELECT FROM shedlock_history r
-								 WHERE r.token OPERATOR(pg_catalog.=) c.token AND
-									   r.name OPERATOR(pg_catalog.=) c.name)
-					THEN pg_catalog.regexp_replace(c.claimed_by::text,
+								 WHERE r.token OPERATOR(pg_catalog.=) k.token AND
+									   r.name OPERATOR(pg_catalog.=) k.name)
+					THEN pg_catalog.regexp_replace(k.claimed_by::text,
 						'@[[:xdigit:]]*[.:][[:xdigit:].:]*(%[^ ]+)?( #[0-9]+)?$', E'\\2') END AS claimed_by,
 			   EXISTS (SELECT FROM shedlock_run_log r
-					   WHERE r.token OPERATOR(pg_catalog.=) c.token AND
-							 r.name OPERATOR(pg_catalog.=) c.name) AS by_run,
-			   -- ticks are counted in UTC
-			   pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', c.tick)
-										  OPERATOR(pg_catalog.+) g.once_every) AS next_tick
-		FROM shedlock_tick c
-		WHERE c.name OPERATOR(pg_catalog.=) g.name AND d.shown) t ON true
+					   WHERE r.token OPERATOR(pg_catalog.=) k.token AND
+							 r.name OPERATOR(pg_catalog.=) k.name) AS by_run,
+			   -- from when on a firing is for another tick; periods are counted in UTC
+			   CASE WHEN g.once_every IS NULL THEN k.tick
+					ELSE pg_catalog.timezone('UTC', pg_catalog.timezone('UTC', k.tick)
+						 OPERATOR(pg_catalog.+) g.once_every
+						 OPERATOR(pg_catalog.-) LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision,
+													  '30 seconds'::interval)) END AS used_until
+		FROM shedlock_tick k
+		WHERE k.name OPERATOR(pg_catalog.=) g.name AND d.shown) t ON true
+	 CROSS JOIN LATERAL _shedlock_cron_due(d.schedule, d.time_zone,
+		GREATEST(pg_catalog.clock_timestamp(), t.used_until)) e
 	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.shown
 	 CROSS JOIN LATERAL (
 		SELECT CASE WHEN NOT j.active THEN false
-					WHEN s.state OPERATOR(pg_catalog.=) 'held' AND s.kind OPERATOR(pg_catalog.=) 'run' THEN false
+					WHEN NOT d.guarded THEN
+						c.outcome OPERATOR(pg_catalog.<>) 'running' AND c.started_at OPERATOR(pg_catalog.<) d.due
+					WHEN s.state OPERATOR(pg_catalog.=) 'held' AND
+						 s.kind OPERATOR(pg_catalog.=) ANY (ARRAY['run', 'leased run']) THEN false
 					WHEN s.state OPERATOR(pg_catalog.=) 'paused' OR s.state OPERATOR(pg_catalog.=) 'kept' THEN false
-					WHEN t.by_run AND d.due OPERATOR(pg_catalog.+)
-						 LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision, '30 seconds'::interval)
-						 OPERATOR(pg_catalog.<) t.next_tick THEN false
+					WHEN t.by_run AND CASE WHEN g.once_every IS NULL THEN d.due OPERATOR(pg_catalog.<=) t.used_until
+										   ELSE d.due OPERATOR(pg_catalog.<) t.used_until END THEN false
 					WHEN d.shown THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
-			   END AS overdue) o
-WHERE g.name IS NOT NULL;
+			   END AS overdue) o;
 
 COMMENT ON VIEW shedlock_jobs IS
-'The reader''s guarded pg_cron jobs, for superusers those of all roles, with their last run and whether they are overdue';
+'The reader''s pg_cron jobs, for superusers those of all roles, with their guards, their last run and whether they are overdue';
 COMMENT ON COLUMN shedlock_jobs.jobid IS 'Number of the job in cron.job';
 COMMENT ON COLUMN shedlock_jobs.job_name IS 'Name of the job; NULL if it has none';
-COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job';
+COMMENT ON COLUMN shedlock_jobs.guarded IS 'Whether its command is a CALL of shedlock_run with constants';
+COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job, whose ticks it claims unless it has once_every';
+COMMENT ON COLUMN shedlock_jobs.time_zone IS 'Time zone of the schedule';
+COMMENT ON COLUMN shedlock_jobs.fire IS 'Schedule by which pg_cron fires the job, if that is another one';
 COMMENT ON COLUMN shedlock_jobs.database IS
-'Database that the job runs in; the columns from last_started on are NULL if it is another one';
+'Database that the job runs in; the columns from last_started on are NULL for a guarded job of another one, except next_due and problem';
 COMMENT ON COLUMN shedlock_jobs.username IS 'Role that the job runs as';
 COMMENT ON COLUMN shedlock_jobs.active IS 'Whether pg_cron starts the job';
-COMMENT ON COLUMN shedlock_jobs.lock_name IS 'Name of the lock';
-COMMENT ON COLUMN shedlock_jobs.command IS 'The guarded command, without the CALL around it';
+COMMENT ON COLUMN shedlock_jobs.lock_name IS 'Name of the lock; NULL for a job that is not guarded';
+COMMENT ON COLUMN shedlock_jobs.command IS 'The command, without the CALL around it';
 COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL for no limit';
 COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held for at least this long';
 COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
+COMMENT ON COLUMN shedlock_jobs.attempts IS 'Number of runs that a tick can have; NULL for one';
+COMMENT ON COLUMN shedlock_jobs.backoff IS 'Time from the end of a failed first attempt to the second; NULL for one minute';
+COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest, all or none; NULL for latest';
+COMMENT ON COLUMN shedlock_jobs.max_late IS 'No attempt begins later than that after its tick; NULL for no limit';
 COMMENT ON COLUMN shedlock_jobs.last_started IS
-'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history';
+'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history; for a job that is not guarded, this and the next three columns as in cron.job_run_details';
 COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When that run ended';
 COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'Outcome of that run, as in shedlock_history';
 COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of the error';
 COMMENT ON COLUMN shedlock_jobs.tick_claimed IS
-'The latest tick that was claimed; this and claimed_by, next_tick, lock_state and overdue are NULL for a name that shedlock.role_prefix reserves for other roles';
+'The latest tick that was claimed or run; this and claimed_by, lock_state and overdue are NULL for a name that shedlock.role_prefix reserves for other roles';
 COMMENT ON COLUMN shedlock_jobs.claimed_by IS
 'What claimed the tick: a run of the job, or a caller of shedlock_once or shedlock_once_every';
-COMMENT ON COLUMN shedlock_jobs.next_tick IS 'The next tick that can be claimed';
+COMMENT ON COLUMN shedlock_jobs.next_due IS
+'When the job is due next for a tick that is not claimed; NULL if it is not active, or that cannot be told; for a schedule in seconds, at the latest';
 COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'Whether the job was due 90 seconds ago or more, has not started since, and nothing explains why; if no run is later, since it was scheduled; NULL if unknown: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS
-'Which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, or why overdue is unknown; NULL if there is no problem';
+'Which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, that pg_cron fires it too late, or why overdue is unknown; NULL if there is no problem';

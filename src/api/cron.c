@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "base/base.h"
+#include "api/api.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -21,29 +21,14 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-PG_FUNCTION_INFO_V1(_shedlock_cron_timezone);
 PG_FUNCTION_INFO_V1(_shedlock_cron_require);
 PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 PG_FUNCTION_INFO_V1(_shedlock_may_use);
-
-/*
- * _shedlock_cron_timezone - time zone of pg_cron's schedules
- *
- * The server shows the setting only to superusers, but it is no secret: the runs of
- * a job show it to every role that can see the job.
- */
-Datum
-_shedlock_cron_timezone(PG_FUNCTION_ARGS)
-{
-	const char *zone = GetConfigOption("cron.timezone", true, false);
-
-	PG_RETURN_TEXT_P(cstring_to_text(zone && zone[0] ? zone : "GMT"));
-}
+PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
 
 /*
  * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
@@ -92,16 +77,24 @@ uses_cron(Oid job_table)
 }
 
 /*
- * _shedlock_cron_is_readable - is pg_cron in this database, and can the caller
- * read its jobs?
+ * ShedlockReadsCron - is pg_cron in this database, and can the caller read its jobs?
+ */
+bool
+ShedlockReadsCron(void)
+{
+	Oid			relid = cron_job_table();
+
+	return uses_cron(relid) &&
+		pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+}
+
+/*
+ * _shedlock_cron_is_readable - the same for SQL
  */
 Datum
 _shedlock_cron_is_readable(PG_FUNCTION_ARGS)
 {
-	Oid			relid = cron_job_table();
-
-	PG_RETURN_BOOL(uses_cron(relid) &&
-				   pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
+	PG_RETURN_BOOL(ShedlockReadsCron());
 }
 
 /*
@@ -147,6 +140,55 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 	/* after an error the abort of the transaction does this */
 	SetUserIdAndSecContext(caller, sec_context);
 	PG_RETURN_BOOL(found);
+}
+
+/*
+ * may_execute - may the caller execute that function of the extension, which has one
+ * argument of type text?
+ */
+static bool
+may_execute(Oid nsp, const char *function)
+{
+	Oid			type = TEXTOID;
+	Oid			oid = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+									  CStringGetDatum(function),
+									  PointerGetDatum(buildoidvector(&type, 1)),
+									  ObjectIdGetDatum(nsp));
+
+	return OidIsValid(oid) &&
+		DatumGetBool(DirectFunctionCall2(has_function_privilege_id, ObjectIdGetDatum(oid),
+										 CStringGetTextDatum("EXECUTE")));
+}
+
+/*
+ * _shedlock_cron_forget(name) - forget the ticks and the schedule of a job that is
+ * guarded no more
+ *
+ * As DROP needs no privilege on what goes along, the caller needs none for
+ * shedlock_forget, but for one of the functions that end a guard.  Strict.  Returns
+ * false if there is nothing to forget, or the caller may not use the name.  Errors:
+ * 42501, 25006.
+ */
+Datum
+_shedlock_cron_forget(PG_FUNCTION_ARGS)
+{
+	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Oid			nsp = ShedlockSchema(fcinfo);
+	ShedlockName name;
+
+	if (!may_execute(nsp, "shedlock_cron_unschedule") && !may_execute(nsp, "shedlock_cron_unguard"))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for function %s", "shedlock_forget")));
+	if (!ShedlockMayUseName(str))
+		PG_RETURN_BOOL(false);
+	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
+	if (!ShedlockForgetTick(&name))
+		PG_RETURN_BOOL(false);
+	ereport(LOG,
+			(errmsg("ticks of lock \"%s\" forgotten by role %s",
+					name.str, ShedlockActingRole())));
+	PG_RETURN_BOOL(true);
 }
 
 /*

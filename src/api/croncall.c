@@ -16,9 +16,10 @@
  */
 #include "postgres.h"
 
+#include "api/api.h"
 #include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "funcapi.h"
-#include "job/job.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "utils/array.h"
@@ -44,10 +45,28 @@ static const struct
 	{"lock_at_most_for", INTERVALOID},
 	{"lock_at_least_for", INTERVALOID},
 	{"once_every", INTERVALOID},
-	{"on_busy", TEXTOID}
+	{"on_busy", TEXTOID},
+	{"schedule", TEXTOID},
+	{"time_zone", TEXTOID},
+	{"catch_up", TEXTOID},
+	{"max_late", INTERVALOID},
+	{"attempts", INT4OID},
+	{"backoff", INTERVALOID}
 };
 
 #define NUM_RUN_ARGS		((int) lengthof(run_args))
+
+enum
+{
+	ARG_NAME,
+	ARG_COMMAND,
+	ARG_AT_MOST,
+	ARG_AT_LEAST,
+	ARG_EVERY,
+	ARG_BUSY,
+	ARG_SCHEDULE,
+	ARG_TIME_ZONE
+};
 
 enum
 {
@@ -57,22 +76,47 @@ enum
 };
 
 /*
+ * type_name - how a CALL names the type of an argument, in pg_catalog
+ */
+static const char *
+type_name(Oid type)
+{
+	return type == INTERVALOID ? "interval" : type == INT4OID ? "int4" : "text";
+}
+
+/*
  * interval_text - an interval in a style that every IntervalStyle reads
- *
- * NULL for NULL.
  */
 static char *
 interval_text(const Interval *span)
 {
+	char	   *result = palloc(MAXDATELEN + 1);
 	struct pg_itm itm;
-	char	   *result;
 
-	if (span == NULL)
-		return NULL;
-	result = palloc(MAXDATELEN + 1);
 	interval2itm(*span, &itm);
 	EncodeInterval(&itm, INTSTYLE_POSTGRES, result);
 	return result;
+}
+
+/*
+ * arg_text - an argument of _shedlock_cron_call, as the text of a literal
+ *
+ * NULL for null.
+ */
+static const char *
+arg_text(FunctionCallInfo fcinfo, int argno)
+{
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	switch (run_args[argno].type)
+	{
+		case INTERVALOID:
+			return interval_text(PG_GETARG_INTERVAL_P(argno));
+		case INT4OID:
+			return psprintf("%d", PG_GETARG_INT32(argno));
+		default:
+			return text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	}
 }
 
 /*
@@ -107,38 +151,33 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_call);
 Datum
 _shedlock_cron_call(PG_FUNCTION_ARGS)
 {
-	Interval   *at_most = ShedlockGetInterval(fcinfo, 2, 0);
-	Interval   *at_least = ShedlockGetInterval(fcinfo, 3, 0);
-	Interval   *every = ShedlockGetInterval(fcinfo, 4, 0);
-	const char *values[NUM_RUN_ARGS];
 	ShedlockName name;
-	ShedlockSchedule schedule;
 	List	   *parsetrees;
 	StringInfoData buf;
 
-	ShedlockGetName(fcinfo, 0, &name);
-	values[0] = name.str;
-	values[1] = ShedlockGetCommand(fcinfo, 1, &parsetrees);
-	ShedlockCheckTimes(at_most,
-					   ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for),
+	ShedlockGetName(fcinfo, ARG_NAME, &name);
+	(void) ShedlockGetCommand(fcinfo, ARG_COMMAND, &parsetrees);
+	ShedlockCheckTimes(ShedlockGetInterval(fcinfo, ARG_AT_MOST, 0),
+					   ShedlockGetInterval(fcinfo, ARG_AT_LEAST, shedlock_default_lock_at_least_for),
 					   name.str);
-	if (every)
-		ShedlockPeriodSchedule(every, name.str, &schedule);
-	values[2] = interval_text(at_most);
-	values[3] = interval_text(at_least);
-	values[4] = interval_text(every);
-	values[5] = PG_ARGISNULL(5) ? "skip" : text_to_cstring(PG_GETARG_TEXT_PP(5));
+	(void) ShedlockGetPlan(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str);
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CALL %s.%s(",
 					 quote_identifier(get_namespace_name(name.nsp)), RUN_PROCEDURE);
 	for (int i = 0; i < NUM_RUN_ARGS; i++)
+	{
+		const char *value = arg_text(fcinfo, i);
+
+		if (value == NULL && i == ARG_BUSY)
+			value = "skip";
 		appendStringInfo(&buf, "%s%s => %s::pg_catalog.%s", i > 0 ? ", " : "",
-						 run_args[i].name, values[i] ? quote_literal_cstr(values[i]) : "NULL",
-						 run_args[i].type == INTERVALOID ? "interval" : "text");
+						 run_args[i].name, value ? quote_literal_cstr(value) : "NULL",
+						 type_name(run_args[i].type));
+	}
 	appendStringInfo(&buf, ") %s",
-					 scheduled_at_comment(PG_ARGISNULL(6) ? GetCurrentTimestamp() :
-										  PG_GETARG_TIMESTAMPTZ(6)));
+					 scheduled_at_comment(PG_ARGISNULL(NUM_RUN_ARGS) ? GetCurrentTimestamp() :
+										  PG_GETARG_TIMESTAMPTZ(NUM_RUN_ARGS)));
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf.data, buf.len));
 }
 
@@ -170,7 +209,7 @@ read_typmod(List *typmods, int32 *typmod)
 }
 
 /*
- * read_constant - value of an argument that is a string constant or null
+ * read_constant - value of an argument that is a constant or null
  *
  * Returns false if it is anything else.
  */
@@ -185,19 +224,28 @@ read_constant(Node *expr, Oid type, Datum *value, bool *isnull)
 		TypeName   *cast = ((TypeCast *) expr)->typeName;
 
 		if (cast->setof || cast->pct_type || cast->arrayBounds != NIL ||
-			strcmp(strVal(llast(cast->names)), type == INTERVALOID ? "interval" : "text") != 0 ||
+			strcmp(strVal(llast(cast->names)), type_name(type)) != 0 ||
 			!read_typmod(cast->typmods, &typmod))
 			return false;
 		expr = ((TypeCast *) expr)->arg;
 	}
 	con = (A_Const *) expr;
-	if (!IsA(con, A_Const) || !(con->isnull || IsA(&con->val, String)))
+	if (!IsA(con, A_Const))
 		return false;
 	*isnull = con->isnull;
-	if (!*isnull)
-		*value = type != INTERVALOID ? CStringGetTextDatum(strVal(&con->val)) :
-			DirectFunctionCall3(interval_in, CStringGetDatum(strVal(&con->val)),
-								ObjectIdGetDatum(InvalidOid), Int32GetDatum(typmod));
+	if (con->isnull)
+		return true;
+	if (type == INT4OID && IsA(&con->val, Integer))
+		*value = Int32GetDatum(intVal(&con->val));
+	else if (!IsA(&con->val, String))
+		return false;
+	else if (type == INT4OID)
+		*value = DirectFunctionCall1(int4in, CStringGetDatum(strVal(&con->val)));
+	else if (type == INTERVALOID)
+		*value = DirectFunctionCall3(interval_in, CStringGetDatum(strVal(&con->val)),
+									 ObjectIdGetDatum(InvalidOid), Int32GetDatum(typmod));
+	else
+		*value = CStringGetTextDatum(strVal(&con->val));
 	return true;
 }
 
@@ -233,6 +281,8 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	bool		given[NUM_RUN_ARGS] = {false};
 	int			position = 0;
 	FuncCall   *call;
+	ShedlockName name;
+	ShedlockSchedule schedule;
 	TimestampTz scheduled_at;
 	Node	   *stmt;
 	ListCell   *lc;
@@ -272,7 +322,17 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	}
 
 	/* The server would refuse a call without a name or command. */
-	if (isnull[0] || isnull[1])
+	if (isnull[ARG_NAME] || isnull[ARG_COMMAND])
+		return false;
+
+	ShedlockMakeName(InvalidOid, TextDatumGetCString(values[ARG_NAME]), &name);
+	ShedlockCheckText(name.str, "lock name");
+
+	/* Views compute with its schedule, too. */
+	if (!isnull[ARG_SCHEDULE] &&
+		!ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
+								  isnull[ARG_TIME_ZONE] ? NULL : TextDatumGetCString(values[ARG_TIME_ZONE]),
+								  &schedule))
 		return false;
 	if (list_length(call->funcname) > 1)
 	{
@@ -288,30 +348,24 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	return true;
 }
 
-PG_FUNCTION_INFO_V1(_shedlock_guarded_call);
 /*
- * _shedlock_guarded_call - the arguments of a CALL shedlock_run
+ * try_guarded_call - as read_guarded_call(), but without errors
  *
- * Returns null for every command that is not one with constant arguments, also
- * for one that does not parse.
+ * Returns false for a command that does not parse, too.
  */
-Datum
-_shedlock_guarded_call(PG_FUNCTION_ARGS)
+static bool
+try_guarded_call(const char *command, Datum *values, bool *isnull)
 {
-	char	   *command = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	Datum		values[NUM_GUARDED_CALL_COLS] = {0};
-	bool		isnull[NUM_GUARDED_CALL_COLS];
 	MemoryContext oldcontext = CurrentMemoryContext;
 	volatile bool found = false;
-	TupleDesc	tupdesc;
 
-	memset(isnull, true, sizeof(isnull));
+	memset(isnull, true, NUM_GUARDED_CALL_COLS * sizeof(bool));
 
 	/*
 	 * These errors can be caught without a subtransaction: the grammar and
-	 * the input function of interval take no locks, pins or snapshots and
-	 * read no catalogs; they leave only memory.  Running out of memory, a
-	 * cancel and the like still end the query.
+	 * the input functions take no locks, pins or snapshots and read no
+	 * catalogs; they leave only memory.  Running out of memory, a cancel and
+	 * the like still end the query.
 	 */
 	PG_TRY();
 	{
@@ -333,11 +387,97 @@ _shedlock_guarded_call(PG_FUNCTION_ARGS)
 		FlushErrorState();
 	}
 	PG_END_TRY();
+	return found;
+}
 
-	if (!found)
+PG_FUNCTION_INFO_V1(_shedlock_guarded_call);
+/*
+ * _shedlock_guarded_call - the arguments of a CALL shedlock_run
+ *
+ * Returns null for every command that is not one with constant arguments, also
+ * for one that does not parse.
+ */
+Datum
+_shedlock_guarded_call(PG_FUNCTION_ARGS)
+{
+	Datum		values[NUM_GUARDED_CALL_COLS] = {0};
+	bool		isnull[NUM_GUARDED_CALL_COLS];
+	TupleDesc	tupdesc;
+
+	if (!try_guarded_call(text_to_cstring(PG_GETARG_TEXT_PP(0)), values, isnull))
 		PG_RETURN_NULL();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 													  values, isnull)));
+}
+
+/*
+ * next_tick - the next tick of a guarded call; DT_NOEND if it has none
+ */
+static TimestampTz
+next_tick(const Datum *values, const bool *isnull, TimestampTz now)
+{
+	ShedlockSchedule schedule;
+
+	if (!isnull[ARG_EVERY])
+		ShedlockPeriodSchedule(DatumGetIntervalP(values[ARG_EVERY]), "", &schedule);
+	else if (isnull[ARG_SCHEDULE] ||
+			 !ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
+									   isnull[ARG_TIME_ZONE] ? NULL :
+									   TextDatumGetCString(values[ARG_TIME_ZONE]), &schedule))
+		return DT_NOEND;
+	return ShedlockNextTick(&schedule, now);
+}
+
+/*
+ * notice_unfired - tell the caller about one job, if pg_cron does not fire it in time
+ *
+ * The columns of the row: job, schedule, command, role.
+ */
+static void
+notice_unfired(const ShedlockName *name, HeapTuple row, TupleDesc desc)
+{
+	const char *command = SPI_getvalue(row, desc, 3);
+	TimestampTz now = GetCurrentTimestamp();
+	Datum		values[NUM_GUARDED_CALL_COLS] = {0};
+	bool		isnull[NUM_GUARDED_CALL_COLS];
+	ShedlockSchedule fire;
+	TimestampTz fired_at;
+
+	if (!try_guarded_call(command, values, isnull) ||
+		strcmp(TextDatumGetCString(values[ARG_NAME]), name->str) != 0 ||
+		!ShedlockParseFire(SPI_getvalue(row, desc, 2), &fire))
+		return;
+	fired_at = ShedlockNextTick(&fire, now);
+	if (fired_at < next_tick(values, isnull, now))
+		return;
+	ereport(NOTICE,
+			(errmsg("pg_cron does not fire job \"%s\" before %s",
+					SPI_getvalue(row, desc, 1), ShedlockTimeString(fired_at)),
+			 errdetail("That is when its next tick comes."),
+			 errhint("To run it now, execute as role \"%s\": %s",
+					 SPI_getvalue(row, desc, 4), command)));
+}
+
+/*
+ * ShedlockNoticeUnfired - name each job of a lock that pg_cron does not fire before its
+ * next tick, with the CALL to run it by hand
+ *
+ * Looks only at what the caller can read in cron.job.
+ */
+void
+ShedlockNoticeUnfired(const ShedlockName *name)
+{
+	if (!ShedlockReadsCron())
+		return;
+	SPI_connect();
+	if (SPI_execute("SELECT COALESCE(j.jobname::pg_catalog.text, j.jobid::pg_catalog.text), "
+					"j.schedule, j.command, j.username FROM cron.job j "
+					"WHERE j.active AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() "
+					"ORDER BY j.jobid", true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read cron.job");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		notice_unfired(name, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+	SPI_finish();
 }

@@ -11,9 +11,9 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "api/api.h"
 #include "executor/spi.h"
 #include "funcapi.h"
-#include "job/job.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
@@ -351,8 +351,9 @@ PG_FUNCTION_INFO_V1(shedlock_again);
 /*
  * shedlock_again(name) - allow the last tick to be claimed or run once more
  *
- * The next caller can do it, even if a newer tick has come.  Warns and returns
- * false if no tick is committed.  Errors: 22004, 22023, 25006.
+ * The next caller can do it, even if a newer tick has come.  A NOTICE says so if
+ * pg_cron does not fire before the next tick.  Warns and returns false if no tick is
+ * committed.  Errors: 22004, 22023, 25006.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
@@ -364,9 +365,12 @@ shedlock_again(PG_FUNCTION_ARGS)
 	ShedlockBeginCall(fcinfo, "shedlock_again()", &name);
 	allowed = ShedlockAllowTickAgain(&name, &tick);
 	if (allowed)
+	{
 		ereport(LOG,
 				(errmsg("tick %s of lock \"%s\" given again by role %s",
 						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
+		ShedlockNoticeUnfired(&name);
+	}
 	else
 		report_no_tick(&name);
 	PG_RETURN_BOOL(allowed);

@@ -4,7 +4,8 @@ SET IntervalStyle = postgres;
 
 CREATE FUNCTION read_back(command text) RETURNS text
 LANGUAGE sql AS $$
-SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once_every, on_busy)
+SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once_every, on_busy,
+	schedule, time_zone, catch_up, max_late, attempts, backoff)
 FROM _shedlock_guarded_call($1)
 $$;
 
@@ -16,6 +17,9 @@ SELECT read_back($$CALL "Odd ""one".shedlock_run('n', 'c', null, '2 min'::interv
 SELECT read_back($$CALL shedlock_run('n', $c$it's$c$, CAST('1 h' AS interval), interval(1) '1.26 s')$$);
 SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip'')');
 SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
+SELECT read_back($$CALL shedlock_run('n', 'c', NULL, NULL, NULL, 'skip', '0 3 * * *', 'Europe/Berlin', 'all', '1 h', 3, '5 min')$$);
+SELECT read_back($$CALL shedlock_run('n', 'c', schedule => '@daily', attempts => '3'::integer, backoff => NULL)$$);
+SELECT read_back($$CALL shedlock_run('n', 'c', attempts => -1::int)$$);
 
 -- Any other command is not a guarded call
 SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded
@@ -34,6 +38,14 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c'', name => ''m'')',
 	'CALL shedlock_run(''n'', ''c'', unheard_of => ''m'')',
 	'CALL shedlock_run(''n'', ''c'', NULL, NULL, NULL, ''skip'', ''more'')',
+	'CALL shedlock_run(''n'', ''c'', schedule => ''0 3 * * *'', time_zone => ''Mars/Olympus'')',
+	'CALL shedlock_run(''n'', ''c'', attempts => ''many'')',
+	'CALL shedlock_run(''n'', ''c'', attempts => 3.5)',
+	'CALL shedlock_run(''n'', ''c'', attempts => ''3''::bigint)',
+	'CALL shedlock_run(''n'', ''c'', max_late => ''-1 s'')',
+	'CALL shedlock_run('''', ''c'')',
+	'CALL shedlock_run(E''a\nb'', ''c'')',
+	'CALL shedlock_run(''n'', ''c'', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)',
 	'CALL shedlock_run(''n'', ''c''); VACUUM',
 	'CALL shedlock_run_all(''n'', ''c'')',
 	'SELECT shedlock_run(''n'', ''c'')']) AS command;
@@ -66,12 +78,14 @@ INSERT INTO round_trip VALUES
 	('formats', '%s', 'SELECT ''%L'', ''%%'''),
 	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
 SET IntervalStyle = sql_standard;
-UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL, '2026-02-28 23:59:59.9 UTC');
+UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL, NULL, NULL, 'all', '2 h 1 s', 3, '0.5 s', '2026-02-28 23:59:59.9 UTC');
 CREATE VIEW not_the_same AS
 SELECT r.label, r.call
 FROM round_trip r, _shedlock_guarded_call(r.call) g
-WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schema_name, g.scheduled_at) IS DISTINCT FROM
-	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
+WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schedule, g.time_zone,
+	   g.catch_up, g.max_late, g.attempts, g.backoff, g.schema_name, g.scheduled_at) IS DISTINCT FROM
+	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', NULL::text, NULL::text,
+	   'all', '2 h 1 s'::interval, 3, '0.5 s'::interval, 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
 
 SELECT * FROM not_the_same;
 -- PostgreSQL 19 no longer has non-standard strings.
@@ -79,7 +93,7 @@ SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
 SELECT * FROM not_the_same;
-SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, '90 min', 'error', '2026-11-22 03:10:11+01') AS call;
+SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, NULL, 'error', '0 3 * * *', 'Europe/Berlin', 'none', '90 min', 3, '1 min', '2026-11-22 03:10:11+01') AS call;
 RESET ALL;
 
 DROP VIEW not_the_same;
@@ -141,3 +155,9 @@ SELECT _shedlock_cron_call('n', 'VACUUM', '1 h', '-1 s');
 SELECT _shedlock_cron_call('n', 'VACUUM', '1 h', '2 h');
 SELECT _shedlock_cron_call('n', 'VACUUM', NULL, '2 h', '1 month');
 SELECT _shedlock_cron_call('n', 'VACUUM', once_every => '0 s');
+SELECT _shedlock_cron_call('n', 'VACUUM', once_every => '1 day', schedule => '0 3 * * *');
+SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0; 3 * * *');
+SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', time_zone => 'Mars/Olympus');
+SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', catch_up => 'some');
+SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', attempts => 0);
+SELECT _shedlock_cron_call('n', 'VACUUM', attempts => 2);

@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * api.h
+ *	  What the SQL functions share: pg_cron's jobs.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_API_H
+#define SHEDLOCK_API_H
+
+#include "job/job.h"
+
+/* crontick.c */
+extern const char *ShedlockCronZone(void);
+extern bool ShedlockParseFire(const char *text, ShedlockSchedule *schedule);
+
+/* cron.c */
+extern bool ShedlockReadsCron(void);
+
+/* croncall.c */
+extern void ShedlockNoticeUnfired(const ShedlockName *name);
+
+#endif							/* SHEDLOCK_API_H */
