@@ -217,7 +217,8 @@ ShedlockIsOverCap(const Interval *span, int cap)
  * ShedlockCheckDuration - raise an error unless a duration is positive and not too long
  *
  * span NULL: there is nothing to check.  what: the argument's name.  name: the lock's,
- * or NULL.  cap: seconds that cap_setting allows, or 0.
+ * or NULL.  cap: the most seconds that it can have, or 0; cap_setting: the setting that
+ * says so, or NULL.
  */
 void
 ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
@@ -249,6 +250,7 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("%s is too long", what),
 			 too_long ? errdetail("It can be at most %d years.", SHEDLOCK_YEARS_MAX) :
+			 cap_setting == NULL ? errdetail("It can be at most %d seconds.", cap) :
 			 errdetail("The setting %s allows %s.", cap_setting,
 					   GetConfigOptionByName(cap_setting, NULL, false))));
 }
