@@ -10,29 +10,45 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xlog.h"
 #include "funcapi.h"
 #include "job/job.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
 /*
  * get_tick - the argument that is a row of shedlock_tick
+ *
+ * A value of the table's row type can have nulls that no row of the table has, and
+ * anybody may call the function.
  */
 static void
 get_tick(FunctionCallInfo fcinfo, int argno, ShedlockTick *last)
 {
 	HeapTupleHeader header = PG_GETARG_HEAPTUPLEHEADER(argno);
-	TupleDesc	desc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
-											  HeapTupleHeaderGetTypMod(header));
+	Relation	rel = table_open(get_typ_typrelid(HeapTupleHeaderGetTypeId(header)), AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
 	HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(header)};
 	Datum	   *values = palloc((Size) desc->natts * sizeof(Datum));
 	bool	   *nulls = palloc((Size) desc->natts * sizeof(bool));
 
 	tuple.t_data = header;
+	ShedlockCheckColumns(rel);
 	heap_deform_tuple(&tuple, desc, values, nulls);
-	ReleaseTupleDesc(desc);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (nulls[i] && att->attnotnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("column \"%s\" of a row of shedlock_tick must not be null",
+							NameStr(att->attname))));
+	}
+	table_close(rel, AccessShareLock);
 	ShedlockTickFromColumns(values, nulls, last);
 }
 
