@@ -371,7 +371,8 @@ end_tick(ShedlockTick *last, void *arg)
 		return true;
 	}
 	end->gave_up = !last->again && last->attempt >= plan->attempts;
-	last->retry_at = ShedlockRetryAt(now, plan->backoff, last->attempt);
+	if (last->has_plan)			/* else it was written by hand */
+		last->retry_at = ShedlockRetryAt(now, plan->backoff, last->attempt);
 	return true;
 }
 
