@@ -254,7 +254,13 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	if (ended_before(name, token, ending->outcome, &same))
 		return same;
 	if (!ShedlockReleaseLeasedRun(name, token))
+	{
+		/* The release waits for a session that has sent the same end before. */
+		if (ended_before(name, token, ending->outcome, &same))
+			return same;
+		ShedlockReportLoss(name, token);
 		return false;
+	}
 	if (strcmp(ending->outcome, "cancelled") == 0)
 		ShedlockCloseTick(name, token);
 	else

@@ -80,6 +80,7 @@ extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_m
 						   Interval *at_least);
 extern bool ShedlockRelease(const ShedlockName *name, int64 token);
 extern bool ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token);
+extern void ShedlockReportLoss(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 
 #endif							/* SHEDLOCK_LOCK_H */

@@ -157,9 +157,8 @@ find_holding(OwnerCall *call)
 /*
  * update_owned - write a change to the row of a lock that the caller owns
  *
- * change: sets the new values in call->row.  Returns false, after a WARNING, if
- * the lock is lost; the row is not written then.  Waits for a row lock as an
- * UPDATE does.
+ * change: sets the new values in call->row.  Returns false if the lock is lost; the
+ * row is not written then.  Waits for a row lock as an UPDATE does.
  */
 static bool
 update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
@@ -183,8 +182,6 @@ update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
 		ShedlockUnlock(&call->name->tag, ShareLock);
 	}
 	ShedlockClose(&call->store);
-	if (!owned)
-		report_loss(WARNING, call);
 	return owned;
 }
 
@@ -281,7 +278,10 @@ ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 	call.at_most = at_most;
 	call.at_least = at_least;
 	if (!update_owned(&call, set_end))
+	{
+		report_loss(WARNING, &call);
 		return false;
+	}
 	if (call.holding && call.row.at_most)
 		ShedlockExtendHolding(call.holding, call.row.lock_until);
 	ShedlockCommitDurably();
@@ -382,6 +382,8 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 	{
 		ShedlockHolding *holding = ShedlockFindHolding(name->str, token);
 
+		report_loss(WARNING, &call);
+
 		/* Its row was deleted: do not keep acquirers out for nothing. */
 		if (holding && !holding->is_run)
 		{
@@ -400,8 +402,8 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 /*
  * ShedlockReleaseLeasedRun - release the lock of a run outside the database
  *
- * Returns false, after a WARNING, if the run does not hold it any more.  Errors: those
- * of fence(); 55000 if the lock is not that of such a run.
+ * Returns false if the run does not hold it any more; the caller reports that.
+ * Errors: those of fence(); 55000 if the lock is not that of such a run.
  */
 bool
 ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
@@ -413,4 +415,20 @@ ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
 		return false;
 	log_release(&call);
 	return true;
+}
+
+/*
+ * ShedlockReportLoss - warn that a token does not hold a lock any more, and why
+ */
+void
+ShedlockReportLoss(const ShedlockName *name, int64 token)
+{
+	OwnerCall	call = {.name = name};
+
+	call.token = token;
+	ShedlockOpenToRead(&call.store, name->nsp, "shedlock");
+	ShedlockReadRow(&call.store, name->str, &call.row);
+	ShedlockClose(&call.store);
+	call.now = GetCurrentTimestamp();
+	report_loss(WARNING, &call);
 }
