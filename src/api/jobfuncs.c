@@ -156,6 +156,33 @@ make_leased_run(FunctionCallInfo fcinfo)
 	return run;
 }
 
+/*
+ * answer_request - the answer to a request that has begun a run before
+ *
+ * Returns false if there is no such run, or the caller has no request.
+ */
+static bool
+answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
+{
+	const ShedlockName *name = &run->request.name;
+	ShedlockLogged logged;
+	const char *outcome;
+
+	if (run->client_request == NULL)
+		return false;
+	ShedlockHistoryFindRequest(name, run->client_request, &logged);
+	if (logged.token == 0)
+		return false;
+	outcome = ShedlockRunOutcome(name, logged.token);
+	if (outcome && strcmp(outcome, "running") == 0)
+		*answer = answer_begin(fcinfo, logged.token, logged.tick, logged.attempt, NULL);
+	else
+		*answer = answer_begin(fcinfo, 0, 0, 0,
+							   psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
+										logged.token, outcome ? outcome : logged.outcome));
+	return true;
+}
+
 PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
  * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
@@ -172,29 +199,20 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 	const ShedlockName *name = &run->request.name;
 	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
 	const char *reason;
+	Datum		answer;
 
 	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
-	if (run->client_request)
-	{
-		ShedlockLogged logged;
-
-		ShedlockHistoryFindRequest(name, run->client_request, &logged);
-		if (logged.token != 0)
-		{
-			const char *outcome = ShedlockRunOutcome(name, logged.token);
-
-			if (outcome && strcmp(outcome, "running") == 0)
-				PG_RETURN_DATUM(answer_begin(fcinfo, logged.token, logged.tick, logged.attempt, NULL));
-			PG_RETURN_DATUM(answer_begin(fcinfo, 0, 0, 0,
-										 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-												  logged.token, outcome ? outcome : logged.outcome)));
-		}
-	}
-
+	if (answer_request(fcinfo, run, &answer))
+		PG_RETURN_DATUM(answer);
 	if (run->plan)
 		ShedlockAwaitTick(run->plan, name, false);
 	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
-		PG_RETURN_DATUM(answer_begin(fcinfo, 0, 0, 0, reason));
+	{
+		/* While this call waited, an earlier one with its request may have begun the run. */
+		if (!answer_request(fcinfo, run, &answer))
+			answer = answer_begin(fcinfo, 0, 0, 0, reason);
+		PG_RETURN_DATUM(answer);
+	}
 	ShedlockNoticeBlock(name, false);
 	PG_RETURN_DATUM(answer_begin(fcinfo, run->token, run->tick, run->attempt, NULL));
 }

@@ -337,6 +337,20 @@ try_tick(Try *try, ShedlockResult *result)
 }
 
 /*
+ * was_requested - has another call with the same request begun the run?
+ */
+static bool
+was_requested(const ShedlockRun *run)
+{
+	ShedlockLogged logged;
+
+	if (run->client_request == NULL)
+		return false;
+	ShedlockHistoryFindRequest(&run->request.name, run->client_request, &logged);
+	return logged.token != 0;
+}
+
+/*
  * try_to_begin - begin a run, for ShedlockWaitFor()
  */
 static bool
@@ -353,7 +367,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,
 							 run->attempt, run->client_request);
-	return try->beginning != SHEDLOCK_REFUSED;
+	return try->beginning != SHEDLOCK_REFUSED || was_requested(run);
 }
 
 /*
