@@ -55,6 +55,7 @@ typedef struct ShedlockName
 /* clock.c */
 extern int64 ShedlockSteadyNow(void);
 extern void ShedlockNap(long ms);
+extern void ShedlockCheckClient(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 
 /* settings.c */

@@ -46,6 +46,23 @@ ShedlockNap(long ms)
 }
 
 /*
+ * ShedlockCheckClient - end the session if its client is gone
+ *
+ * Call this after a sleep and before something is acquired, which a client that is gone
+ * would never use or release.  The server itself looks only when it reads or writes,
+ * unless client_connection_check_interval is set.
+ */
+void
+ShedlockCheckClient(void)
+{
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() || pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * ShedlockAwaitForeignLock - nap before another try to write a row that is locked
  *
  * The writer that has it locked does not use the advisory half.  Call this after each

@@ -42,6 +42,9 @@
 	((VirtualTransactionId) {(lock)->backend, (lock)->lxid})
 #endif
 
+/* libpq/libpq.h includes headers of GSSAPI, which the server's packages do not bring. */
+extern bool pq_check_connection(void);
+
 /* Extensions' wait events have names since 17. */
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"

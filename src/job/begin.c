@@ -74,6 +74,10 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 		ShedlockCommitAndStart();
 	while ((now = GetCurrentTimestamp()) < tick && ShedlockSteadyNow() < give_up)
 		ShedlockNap((long) Min(1000, (tick - now) / 1000 + 1));
+
+	/* The server does the work of a CALL, whether its client is there or not. */
+	if (!commit)
+		ShedlockCheckClient();
 }
 
 /*

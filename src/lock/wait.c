@@ -133,6 +133,7 @@ ShedlockWaitFor(const ShedlockName *name, const Interval *limit,
 			break;
 		/* The latch is set already if a session freed the lock after the try. */
 		ShedlockAwaitLock(name, &wait, ms);
+		ShedlockCheckClient();
 	}
 
 	ShedlockEndWait(&wait);
