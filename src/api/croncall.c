@@ -269,6 +269,19 @@ read_scheduled_at(const char *command, TimestampTz *result)
 }
 
 /*
+ * read_schedule - the cron expression of a call that has one
+ *
+ * Returns false if shedlock_run would refuse it.
+ */
+static bool
+read_schedule(const Datum *values, const bool *isnull, ShedlockSchedule *schedule)
+{
+	return ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
+									isnull[ARG_TIME_ZONE] ? "UTC" :
+									TextDatumGetCString(values[ARG_TIME_ZONE]), schedule);
+}
+
+/*
  * read_guarded_call - arguments of a command that is nothing but a guarded call
  *
  * Returns false if it is anything else.  Accepts any schema, because a job of
@@ -329,10 +342,7 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 	ShedlockCheckText(name.str, "lock name");
 
 	/* Views compute with its schedule, too. */
-	if (!isnull[ARG_SCHEDULE] &&
-		!ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
-								  isnull[ARG_TIME_ZONE] ? NULL : TextDatumGetCString(values[ARG_TIME_ZONE]),
-								  &schedule))
+	if (!isnull[ARG_SCHEDULE] && !read_schedule(values, isnull, &schedule))
 		return false;
 	if (list_length(call->funcname) > 1)
 	{
@@ -422,10 +432,7 @@ next_tick(const Datum *values, const bool *isnull, TimestampTz now)
 
 	if (!isnull[ARG_EVERY])
 		ShedlockPeriodSchedule(DatumGetIntervalP(values[ARG_EVERY]), "", &schedule);
-	else if (isnull[ARG_SCHEDULE] ||
-			 !ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
-									   isnull[ARG_TIME_ZONE] ? NULL :
-									   TextDatumGetCString(values[ARG_TIME_ZONE]), &schedule))
+	else if (isnull[ARG_SCHEDULE] || !read_schedule(values, isnull, &schedule))
 		return DT_NOEND;
 	return ShedlockNextTick(&schedule, now);
 }
