@@ -62,16 +62,20 @@ seconds_of(const char *text)
 	static const char *const blanks = " \t\r\n";
 	int			seconds = 0;
 
-	text += strspn(text, blanks);
-	for (; *text >= '0' && *text <= '9'; text++)
-		seconds = Min(seconds * 10 + (*text - '0'), SECONDS_MAX + 1);
-	text += strspn(text, blanks);
+	text	  +=strspn(text, blanks);
+
+	for (; *text >='0' && *text <='9'; text ++)
+		seconds = Min(seconds * 10 + (*text -'0'), SECONDS_MAX + 1);
+	text	  +=strspn(text, blanks);
+
 	if (seconds > SECONDS_MAX || pg_strncasecmp(text, "second", 6) != 0)
 		return 0;
-	text += 6;
+	text	  +=6;
+
 	if (*text == 's' || *text == 'S')
-		text++;
-	text += strspn(text, blanks);
+		text	  ++;
+	text	  +=strspn(text, blanks);
+
 	return *text ? 0 : seconds;
 }
 

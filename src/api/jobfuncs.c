@@ -208,7 +208,10 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 		ShedlockAwaitTick(run->plan, name, false);
 	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
 	{
-		/* While this call waited, an earlier one with its request may have begun the run. */
+		/*
+		 * While this call waited, an earlier one with its request may have
+		 * begun the run.
+		 */
 		if (!answer_request(fcinfo, run, &answer))
 			answer = answer_begin(fcinfo, 0, 0, 0, reason);
 		PG_RETURN_DATUM(answer);

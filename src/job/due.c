@@ -119,7 +119,7 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 	if (TIMESTAMP_NOT_FINITE(previous))
 		return due;
 	if (last->found && last->again)
-		return run_tick(last->tick <= now ? last->tick : previous, 1);
+		return last->tick <= now ? run_tick(last->tick, last->attempt + 1) : run_tick(previous, 1);
 
 	/* What came before a job was known, or had this schedule, is past. */
 	is_new = !last->found || !last->has_schedule ||

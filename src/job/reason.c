@@ -74,6 +74,9 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 	else if (!ShedlockHistoryMaySee(name->nsp, last->token))
 		appendStringInfo(buf, is_running ? "A run of tick %s is at work." :
 						 "Tick %s was claimed.", tick);
+	else if (last->token != 0 && last->attempt == 0)
+		appendStringInfo(buf, "Tick %s passed while an older one was run by \"%s\"; outcome: %s.", tick,
+						 last->claimed_by, outcome ? outcome : "not in the history any more");
 	else if (last->token == 0)
 		appendStringInfo(buf, "Tick %s was claimed at %s by \"%s\".", tick,
 						 ShedlockTimeString(last->claimed_at), last->claimed_by);

@@ -354,12 +354,29 @@ typedef struct RunEnd
 } RunEnd;
 
 /*
- * end_tick - what the end of a run makes of its tick; for change_tick()
+ * use_up_passed - use up the ticks that passed during a run that has succeeded
  *
- * A scheduler that has queued the ticks that passed meanwhile fires for them now,
- * back to back, so a success uses them up.  A run shorter than a period has missed
- * none, even if the next one has come: its timer may fire for that as late as the
- * run's own did.
+ * A scheduler that has queued these ticks fires for them now, back to back.  A run
+ * shorter than a period has missed none, even if the next one has come: its timer may
+ * fire for that as late as the run's own did.  A tick that had come when the run began,
+ * because shedlock_again() allowed an older one, is for the next caller.
+ */
+static void
+use_up_passed(ShedlockTick *last, TimestampTz now)
+{
+	const ShedlockSchedule *schedule = &last->plan.schedule;
+	TimestampTz passed = ShedlockPreviousTick(schedule, now);
+
+	if (passed > Max(last->tick, last->claimed_at) &&
+		(schedule->period == 0 || now - last->claimed_at >= schedule->period))
+	{
+		last->tick = passed;
+		last->attempt = 0;
+	}
+}
+
+/*
+ * end_tick - what the end of a run makes of its tick; for change_tick()
  */
 static bool
 end_tick(ShedlockTick *last, void *arg)
@@ -375,9 +392,8 @@ end_tick(ShedlockTick *last, void *arg)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
-		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again &&
-			(plan->schedule.period == 0 || now - last->claimed_at >= plan->schedule.period))
-			last->tick = Max(last->tick, ShedlockPreviousTick(&plan->schedule, now));
+		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
+			use_up_passed(last, now);
 		return true;
 	}
 	end->gave_up = !last->again && last->attempt >= plan->attempts;
