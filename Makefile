@@ -120,6 +120,12 @@ REGRESS = \
 	run_skipped \
 	run_refused \
 	run_often \
+	schedule_due \
+	attempts \
+	run_begin \
+	why \
+	schedules_view \
+	forget \
 	many_locks \
 	no_bloat \
 	cron_missing \

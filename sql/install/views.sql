@@ -121,3 +121,65 @@ COMMENT ON COLUMN shedlock_history.pid IS 'Server process that began the run';
 COMMENT ON COLUMN shedlock_history.warning IS
 'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';
 COMMENT ON COLUMN shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
+
+CREATE FUNCTION _shedlock_schedules(
+	OUT name text,
+	OUT schedule text,
+	OUT time_zone text,
+	OUT last_tick timestamptz,
+	OUT last_outcome text,
+	OUT attempt integer,
+	OUT attempts integer,
+	OUT next_attempt_at timestamptz,
+	OUT next_due timestamptz,
+	OUT overdue interval,
+	OUT paused boolean)
+RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_schedules() IS
+'Returns the names that have a schedule or period; the view shedlock_schedules shows them';
+
+CREATE VIEW shedlock_schedules AS
+SELECT s.name,
+	   s.schedule,
+	   s.time_zone,
+	   s.last_tick,
+	   s.last_outcome,
+	   s.attempt,
+	   s.attempts,
+	   s.next_attempt_at,
+	   s.next_due,
+	   s.overdue,
+	   s.paused
+FROM _shedlock_schedules() s;
+
+COMMENT ON VIEW shedlock_schedules IS 'The names that have a schedule or period, whoever calls for their runs';
+COMMENT ON COLUMN shedlock_schedules.name IS 'Name of the job';
+COMMENT ON COLUMN shedlock_schedules.schedule IS 'Cron expression of the job, or "every" and its period';
+COMMENT ON COLUMN shedlock_schedules.time_zone IS 'Time zone of the cron expression';
+COMMENT ON COLUMN shedlock_schedules.last_tick IS 'The latest tick that was claimed or run, or that had passed before the job had this schedule';
+COMMENT ON COLUMN shedlock_schedules.last_outcome IS
+'Outcome of the last run of that tick, as in shedlock_history; NULL if the tick was claimed without a run, or if the reader cannot see the run there';
+COMMENT ON COLUMN shedlock_schedules.attempt IS 'Number of runs of that tick that have begun';
+COMMENT ON COLUMN shedlock_schedules.attempts IS 'Number of runs that a tick can have, as the last run had it; NULL if ticks are only claimed';
+COMMENT ON COLUMN shedlock_schedules.next_attempt_at IS 'When one more attempt at that tick may begin; NULL if none follows, or while a run of it is at work';
+COMMENT ON COLUMN shedlock_schedules.next_due IS 'The next tick';
+COMMENT ON COLUMN shedlock_schedules.overdue IS
+'By how much more than a minute the oldest run that is due is late; NULL if none is, if it is at work, while the lock is paused, and if ticks are only claimed';
+COMMENT ON COLUMN shedlock_schedules.paused IS 'Whether the lock is paused';
+
+CREATE FUNCTION _shedlock_why(name text, state text)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_why(text, text) IS
+'Returns what an acquire or a run would be answered, by the state of the lock';
+
+CREATE FUNCTION shedlock_why(name text)
+RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+	SELECT _shedlock_why($1, (SELECT s.state FROM _shedlock_status() s
+							  WHERE s.name OPERATOR(pg_catalog.=) $1));
+END;
+
+COMMENT ON FUNCTION shedlock_why(text) IS
+'Says what an acquire or a run of the name would be answered now, and why';

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "api/api.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -279,9 +278,6 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
 
 	if (strcmp(outcome, "running") != 0)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
-	if (RecoveryInProgress())
-		PG_RETURN_TEXT_P(cstring_to_text("unknown"));
-
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(1)), &name);
 	if (!ShedlockHistoryMaySee(name.nsp, token))
 		PG_RETURN_NULL();

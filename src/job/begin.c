@@ -160,9 +160,7 @@ static char *
 schedule_text(const ShedlockPlan *plan)
 {
 	if (plan->period)
-		return psprintf("every %s",
-						DatumGetCString(DirectFunctionCall1(interval_out,
-															IntervalPGetDatum(plan->period))));
+		return ShedlockPeriodText(plan->period);
 	return psprintf("%s %s", plan->schedule.text, pg_get_timezone_name(plan->schedule.zone));
 }
 

@@ -80,24 +80,34 @@ next_attempt(const ShedlockTick *last, TimestampTz now)
 }
 
 /*
+ * oldest_missed - the first tick after the last one that is not too late
+ *
+ * Skips all that is too late at once.
+ */
+static TimestampTz
+oldest_missed(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+{
+	TimestampTz after = last->tick;
+	TimestampTz oldest;
+
+	if (plan->max_late &&
+		!pg_sub_s64_overflow(now, ShedlockIntervalMicroseconds(plan->max_late), &oldest))
+		after = Max(after, oldest - 1);
+	return ShedlockNextTick(&plan->schedule, after);
+}
+
+/*
  * due_all - what is due if each missed tick is made up, the oldest first
  */
 static ShedlockDue
 due_all(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now, bool attempt_left)
 {
 	ShedlockDue nothing = {.action = SHEDLOCK_NOTHING};
-	TimestampTz after = last->tick;
-	TimestampTz oldest;
 	TimestampTz next;
 
 	if (attempt_left)
 		return next_attempt(last, now);
-
-	/* Skip all that is too late at once. */
-	if (plan->max_late &&
-		!pg_sub_s64_overflow(now, ShedlockIntervalMicroseconds(plan->max_late), &oldest))
-		after = Max(after, oldest - 1);
-	next = ShedlockNextTick(&plan->schedule, after);
+	next = oldest_missed(last, plan, now);
 	return next <= now ? run_tick(next, 1) : nothing;
 }
 
@@ -143,4 +153,42 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 		(plan->catch_up != SHEDLOCK_CATCH_UP_NONE || is_fresh))
 		return run_tick(previous, 1);
 	return due;
+}
+
+/*
+ * ShedlockNextAttempt - when one more attempt at the last tick may begin
+ *
+ * now: at once.  DT_NOEND: none follows.  Assumes that no run of the tick is at work.
+ */
+TimestampTz
+ShedlockNextAttempt(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+{
+	TimestampTz at = now;
+	ShedlockDue due;
+
+	if (!last->found)
+		return DT_NOEND;
+	if (!last->again && last->retry_at > now && last->retry_at <= now + RETRY_MAX)
+		at = last->retry_at;
+	due = ShedlockFindDue(last, plan, at);
+	return due.action == SHEDLOCK_RUN_TICK && due.tick == last->tick ? at : DT_NOEND;
+}
+
+/*
+ * ShedlockDueSince - since when a run has been due; DT_NOEND if none is
+ *
+ * If several ticks were missed, counts from the oldest one, although only the last of
+ * them may be made up.
+ */
+TimestampTz
+ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+{
+	ShedlockDue due = ShedlockFindDue(last, plan, now);
+
+	if (due.action != SHEDLOCK_RUN_TICK)
+		return DT_NOEND;
+	if (due.tick == last->tick)
+		return Max(last->tick, last->retry_at);
+	return plan->catch_up == SHEDLOCK_CATCH_UP_NONE ? due.tick :
+		Min(due.tick, oldest_missed(last, plan, now));
 }

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -196,7 +197,8 @@ run_lives(const ShedlockName *name, int64 token)
  * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
  *
  * A run without a holder is lost only if the log, read after the lock, still says
- * that it is running.
+ * that it is running.  "unknown": it is running according to the log, on a standby,
+ * which has no holders.
  */
 const char *
 ShedlockRunOutcome(const ShedlockName *name, int64 token)
@@ -206,7 +208,11 @@ ShedlockRunOutcome(const ShedlockName *name, int64 token)
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	if (logged.token == 0)
 		return NULL;
-	if (strcmp(logged.outcome, "running") != 0 || run_lives(name, token))
+	if (strcmp(logged.outcome, "running") != 0)
+		return logged.outcome;
+	if (RecoveryInProgress())
+		return "unknown";
+	if (run_lives(name, token))
 		return logged.outcome;
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;

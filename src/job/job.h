@@ -125,6 +125,7 @@ extern TimestampTz ShedlockNextTick(const ShedlockSchedule *schedule, TimestampT
 extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now);
 
 /* plan.c */
+extern char *ShedlockPeriodText(const Interval *period);
 extern const char *ShedlockCatchUpText(ShedlockCatchUp catch_up);
 extern bool ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up);
 extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,
@@ -135,6 +136,10 @@ extern TimestampTz ShedlockRetryAt(TimestampTz when, const Interval *backoff, in
 extern TimestampTz ShedlockLastTime(TimestampTz tick, const ShedlockPlan *plan);
 extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan,
 								   TimestampTz now);
+extern TimestampTz ShedlockNextAttempt(const ShedlockTick *last, const ShedlockPlan *plan,
+									   TimestampTz now);
+extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan *plan,
+									TimestampTz now);
 
 /* tick.c */
 extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
@@ -158,6 +163,7 @@ extern bool ShedlockIsKept(const ShedlockName *name, const ShedlockResult *resul
 extern char *ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
 extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 								const ShedlockPlan *plan, TimestampTz now);
+extern char *ShedlockWhy(const ShedlockName *name, const char *state);
 
 /* begin.c */
 extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "job/job.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #define ATTEMPTS_MAX		1000
@@ -20,6 +21,16 @@ static const char *const catch_up_names[] = {
 	[SHEDLOCK_CATCH_UP_LATEST] = "latest",
 	[SHEDLOCK_CATCH_UP_ALL] = "all",
 };
+
+/*
+ * ShedlockPeriodText - a period for people to read; palloc'd
+ */
+char *
+ShedlockPeriodText(const Interval *period)
+{
+	return psprintf("every %s",
+					DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(period))));
+}
 
 /*
  * ShedlockCatchUpText - the name of a way to catch up

@@ -60,7 +60,7 @@ ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
  *
  * Who ran it, and how that ended, only to callers to whom shedlock_history shows the
  * run.  The role of a claim without a run is not known.  Returns true if a run of it
- * is at work.
+ * is, or may be, at work.
  */
 static bool
 add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last)
@@ -84,19 +84,49 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 		appendStringInfo(buf, "Attempt %d at tick %s began at %s by \"%s\"; outcome: %s.",
 						 last->attempt, tick, ShedlockTimeString(last->claimed_at),
 						 last->claimed_by, outcome ? outcome : "not in the history any more");
-	return is_running;
+
+	/* On a standby nobody can tell. */
+	return is_running || (outcome && strcmp(outcome, "unknown") == 0);
 }
 
 /*
- * ShedlockTickReason - why no run is due, in one or two sentences; palloc'd
+ * add_next - say when the next attempt or tick is due
  *
- * Call this when ShedlockFindDue() does not return a run.
+ * Who may not see the last run is not told that its attempts are used up, either.
+ */
+static void
+add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
+		 const ShedlockPlan *plan, TimestampTz now)
+{
+	ShedlockDue due = ShedlockFindDue(last, plan, now);
+	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
+	TimestampTz next = ShedlockNextTick(&plan->schedule, last->found ? Max(now, last->tick) : now);
+	bool		gave_up = last->found && last->token != 0 && !last->done &&
+		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockHistoryMaySee(name->nsp, last->token);
+
+	if (due.action == SHEDLOCK_RUN_TICK && plan->attempts == 0)
+		appendStringInfo(buf, "  Tick %s can be claimed now.", ShedlockTimeString(due.tick));
+	else if (due.action == SHEDLOCK_RUN_TICK)
+		appendStringInfo(buf, "  Attempt %d of %d at tick %s is due now.", due.attempt,
+						 plan->attempts, ShedlockTimeString(due.tick));
+	else if (!TIMESTAMP_IS_NOEND(attempt_at))
+		appendStringInfo(buf, "  Attempt %d of %d is due at %s.", last->attempt + 1,
+						 plan->attempts, ShedlockTimeString(attempt_at));
+	else if (!TIMESTAMP_IS_NOEND(next))
+		appendStringInfo(buf, gave_up ? "  No attempt is left; the next tick is %s." :
+						 "  The next tick is %s.", ShedlockTimeString(next));
+}
+
+/*
+ * ShedlockTickReason - what the last run was, and when the next one is due; palloc'd
+ *
+ * plan: with 0 attempts if ticks are only claimed; NULL if no schedule is known.  If
+ * ShedlockFindDue() does not return a run, this is the reason.
  */
 char *
 ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 				   const ShedlockPlan *plan, TimestampTz now)
 {
-	TimestampTz next = ShedlockNextTick(&plan->schedule, last->found ? Max(now, last->tick) : now);
 	StringInfoData buf;
 	bool		is_running = false;
 
@@ -105,14 +135,79 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 		is_running = add_last_tick(&buf, name, last);
 	else
 		appendStringInfoString(&buf, "No tick has come yet.");
-	if (is_running)
-		return buf.data;
-
-	if (last->found && !last->done && last->attempt < plan->attempts &&
-		now < last->retry_at && last->retry_at <= ShedlockLastTime(last->tick, plan))
-		appendStringInfo(&buf, " Attempt %d of %d is due at %s.", last->attempt + 1,
-						 plan->attempts, ShedlockTimeString(last->retry_at));
-	else if (!TIMESTAMP_IS_NOEND(next))
-		appendStringInfo(&buf, " The next tick is %s.", ShedlockTimeString(next));
+	if (plan && !is_running)
+		add_next(&buf, name, last, plan, now);
+	else if (plan == NULL && last->again)
+		appendStringInfoString(&buf, "  It can be claimed once more.");
 	return buf.data;
+}
+
+/*
+ * lock_reason - what an acquire would be answered, by the row and its state
+ *
+ * state: as shedlock_locks has it; NULL if the lock is free.
+ */
+static char *
+lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
+{
+	ShedlockResult result = {SHEDLOCK_HELD};
+	char	   *reason;
+
+	if (state == NULL && row->found && row->token != 0)
+		return psprintf("It is free, and was last acquired by \"%s\" at %s.",
+						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+	if (state == NULL)
+		return pstrdup("It is free, and was never acquired.");
+	if (strcmp(state, "unknown") == 0)
+		return psprintf("It was acquired by \"%s\" at %s; only the primary can tell whether it is still held.",
+						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+
+	result.row = *row;
+	if (strcmp(state, "uncommitted") == 0)
+	{
+		/* The row is that of an earlier acquire. */
+		result.verdict = SHEDLOCK_BUSY;
+		result.row.found = false;
+	}
+	else if (strcmp(state, "kept") == 0)
+		result.verdict = SHEDLOCK_KEPT;
+	else if (strcmp(state, "paused") == 0)
+		result.verdict = SHEDLOCK_PAUSED;
+	reason = ShedlockBusyReason(name, &result);
+	if (result.verdict == SHEDLOCK_HELD && row->lock_until > GetCurrentTimestamp() &&
+		(SHEDLOCK_IS_LEASE(row->kind) || row->at_most || ShedlockCountsAsLease(row)))
+		reason = psprintf("%s  It ends at %s unless it is extended.", reason,
+						  ShedlockTimeString(row->lock_until));
+	return reason;
+}
+
+/*
+ * ShedlockWhy - what an acquire or a run would be answered now, and why; palloc'd
+ *
+ * state: as for lock_reason().
+ */
+char *
+ShedlockWhy(const ShedlockName *name, const char *state)
+{
+	ShedlockStore store;
+	ShedlockRow row;
+	ShedlockTick last;
+	char	   *reason;
+
+	ShedlockOpenToRead(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, &row);
+	ShedlockClose(&store);
+	ShedlockLookUpTick(name, &last);
+
+	reason = lock_reason(name, &row, state);
+	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0 &&
+		row.token != last.token)
+		return psprintf("%s  That is a run without a tick.", reason);
+	if (!last.found)
+		return reason;
+	if (!last.has_plan)
+		last.plan.catch_up = SHEDLOCK_CATCH_UP_LATEST;
+	return psprintf("%s  %s", reason,
+					ShedlockTickReason(name, &last, last.has_schedule ? &last.plan : NULL,
+									   GetCurrentTimestamp()));
 }

@@ -74,6 +74,7 @@ INSERT INTO api VALUES
  'name text, until timestamp with time zone DEFAULT ''infinity''::timestamp with time zone, reason text DEFAULT NULL::text',
  'void'),
 ('shedlock_resume', 'name text', 'boolean'),
+('shedlock_why', 'name text', 'text'),
 ('shedlock_again', 'name text', 'boolean'),
 ('shedlock_forget', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
@@ -92,7 +93,7 @@ INSERT INTO api VALUES
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
 ('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
@@ -126,7 +127,7 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and returns one row')
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name = 'shedlock_adopt' THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
+SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name IN ('shedlock_adopt', 'shedlock_why') THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
 
 SELECT is(f.proparallel::text, 'u', f.proname || ' is parallel unsafe')
@@ -160,6 +161,7 @@ PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
 PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
+PREPARE p_why AS SELECT shedlock_why($1);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
 PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
@@ -192,6 +194,7 @@ PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lock_at_most_for =>
 	schedule => $5, time_zone => $6, catch_up => $7, max_late => $8, attempts => $9, backoff => $10,
 	wait => $11, locked_by => $12, description => $13, request => $14);
 PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
+PREPARE n_why AS SELECT shedlock_why(name => $1);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
 PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
@@ -234,7 +237,7 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
 	$$VALUES ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
-			 ('shedlock_run_log', 'r'), ('shedlock_tick', 'r'), ('shedlock_token_seq', 'S')$$,
+			 ('shedlock_run_log', 'r'), ('shedlock_schedules', 'v'), ('shedlock_tick', 'r'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
 CREATE FUNCTION pg_temp.columns_of(regclass) RETURNS SETOF text LANGUAGE sql AS $$
@@ -311,6 +314,11 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
 		  'message text', 'exit_code integer', 'run_role name', 'locked_by character varying(255)', 'pid integer',
 		  'warning text', 'request text'],
 	'columns of shedlock_history');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_schedules')$$,
+	ARRAY['name text', 'schedule text', 'time_zone text', 'last_tick timestamp with time zone', 'last_outcome text',
+		  'attempt integer', 'attempts integer', 'next_attempt_at timestamp with time zone',
+		  'next_due timestamp with time zone', 'overdue interval', 'paused boolean'],
+	'columns of shedlock_schedules');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 	ARRAY['jobid bigint', 'job_name text', 'schedule text', 'database text', 'username text', 'active boolean',
 		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
@@ -380,7 +388,7 @@ CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
 		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
-			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run,shedlock_run_begin,shedlock_run_end}'),
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run,shedlock_run_begin,shedlock_run_end,shedlock_why}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
 

@@ -1,0 +1,183 @@
+-- Runs whose work is outside the database: shedlock_run_begin, shedlock_run_end.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SET timezone = 'UTC';
+CREATE ROLE regress_shedlock_run_a;
+CREATE ROLE regress_shedlock_run_b;
+CREATE FUNCTION pg_temp.log(job text) RETURNS TABLE (outcome text, ended boolean, message text, exit_code integer, sqlstate text) LANGUAGE sql AS $$
+	SELECT outcome, ended_at IS NOT NULL, message, exit_code, sqlstate FROM shedlock_history WHERE name = job ORDER BY token
+$$;
+
+-- A run is a lease with an entry in the history; without a schedule it has no tick.
+SELECT token, tick, attempt, reason FROM shedlock_run_begin('begin', '1 min', locked_by => 'host', description => 'work', request => 'r1') \gset
+SELECT :token > 0 AS token, :'tick' AS tick, :'attempt' AS attempt, :'reason' AS reason;
+SELECT state, kind, remaining <= '1 min' AS remaining, regexp_replace(locked_by, '\d+', 'N') AS locked_by, pid FROM shedlock_locks;
+SELECT outcome, ended_at, command, request, tick, attempt, token = :token AS token FROM shedlock_history;
+SELECT shedlock_acquire('begin');
+SELECT pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin');
+\set VERBOSITY terse
+CALL shedlock_run('begin', 'SELECT 1', on_busy => 'error');
+\set VERBOSITY default
+
+-- The same request has the same answer, from the same role alone.
+SELECT token = :token AS token, tick, attempt, reason FROM shedlock_run_begin('begin', request => 'r1');
+SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r2');
+SET ROLE regress_shedlock_run_a;
+SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
+RESET ROLE;
+SELECT count(*) FROM shedlock_history;
+
+-- It can be extended and fenced by its token, but is ended in one way only.
+SELECT shedlock_extend('begin', :token, '5 min'), shedlock_assert('begin', :token) = :token AS asserted;
+SELECT pg_temp.error_of(format('SELECT shedlock_release(%L, %s)', 'begin', :token));
+SELECT shedlock_cancel('begin');
+SELECT shedlock_token('begin') = :token AS token;
+
+-- The end releases the lock; the same end again is true, another one is not.
+SELECT shedlock_run_end('begin', :token, 'failed', 'no space left on device', 28);
+SELECT * FROM pg_temp.log('begin');
+SELECT count(*) FROM shedlock_locks;
+SELECT shedlock_run_end('begin', :token, 'failed'), shedlock_run_end('begin', :token, outcome => 'failed', message => 'other', exit_code => 1);
+\set VERBOSITY sqlstate
+SELECT shedlock_run_end('begin', :token);
+\set VERBOSITY default
+SELECT * FROM pg_temp.log('begin');
+SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
+
+-- Each outcome
+SELECT shedlock_run_end('begin', (shedlock_run_begin('begin')).token, o) FROM unnest('{succeeded, failed, timed out, cancelled}'::text[]) o;
+SELECT shedlock_run_end('begin', (shedlock_run_begin('begin')).token, message => repeat('x', 5000));
+SELECT outcome, ended, length(message) AS message FROM pg_temp.log('begin');
+
+-- A run that is not ended in time is lost, and its end writes nothing.
+SELECT token FROM shedlock_run_begin('lost', request => 'r1') \gset
+UPDATE shedlock SET lock_until = '2026-01-01', locked_at = '2026-01-01' WHERE name = 'lost';
+SELECT * FROM pg_temp.log('lost');
+SELECT pg_temp.mask(reason) AS reason FROM shedlock_run_begin('lost', request => 'r1');
+\set VERBOSITY sqlstate
+SELECT shedlock_run_end('lost', :token);
+SELECT shedlock_extend('lost', :token);
+\set VERBOSITY default
+SELECT * FROM pg_temp.log('lost');
+SELECT token AS next FROM shedlock_run_begin('lost') \gset
+\set VERBOSITY sqlstate
+SELECT shedlock_run_end('lost', :token);
+\set VERBOSITY default
+SELECT * FROM pg_temp.log('lost');
+SELECT outcome FROM shedlock_run_log WHERE token = :token;
+-- A forced release cancels it.
+\set VERBOSITY sqlstate
+SELECT shedlock_force_release('lost');
+SELECT shedlock_run_end('lost', :next);
+SELECT shedlock_run_end('lost', :next, 'cancelled');
+\set VERBOSITY default
+SELECT * FROM pg_temp.log('lost');
+-- A Java client takes the lock over.
+SELECT token FROM shedlock_run_begin('lost') \gset
+UPDATE shedlock SET lock_until = locked_at WHERE name = 'lost';
+UPDATE shedlock SET lock_until = timezone('UTC', clock_timestamp()) + '1 min', locked_at = timezone('UTC', clock_timestamp()), locked_by = 'java'
+WHERE name = 'lost' AND lock_until <= timezone('UTC', clock_timestamp());
+SELECT kind FROM shedlock WHERE name = 'lost';
+\set VERBOSITY sqlstate
+SELECT shedlock_run_end('lost', :token);
+\set VERBOSITY default
+SELECT outcome FROM shedlock_history WHERE token = :token;
+
+-- Not mine: another token, another role, a lock that is no run of this kind
+SELECT token FROM shedlock_run_begin('mine') \gset
+\set VERBOSITY sqlstate
+SELECT shedlock_run_end('mine', :token + 1000);
+SET ROLE regress_shedlock_run_a;
+SELECT pg_temp.error_of(format('SELECT shedlock_run_end(%L, %s)', 'mine', :token));
+SELECT token AS theirs FROM shedlock_run_begin('theirs', '1 h') \gset
+SET ROLE regress_shedlock_run_b;
+SELECT pg_temp.error_of(format('SELECT shedlock_run_end(%L, %s)', 'theirs', :theirs));
+RESET ROLE;
+SELECT shedlock_run_end('theirs', :theirs);
+SET ROLE regress_shedlock_run_b;
+SELECT shedlock_run_end('theirs', :theirs);
+RESET ROLE;
+SELECT shedlock_run_end('mine', :theirs);
+SELECT shedlock_run_end('mine', :token);
+SELECT shedlock_acquire_token('mine') AS token \gset
+SELECT pg_temp.error_of(format('SELECT shedlock_run_end(%L, %s)', 'mine', :token));
+SELECT shedlock_release('mine');
+SELECT shedlock_acquire_session('mine');
+SELECT pg_temp.error_of(format('SELECT shedlock_run_end(%L, %s)', 'mine', shedlock_token('mine')));
+SELECT shedlock_release('mine');
+CALL shedlock_run('mine', 'SELECT shedlock_run_end(''mine'', shedlock_token(''mine''))');
+\set VERBOSITY default
+
+-- A rollback undoes the begin, and the end.
+BEGIN;
+SELECT token > 0 AS begun FROM shedlock_run_begin('undone', once_every => '36500 days');
+SAVEPOINT s;
+SELECT shedlock_run_end('undone', shedlock_token('undone'));
+ROLLBACK TO s;
+SELECT outcome FROM shedlock_history WHERE name = 'undone';
+ROLLBACK;
+SELECT (SELECT count(*) FROM shedlock WHERE name = 'undone'), (SELECT count(*) FROM shedlock_tick WHERE name = 'undone'),
+	   (SELECT count(*) FROM shedlock_history WHERE name = 'undone');
+SELECT * FROM pg_temp.my_locks();
+BEGIN;
+SAVEPOINT s;
+SELECT token > 0 AS begun FROM shedlock_run_begin('undone', once_every => '36500 days');
+ROLLBACK TO s;
+SELECT token, attempt FROM shedlock_run_begin('undone', once_every => '36500 days') \gset
+COMMIT;
+BEGIN;
+SELECT shedlock_run_end('undone', :token);
+ROLLBACK;
+SELECT state FROM shedlock_locks WHERE name = 'undone';
+SELECT outcome FROM shedlock_history WHERE name = 'undone';
+SELECT done FROM shedlock_tick WHERE name = 'undone';
+SELECT shedlock_run_end('undone', :token);
+SELECT done FROM shedlock_tick WHERE name = 'undone';
+SELECT token, tick, attempt, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('undone', once_every => '36500 days');
+
+-- In a transaction that reads the tables by an older snapshot
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1 AS snapshot;
+SELECT token FROM shedlock_run_begin('undone') \gset
+SELECT shedlock_run_end('undone', :token);
+COMMIT;
+
+-- Only a cancelled run, or one that succeeded, uses up its tick.
+SELECT token, tick, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
+SELECT :'tick' AS tick, :'attempt' AS attempt, shedlock_run_end('tick', :token, 'timed out');
+SELECT token, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
+SELECT :'attempt' AS attempt, shedlock_run_end('tick', :token, 'cancelled');
+SELECT attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0');
+
+-- The wait is for the lock.
+SELECT shedlock_acquire('waiting', '400 ms');
+SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '1 min', once_every => '36500 days');
+SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '10 ms');
+SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '1 min', once_every => '36500 days');
+
+-- Bad arguments
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(NULL)');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin('''')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', ''0'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', ''1 s'', ''2 s'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', wait => ''-1 s'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', locked_by => repeat(''x'', 201))');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => repeat(''x'', 256))');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => E''\n'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', attempts => 2)');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(NULL, 1)');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', NULL)');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 0)');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 1, ''ok'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 1, NULL)');
+SELECT shedlock_run_end('bad', 1);
+SET default_transaction_read_only = on;
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 1)');
+RESET default_transaction_read_only;
+SELECT * FROM pg_temp.my_locks();
+
+DROP ROLE regress_shedlock_run_a, regress_shedlock_run_b;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

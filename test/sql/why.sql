@@ -1,0 +1,108 @@
+-- shedlock_why says what an acquire or a run would be answered.
+\getenv srcdir PG_ABS_SRCDIR
+\set ECHO none
+\i :srcdir/helpers.sql
+
+SET timezone = 'UTC';
+SET client_min_messages = error;
+CREATE ROLE regress_shedlock_why;
+\pset format unaligned
+\pset tuples_only on
+
+CREATE FUNCTION pg_temp.why(job text) RETURNS text LANGUAGE sql AS $$ SELECT pg_temp.mask(shedlock_why(job)) $$;
+
+-- free, held, kept, paused
+SELECT shedlock_why('why');
+SELECT shedlock_acquire('why', locked_by => 'somebody') \gset
+SELECT pg_temp.why('why');
+SELECT shedlock_release('why') \gset
+SELECT pg_temp.why('why');
+SELECT shedlock_acquire('why', '2 h', '1 h'), shedlock_release('why') \gset
+UPDATE shedlock SET locked_by = 'somebody', keep_until = '2100-01-01', lock_until = '2100-01-01' WHERE name = 'why';
+SELECT shedlock_why('why');
+SELECT shedlock_pause('why paused', '2100-01-01', 'not tonight') \gset
+UPDATE shedlock SET paused_by = 'the boss' WHERE name = 'why paused';
+SELECT shedlock_why('why paused');
+SELECT shedlock_resume('why paused') \gset
+SELECT shedlock_why('why paused');
+SELECT shedlock_acquire_session('why session') \gset
+UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05' WHERE name = 'why session';
+SELECT shedlock_why('why session');
+SELECT pg_advisory_unlock_all() \gset
+SELECT shedlock_why('why session');
+SELECT shedlock_acquire_session('why limit', '1 h') \gset
+SELECT pg_temp.why('why limit');
+SELECT shedlock_release('why limit') \gset
+BEGIN;
+SELECT shedlock_acquire('why open') \gset
+SELECT shedlock_why('why open');
+ROLLBACK;
+SELECT shedlock_why('why open');
+
+-- ticks that are claimed
+SELECT shedlock_once('why once', '2026-01-01') \gset
+UPDATE shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why once';
+SELECT shedlock_why('why once');
+SELECT shedlock_again('why once') \gset
+SELECT shedlock_why('why once');
+SELECT shedlock_once_every('why every', '36500 days') \gset
+UPDATE shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why every';
+SELECT shedlock_why('why every');
+UPDATE shedlock_tick SET tick = '1800-01-01' WHERE name = 'why every';
+SELECT shedlock_why('why every');
+
+-- runs: not due, due, at work, attempts, given up
+CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly', attempts => 2);
+SELECT pg_temp.why('why run');
+UPDATE shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+\set VERBOSITY terse
+CALL shedlock_run('why run', 'SELECT 1 / 0', schedule => '@yearly', attempts => 2, backoff => '1 h');
+SELECT pg_temp.why('why run');
+UPDATE shedlock_tick SET retry_at = clock_timestamp() WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+SELECT token FROM shedlock_run_begin('why run', schedule => '@yearly', attempts => 2, backoff => '1 h') \gset
+SELECT pg_temp.why('why run');
+SET ROLE regress_shedlock_why;
+SELECT pg_temp.why('why run');
+RESET ROLE;
+SELECT shedlock_run_end('why run', :token, 'failed') \gset
+SELECT pg_temp.why('why run');
+SET ROLE regress_shedlock_why;
+SELECT pg_temp.why('why run');
+RESET ROLE;
+SELECT shedlock_again('why run') \gset
+SELECT pg_temp.why('why run');
+CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly');
+SELECT pg_temp.why('why run');
+CREATE TABLE why (reason text);
+CALL shedlock_run('why plain', 'INSERT INTO why SELECT pg_temp.why(''why plain'')');
+SELECT * FROM why;
+DROP TABLE why;
+
+-- Rows that were written by hand
+UPDATE shedlock_tick SET schedule = 'nonsense' WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+UPDATE shedlock_tick SET schedule = '@yearly', tick = 'infinity' WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+UPDATE shedlock_tick SET tick = '-infinity' WHERE name = 'why run';
+SELECT pg_temp.why('why run') ~ 'is due now' AS due;
+
+\pset format aligned
+\pset tuples_only off
+SELECT pg_temp.error_of('SELECT shedlock_why(NULL)');
+SELECT pg_temp.error_of('SELECT shedlock_why('''')');
+SELECT pg_temp.error_of('SELECT shedlock_why(repeat(''x'', 256))');
+SET shedlock.role_prefix = on;
+SET ROLE regress_shedlock_why;
+SELECT pg_temp.error_of('SELECT shedlock_why(''why'')');
+RESET ROLE;
+RESET shedlock.role_prefix;
+-- It works in a read-only transaction.
+BEGIN READ ONLY;
+SELECT shedlock_why('why') LIKE 'It was last held%' AS kept;
+COMMIT;
+SELECT * FROM pg_temp.my_locks();
+
+DROP ROLE regress_shedlock_why;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
