@@ -150,6 +150,8 @@ ISOLATION = \
 	old_snapshot \
 	old_transaction \
 	ticks_claimed_once \
+	attempts_once \
+	early_tick \
 	tokens_grow \
 	run_excludes \
 	run_reset \

@@ -150,7 +150,7 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 static char *
 lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 {
-	ShedlockResult result = {SHEDLOCK_HELD};
+	ShedlockResult result = {.verdict = SHEDLOCK_HELD};
 	char	   *reason;
 
 	if (state == NULL && row->found && row->token != 0)

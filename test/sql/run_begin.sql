@@ -11,8 +11,9 @@ CREATE FUNCTION pg_temp.log(job text) RETURNS TABLE (outcome text, ended boolean
 $$;
 
 -- A run is a lease with an entry in the history; without a schedule it has no tick.
-SELECT token, tick, attempt, reason FROM shedlock_run_begin('begin', '1 min', locked_by => 'host', description => 'work', request => 'r1') \gset
-SELECT :token > 0 AS token, :'tick' AS tick, :'attempt' AS attempt, :'reason' AS reason;
+SELECT token, num_nulls(tick, attempt, reason) AS nulls
+FROM shedlock_run_begin('begin', '1 min', locked_by => 'host', description => 'work', request => 'r1') \gset
+SELECT :token > 0 AS token, :nulls AS nulls;
 SELECT state, kind, remaining <= '1 min' AS remaining, regexp_replace(locked_by, '\d+', 'N') AS locked_by, pid FROM shedlock_locks;
 SELECT outcome, ended_at, command, request, tick, attempt, token = :token AS token FROM shedlock_history;
 SELECT shedlock_acquire('begin');
