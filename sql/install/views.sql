@@ -153,7 +153,7 @@ SELECT s.name,
 	   s.paused
 FROM _shedlock_schedules() s;
 
-COMMENT ON VIEW shedlock_schedules IS 'The names that have a schedule or period, whoever calls for their runs';
+COMMENT ON VIEW shedlock_schedules IS 'The names that have a schedule or period, of runs or of claims';
 COMMENT ON COLUMN shedlock_schedules.name IS 'Name of the job';
 COMMENT ON COLUMN shedlock_schedules.schedule IS 'Cron expression of the job, or "every" and its period';
 COMMENT ON COLUMN shedlock_schedules.time_zone IS 'Time zone of the cron expression';

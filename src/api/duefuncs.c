@@ -137,7 +137,7 @@ shown_schedule(const Datum *values, const bool *nulls)
 /*
  * shown_outcome - the outcome of the last run of the last tick, as of now, or NULL
  *
- * *at_work: the run is, or may be, at work, whoever asks.
+ * *at_work: the run is, or may be, at work, even if the caller may not see it.
  */
 static const char *
 shown_outcome(const ShedlockName *name, const ShedlockTick *last, bool *at_work)

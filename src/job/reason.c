@@ -92,7 +92,7 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 /*
  * add_next - say when the next attempt or tick is due
  *
- * Who may not see the last run is not told that its attempts are used up, either.
+ * A caller that may not see the last run is not told that its attempts are used up, either.
  */
 static void
 add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,

@@ -34,7 +34,7 @@ my $session_token = ask($holder, "SELECT shedlock_acquire_session('session of a 
 $session_token =~ s/^t\n//;
 ask($holder, "SELECT shedlock_acquire_session('limited session', '$limit')");
 my $runner = session($primary);
-$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)');\n");
+$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)', once_every => '36500 days', attempts => 2);\n");
 ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is in progress');
 my $last_token = $primary->safe_psql($dbname, 'SELECT last_value FROM shedlock_token_seq');
 $primary->safe_psql($dbname, "SELECT shedlock_once('last', now())");
@@ -49,7 +49,8 @@ foreach my $call (
 	"shedlock_token('lease')", "shedlock_once('x', now())",
 	"shedlock_once_every('x', '1 day')", "shedlock_force_release('lease')",
 	"shedlock_cancel('run')", "shedlock_pause('x')",
-	"shedlock_resume('paused')", "shedlock_again('paused')", "shedlock_purge('1 day')")
+	"shedlock_resume('paused')", "shedlock_again('paused')", "shedlock_purge('1 day')",
+	"shedlock_run_begin('x')", "shedlock_run_end('x', 1)", "shedlock_forget('run')")
 {
 	my $error;
 	my $took = seconds { $error = error_of($standby, "SELECT $call") };
@@ -75,6 +76,13 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shed
 	'standby: the view shows the locks; states that need the primary are unknown');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|unknown',
 	'standby: the outcome of a run is unknown');
+is($standby->safe_psql($dbname, 'SELECT name, schedule, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_schedules'),
+	'run|every 36500 days|unknown|1|2|||f', 'standby: the view shows the schedules');
+like($standby->safe_psql($dbname, "SELECT shedlock_why('run')"),
+	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.  Attempt 1 at tick .* began at .*; outcome: unknown\.$/,
+	'standby: shedlock_why says what it can of a run');
+like($standby->safe_psql($dbname, "SELECT shedlock_why('lease')"), qr/^It has been held by ".*" since .*\.  It ends at .* unless it is extended\.$/,
+	'standby: shedlock_why says all of a lease');
 
 # The primary is cut off, but alive, and so are the holders' connections to it.
 $standby->promote;
@@ -92,6 +100,8 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind FROM shedlock_locks OR
 	'promoted: locks of sessions and runs of the old primary are lost');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|lost',
 	'promoted: the run of the old primary is lost');
+is($standby->safe_psql($dbname, 'SELECT name, last_outcome, next_attempt_at IS NOT NULL, attempt FROM shedlock_schedules'), 'run|lost|t|1',
+	'promoted: one more attempt at its tick is due');
 foreach my $name ('lease', 'kept', 'limited session', 'paused', 'run', 'session', 'session to force')
 {
 	is($standby->safe_psql($dbname, "SELECT shedlock_acquire('$name')"), 'f',
