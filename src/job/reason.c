@@ -101,9 +101,10 @@ add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
 	ShedlockDue due = ShedlockFindDue(last, plan, now);
 	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
 	TimestampTz next = ShedlockNextTick(&plan->schedule, last->found ? Max(now, last->tick) : now);
-	bool		gave_up = last->found && last->token != 0 && !last->done &&
-		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockHistoryMaySee(name->nsp, last->token);
+	bool		gave_up;
 
+	gave_up = last->found && last->token != 0 && !last->done &&
+		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockHistoryMaySee(name->nsp, last->token);
 	if (due.action == SHEDLOCK_RUN_TICK && plan->attempts == 0)
 		appendStringInfo(buf, "  Tick %s can be claimed now.", ShedlockTimeString(due.tick));
 	else if (due.action == SHEDLOCK_RUN_TICK)
