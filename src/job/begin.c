@@ -29,6 +29,7 @@ typedef struct Try
 {
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
+	bool		tick_locked;	/* by an open transaction that claims it */
 	bool		written;		/* the state of the ticks */
 	ShedlockBeginning beginning;
 	const char *reason;
@@ -315,6 +316,7 @@ try_tick(Try *try, ShedlockResult *result)
 	ShedlockStore ticks;
 	ShedlockTick last;
 
+	try->tick_locked = false;
 	ShedlockOpen(&ticks, name->nsp, "shedlock_tick");
 	ShedlockReadTick(&ticks, name, &last);
 	if (ShedlockFindDue(&last, plan, now).action == SHEDLOCK_NOTHING)
@@ -329,7 +331,11 @@ try_tick(Try *try, ShedlockResult *result)
 			ShedlockUnlockTick(name);
 	}
 	else
+	{
+		try->tick_locked = true;
 		try->reason = "Its tick is being claimed by an open transaction.";
+		result->verdict = SHEDLOCK_BUSY;
+	}
 
 	if (try->written)
 		ShedlockClose(&ticks);
@@ -354,6 +360,8 @@ was_requested(const ShedlockRun *run)
 
 /*
  * try_to_begin - begin a run, for ShedlockWaitFor()
+ *
+ * Also worth a wait is a transaction that claims the tick: it may be rolled back.
  */
 static bool
 try_to_begin(void *arg, ShedlockResult *result)
@@ -369,7 +377,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,
 							 run->attempt, run->client_request);
-	return try->beginning != SHEDLOCK_REFUSED || was_requested(run);
+	return (try->beginning != SHEDLOCK_REFUSED && !try->tick_locked) || was_requested(run);
 }
 
 /*
