@@ -17,6 +17,7 @@
 
 #include "job/job.h"
 #include "miscadmin.h"
+#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -76,8 +77,11 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 	while ((now = GetCurrentTimestamp()) < tick && ShedlockSteadyNow() < give_up)
 		ShedlockNap((long) Min(1000, (tick - now) / 1000 + 1));
 
+	/* Values that are stored out of line cannot be read without a snapshot. */
+	if (commit)
+		EnsurePortalSnapshotExists();
 	/* The server does the work of a CALL, whether its client is there or not. */
-	if (!commit)
+	else
 		ShedlockCheckClient();
 }
 
