@@ -319,7 +319,11 @@ ShedlockTryCommand(ShedlockRun *run)
 					 errdetail("The wait for the standby was canceled.")));
 		executing = run;
 		if (run->plan || (outer && outer->plan))
+		{
+			/* A ROLLBACK in the command must not hide them from parallel workers. */
 			show_attempt(run);
+			ShedlockCommitAndStart();
+		}
 		ShedlockRunCommand(run);
 		executing = outer;
 	}
