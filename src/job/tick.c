@@ -469,8 +469,9 @@ ShedlockForgetTick(const ShedlockName *name)
 /*
  * ShedlockTickIsOld - was the tick claimed, and has the next one come, before limit?
  *
- * Until then the row keeps a second caller off.  A tick that was written by hand
- * may be infinite: no other one comes.
+ * Until then the row keeps a second caller off.  A tick that has another attempt, or
+ * was given again, is not old.  A tick that was written by hand may be infinite: no
+ * other one comes.
  */
 bool
 ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
@@ -479,6 +480,7 @@ ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
 
 	slot_getallattrs(slot);
 	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
-	return last.claimed_at < limit &&
+	return last.claimed_at < limit && !last.again &&
+		(last.done || last.attempt >= last.plan.attempts) &&
 		(!last.has_schedule || ShedlockNextTick(&last.plan.schedule, last.tick) < limit);
 }
