@@ -152,6 +152,11 @@ make_leased_run(FunctionCallInfo fcinfo)
 	request->locked_by = ShedlockGetText(fcinfo, 11, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
 	run->command = PG_ARGISNULL(12) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(12));
 	run->client_request = ShedlockGetText(fcinfo, 13, SHEDLOCK_REQUEST_MAX, "request");
+	if (run->client_request && run->client_request[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("request must not be empty"),
+				 errdetail("Each run needs another one: only its first call begins a run.")));
 	return run;
 }
 
