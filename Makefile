@@ -119,6 +119,7 @@ REGRESS = \
 	run_nested \
 	run_skipped \
 	run_refused \
+	run_attacked \
 	run_often \
 	schedule_due \
 	attempts \
