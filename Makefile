@@ -157,6 +157,7 @@ ISOLATION = \
 	run_excludes \
 	run_reset \
 	run_cancelled \
+	run_claimed \
 	pause_refuses \
 	purge_spares \
 	force_release \
