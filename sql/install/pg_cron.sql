@@ -787,7 +787,7 @@ SELECT j.jobid,
 				pg_catalog.format('unknown: shedlock.role_prefix reserves lock "%s" for other roles', g.name)
 			WHEN o.overdue IS NOT NULL THEN NULL
 			WHEN d.due IS NULL THEN
-				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', d.schedule)
+				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', j.schedule)
 			ELSE 'unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that' END AS problem
 FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g

@@ -19,7 +19,7 @@ SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip''
 SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
 SELECT read_back($$CALL shedlock_run('n', 'c', NULL, NULL, NULL, 'skip', '0 3 * * *', 'Europe/Berlin', 'all', '1 h', 3, '5 min')$$);
 SELECT read_back($$CALL shedlock_run('n', 'c', schedule => '@daily', attempts => '3'::integer, backoff => NULL)$$);
-SELECT read_back($$CALL shedlock_run('n', 'c', attempts => -1::int)$$);
+SELECT read_back($$CALL shedlock_run('n', 'c', attempts => -1)$$);
 
 -- Any other command is not a guarded call
 SELECT command, _shedlock_guarded_call(command) IS NULL AS not_guarded

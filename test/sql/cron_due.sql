@@ -87,11 +87,11 @@ SELECT schedule, _shedlock_cron_seconds(schedule) AS seconds
 FROM unnest('{10 seconds,  01SECOND ,59 seconds,060 seconds,4294967297 seconds,0 seconds,seconds,-1 seconds,1 second or so,* * * * *}'::text[]) schedule;
 
 -- The next tick at which pg_cron does not fire the job
-SELECT schedule, zone, fire, late.late > now() AS is_late, late.late AT TIME ZONE zone AS late
+SELECT schedule, zone, fire, late
 FROM (VALUES ('0 3 * * *', 'GMT', '0 3 * * *'), ('0 3 * * *', 'UTC', '0 3 * * *'), ('0 3 * * *', 'Europe/Berlin', '* * * * *'),
 			 ('0 3 * * *', 'Europe/Berlin', '0 1,2 * * *'), ('30 * * * *', 'Asia/Kolkata', '0 * * * *'), ('*/20 * * * *', 'GMT', '*/10 * * * *'),
 			 ('0 3 * * *', 'GMT', '10 seconds'), ('@reboot', 'GMT', '* * * * *'), ('0 3 * * *', NULL, '0 3 * * *')) t(schedule, zone, fire),
-	 _shedlock_cron_late_tick(schedule, zone, fire) late(late);
+	 _shedlock_cron_late_tick(schedule, zone, fire) late;
 SELECT schedule, fire,
 	   date_part('hour', late AT TIME ZONE 'Europe/Berlin') AS hour, date_part('minute', late) AS minute
 FROM (VALUES ('0 3 * * *', '0 2 * * *'), ('0 3 * * *', '0 1 * * *'), ('5 3 * * *', '*/10 * * * *')) t(schedule, fire),

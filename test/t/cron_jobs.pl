@@ -55,6 +55,9 @@ sub job_command
 	return query("SELECT command FROM cron.job WHERE jobname = '$_[0]'");
 }
 
+# pg_cron before 1.5 has no cron.timezone, but the server keeps the setting all the same.
+my $zone = 'Europe/Berlin';
+
 #
 # Scheduling
 #
@@ -63,7 +66,9 @@ my $scheduled_at = qr{ /\* scheduled at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00 \*/\z
 is( job_command('nightly') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'nightly'::pg_catalog.text, command => 'SELECT 42'::pg_catalog.text, }
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
-	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
+	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
+	  . q{schedule => NULL::pg_catalog.text, time_zone => NULL::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
 	'a guarded job is a CALL with all its arguments');
 query(job_command('nightly'));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'nightly'"),
@@ -103,13 +108,169 @@ foreach ('@yearly', '@annually', " \t\n\@yearly ", '@annually now')
 	query("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')");
 	is(query('SELECT schedule FROM cron.job'), '0 0 1 1 *', "$_ is written as five fields");
 }
-foreach ('@Yearly', '@yearlynow', 'x @yearly')
+foreach ('@Yearly', '@yearlynow', 'x @yearly', '0; 3 * * *')
 {
-	like(error_of("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')"), qr/invalid schedule: $_/, "pg_cron itself rejects schedule $_");
+	like(error_of("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')"), qr/22023: invalid schedule: "\Q$_\E"\nDETAIL:  Expected .*\nHINT:  /, "schedule $_ is refused");
 }
 query("SELECT shedlock_cron_schedule('yearly', '\@monthly', 'SELECT 1', '1 h')");
 is(query('SELECT schedule FROM cron.job'), '@monthly', 'other schedules are written unchanged');
 query("SELECT shedlock_cron_unschedule('yearly')");
+
+#
+# The ticks that a job claims, and what fires it
+#
+
+# Returns what a job has of its own, and what pg_cron has.
+sub ticks_of
+{
+	return query("SELECT g.schedule, g.time_zone, g.once_every, g.attempts, g.backoff, g.catch_up, g.max_late, j.schedule"
+		  . " FROM cron.job j, _shedlock_guarded_call(j.command) g WHERE jobname = '$_[0]'");
+}
+
+my $nine = "'0 9 * * *', 'SELECT 1', '1 h'";
+foreach (
+	[ '', "0 9 * * *|$zone||||||0 9 * * *", 'without being told to, a job claims the ticks of its own schedule, which fires it' ],
+	[ "time_zone => 'America/New_York'", '0 9 * * *|America/New_York||||||* * * * *', 'a job in a time zone of its own is fired each minute' ],
+	[ 'attempts => 3', "0 9 * * *|$zone||3||||* * * * *", 'a job with attempts is fired each minute' ],
+	[ "catch_up => 'all'", "0 9 * * *|$zone||||all||* * * * *", 'a job that catches up is fired each minute' ],
+	[ "max_late => '1 h'", "0 9 * * *|$zone|||||01:00:00|* * * * *", 'a job with max_late is fired each minute' ],
+	[ "backoff => '5 min'", "0 9 * * *|$zone|||00:05:00|||0 9 * * *", 'backoff alone changes nothing about that' ],
+	[ "attempts => 3, fire => '*/5 * * * *'", "0 9 * * *|$zone||3||||*/5 * * * *", 'fire says when pg_cron fires a job' ],
+	[ "fire => '*/5 * * * *'", "0 9 * * *|$zone||||||*/5 * * * *", 'also alone' ],
+	[ "once_every => '1 day', attempts => 3", '||1 day|3||||0 9 * * *', 'a job with once_every has the ticks of a period, and is fired by its schedule' ])
+{
+	my ($given, $ticks, $what) = @$_;
+
+	is(notices_of("SELECT shedlock_cron_schedule('ticks', $nine" . ($given && ", $given") . ')'), '', "no message: $given");
+	is(ticks_of('ticks'), $ticks, $what);
+}
+query("SELECT shedlock_cron_schedule('ticks', $nine, time_zone => 'America/New_York', attempts => 3)");
+is(query("SELECT schedule, time_zone, fire, attempts, to_char(next_due AT TIME ZONE 'America/New_York', 'HH24:MI') FROM shedlock_jobs WHERE job_name = 'ticks'"),
+	'0 9 * * *|America/New_York|* * * * *|3|09:00', 'shedlock_jobs shows the schedule, what fires the job, and when it is due next');
+is(query("SELECT shedlock_cron_unguard('ticks')") . query("SELECT schedule, command FROM cron.job"), 't0 9 * * *|SELECT 1',
+	'unguarding restores the schedule, too');
+
+foreach (
+	[ '5 9 * * *', "fire => '*/10 * * * *'", qr/:05:00.*, when it is due/, 'fire must have the minutes of the schedule' ],
+	[ '0 9 * * *', "fire => '0 10 * * *'", qr/0[78]:00:00.*, when it is due/, 'fire must have its hours' ],
+	[ '0 9 * * *', "time_zone => 'America/New_York', fire => '0 15 * * *'", qr/\S+, when it is due/, 'a fixed fire misses the weeks in which only one of two places has summer time' ])
+{
+	my ($schedule, $given, $at, $what) = @$_;
+	like(notices_of("SELECT shedlock_cron_schedule('ticks', '$schedule', 'SELECT 1', '1 h', $given)"),
+		qr/WARNING:  pg_cron does not fire job "ticks" at \S+ \S*$at\nDETAIL:  .*\nHINT:  Let the minutes/, $what);
+	like(query("SELECT problem FROM shedlock_jobs WHERE job_name = 'ticks'"), qr/^pg_cron does not fire it at /, 'shedlock_jobs shows that');
+}
+is(notices_of("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h', time_zone => 'America/New_York', fire => '0 14,15,16 * * *')"), '',
+	'a fire that has all the hours is accepted silently');
+
+foreach (
+	[ "'\@reboot', 'SELECT 1'", "attempts => 3", '22023: lock "bad" has no ticks that could have attempts' ],
+	[ "'\@reboot', 'SELECT 1'", "fire => '* * * * *'", '22023: job "bad" cannot have fire' ],
+	[ $nine, "once_every => '1 day', time_zone => 'UTC'", '22023: job "bad" cannot have time_zone' ],
+	[ $nine, "once_every => '1 day', fire => '* * * * *'", '22023: job "bad" cannot have fire' ],
+	[ $nine, "time_zone => 'Mars/Olympus'", '22023: time zone "Mars/Olympus" not recognized' ],
+	[ $nine, "fire => 'often'", '22023: invalid schedule: ' ],
+	[ $nine, 'attempts => 0', '22023: attempts of lock "bad" must be between 1 and 1000' ],
+	[ $nine, "catch_up => 'some'", '22023: invalid value for catch_up: "some"' ])
+{
+	my ($job, $given, $error) = @$_;
+	like(error_of("SELECT shedlock_cron_schedule('bad', $job, $given)"), qr/ERROR:  \Q$error\E/, "with $error");
+}
+query("SELECT shedlock_cron_schedule('ticks', '\@reboot', 'SELECT 1', '1 h')");
+is(ticks_of('ticks'), '|||||||@reboot', 'a job without ticks is guarded without');
+
+# Guarding again changes only what is named.
+query("SELECT shedlock_cron_unschedule('ticks'), cron.schedule('ticks', '0 9 * * *', 'SELECT 1')");
+my $again = sub { return notices_of("SELECT shedlock_cron_guard('ticks'" . join('', map { ", $_" } @_) . ')') =~ s/^psql:\S+ //r =~ s/\nHINT.*//r; };
+query("SELECT shedlock_cron_guard('ticks', '1 h')");
+is(ticks_of('ticks'), "0 9 * * *|$zone||||||0 9 * * *", 'a job that is guarded claims the ticks of its own schedule');
+is($again->(), '', 'guarding it again changes nothing');
+is($again->("time_zone => '$zone', backoff => '2 min'"), 'NOTICE:  job "ticks" now has backoff 00:02:00 instead of none, fire * * * * * instead of 0 9 * * *',
+	'a time zone that is named lets it be fired each minute');
+is($again->('attempts => 3'), 'NOTICE:  job "ticks" now has attempts 3 instead of none', 'attempts can be added');
+is($again->('attempts => 3'), '', 'what it has already gives no notice');
+is($again->("fire => '*/15 * * * *'"), 'NOTICE:  job "ticks" now has fire */15 * * * * instead of * * * * *', 'fire can be changed');
+is($again->("catch_up => 'none'", "max_late => '30 s'"), 'NOTICE:  job "ticks" now has catch_up none instead of none, max_late 00:00:30 instead of none',
+	'what else is named changes, and fire stays');
+is($again->("time_zone => 'UTC'"), "NOTICE:  job \"ticks\" now has time_zone UTC instead of $zone", 'the time zone can be changed');
+is(ticks_of('ticks'), '0 9 * * *|UTC||3|00:02:00|none|00:00:30|*/15 * * * *', 'all that was named is there');
+my $call = job_command('ticks');
+is($again->(), '', 'without arguments nothing changes');
+is(job_command('ticks'), $call, 'not even the CALL');
+query("SELECT shedlock_cron_unguard('ticks')");
+is(query('SELECT schedule, command FROM cron.job'), '0 9 * * *|SELECT 1', 'unguarding restores command and schedule');
+query("SELECT shedlock_cron_guard('ticks', '1 h', attempts => 3)");
+is($again->("once_every => '1 day'"), "NOTICE:  job \"ticks\" now has once_every 1 day instead of none, schedule none instead of 0 9 * * *, "
+	  . "time_zone none instead of $zone, fire 0 9 * * * instead of * * * * *", 'a period replaces the schedule, which fires the job again');
+like(error_of("SELECT shedlock_cron_guard('ticks', time_zone => 'UTC')"), qr/22023: job "ticks" cannot have time_zone\nDETAIL:  .*periods of 1 day.*\nHINT:  .*shedlock_cron_unguard/,
+	'a period is removed by unguarding');
+
+# A CALL of an older version, or written by hand, has fewer arguments.
+query(q{SELECT cron.alter_job(jobid, command => $$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1', '1 h', on_busy => 'error')$$) FROM cron.job});
+is($again->(), "NOTICE:  job \"ticks\" now has schedule 0 9 * * * instead of none, time_zone $zone instead of none", 'a CALL without ticks gets those of its schedule');
+like(job_command('ticks'), qr/on_busy => 'error'.*schedule => '0 9 \* \* \*'/, 'and keeps all that it has');
+query(q{SELECT cron.alter_job(jobid, schedule => '*/5 * * * *', command => $$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1', '1 h', schedule => '5 9 * * *')$$) FROM cron.job});
+is($again->("attempts => 2"), 'NOTICE:  job "ticks" now has time_zone UTC instead of none, attempts 2 instead of none', 'a schedule in a CALL written by hand stays, and so does what fires it');
+query("SELECT shedlock_cron_unguard('ticks')");
+is(query('SELECT schedule, command FROM cron.job'), '5 9 * * *|SELECT 1', 'it is restored from the CALL');
+
+# What ends a guard forgets the ticks, else the job would be overdue for ever.
+query("GRANT EXECUTE ON FUNCTION shedlock_cron_unschedule TO plain; GRANT USAGE ON SCHEMA \"Shed Lock\" TO other_role");
+foreach my $end ('unguard', 'unschedule')
+{
+	query("SELECT shedlock_cron_schedule('ticks', '* * * * *', 'SELECT 1', '1 h', active => false)");
+	query(job_command('ticks'));
+	is(query("SELECT name, schedule FROM shedlock_tick WHERE name = 'ticks'"), 'ticks|* * * * *', 'a job has a schedule');
+	query("SELECT shedlock_cron_$end('ticks')");
+	is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', "shedlock_cron_$end forgets it");
+}
+query("CALL shedlock_run('ticks', 'SELECT 1', once_every => '1 day')");
+query("SELECT shedlock_cron_schedule('ticks', '* * * * *', 'SELECT 1', '1 h', database => 'other'), shedlock_cron_unschedule('ticks')");
+is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '1', 'but not for a job of another database');
+$node->safe_psql('postgres', qq{SELECT cron.schedule('own', '$new_year', \$\$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1')\$\$); SELECT shedlock_cron_unschedule('own')},
+	extra_params => [ '-U', 'plain' ]);
+is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', 'a role that may unschedule its job needs no privilege for shedlock_forget');
+query('REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule FROM plain');
+like(error_of("SELECT _shedlock_cron_forget('ticks')", extra_params => [ '-U', 'other_role' ]),
+	qr/42501: permission denied for function shedlock_forget/, 'no other role can forget ticks in that way');
+
+# shedlock_again: the next call runs the tick once more, if there is one in time.
+query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h')");
+$node->psql('postgres', q{CALL shedlock_run('ticks', 'SELECT 1/0', schedule => '* * * * *')});
+my $notice = notices_of("SELECT shedlock_again('ticks')");
+like($notice, qr/NOTICE:  pg_cron does not fire job "ticks" before \S+ 0[78]:00:00\+00\nDETAIL:  .*\nHINT:  To run it now, execute as role "postgres": CALL "Shed Lock"/,
+	'for a job that is fired by its own schedule a notice gives the CALL') or diag($notice);
+my ($by_hand) = $notice =~ /: (CALL .*)$/m;
+query($by_hand);
+is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'ticks' ORDER BY token DESC LIMIT 1"), 'succeeded|SELECT 1', 'that CALL runs the tick once more');
+query("SELECT shedlock_cron_guard('ticks', attempts => 2)");
+is(notices_of("SELECT shedlock_again('ticks')"), '', 'for a job that is fired each minute there is no notice');
+query("SELECT shedlock_cron_unschedule('ticks')");
+query("SELECT shedlock_cron_schedule('ticks', '*/5 * * * *', 'SELECT 1', '1 h', once_every => '1 day')");
+query(job_command('ticks'));
+is(notices_of("SELECT shedlock_again('ticks')"), '', 'nor for one that is fired more often than its period');
+query("SELECT cron.alter_job(jobid, schedule => '$new_year') FROM cron.job");
+like(notices_of("SELECT shedlock_again('ticks')"), qr/does not fire job "ticks"/, 'for one that is not there is');
+query('GRANT EXECUTE ON FUNCTION shedlock_again TO plain, other_role');
+is(notices_of("SELECT shedlock_again('ticks')", extra_params => [ '-U', $_ ]), '', "a role that cannot see the job gets none: $_") foreach 'plain', 'other_role';
+query("SELECT shedlock_cron_unschedule('ticks'); REVOKE EXECUTE ON FUNCTION shedlock_again FROM plain, other_role; SELECT cron.unschedule(jobid) FROM cron.job");
+
+# Jobs that are not guarded, as pg_cron's own records show them
+query("SELECT cron.schedule('bare', '* * * * *', 'SELECT 1'); UPDATE cron.job SET nodeport = 1");
+my $bare_state = q{SELECT guarded, lock_name, command, last_outcome, overdue, problem FROM shedlock_jobs WHERE job_name = 'bare'};
+is(query($bare_state), 'f||SELECT 1|||unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that',
+	'nothing is known of a job that never ran');
+foreach ([ '80 s', 'succeeded', 'f' ], [ '151 s', 'succeeded', 't' ], [ '151 s', 'running', 'f' ], [ '10 s', 'failed', 'f' ])
+{
+	my ($age, $status, $overdue) = @$_;
+	query("DELETE FROM cron.job_run_details; INSERT INTO cron.job_run_details (jobid, runid, username, status, start_time)"
+		  . " SELECT jobid, 1, username, '$status', clock_timestamp() - interval '$age' FROM cron.job");
+	is(query($bare_state), "f||SELECT 1|$status|$overdue|", "a job that is not guarded, $status, started $age ago");
+}
+query("GRANT USAGE ON SCHEMA \"Shed Lock\" TO plain; REVOKE SELECT ON cron.job_run_details FROM PUBLIC; UPDATE cron.job SET username = 'plain'");
+like($node->safe_psql('postgres', $bare_state, extra_params => [ '-U', 'plain' ]), qr/^f\|\|SELECT 1\|\|\|unknown: /, 'without the privilege to read these the view still works');
+query('GRANT SELECT ON cron.job_run_details TO PUBLIC; SELECT cron.unschedule(jobid) FROM cron.job');
+query('DELETE FROM cron.job_run_details; TRUNCATE shedlock_tick');
 
 #
 # Existing jobs are guarded and unguarded
@@ -135,7 +296,7 @@ foreach (@hostile)
 	my ($name, $command) = map { $quote->($_) } @$_;
 
 	query("SELECT cron.schedule($name, '$new_year', $command)");
-	query("SELECT shedlock_cron_guard($name, '1 hour')");
+	query("SELECT shedlock_cron_guard($name, '1 hour', once_every => '1 day')");
 	$guarded++
 	  if query("SELECT count(*) FROM shedlock_jobs WHERE job_name = $name AND lock_name = $name AND command = $command") eq '1';
 
@@ -149,7 +310,7 @@ foreach (@hostile)
 is($guarded, scalar @hostile, 'any name and command is guarded and read back');
 is($run, scalar @hostile, 'the guarded job runs the command');
 is($restored, scalar @hostile, 'unguarding restores the original command');
-is(query("SELECT count(*) FROM shedlock_jobs"), '0', 'a job that is not guarded is not in shedlock_jobs');
+is(query("SELECT count(*), count(*) FILTER (WHERE guarded) FROM shedlock_jobs"), @hostile . '|0', 'shedlock_jobs shows that a job is not guarded');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 query("SELECT cron.schedule('report', '$new_year', 'SELECT 1')");
@@ -157,7 +318,7 @@ is(query("SELECT shedlock_cron_guard('report', '1 hour', '1 min', '1 day')"),
 	'report', 'guarding returns the name of the lock');
 is(notices_of("SELECT shedlock_cron_guard('report', '2 hours')") =~ s/^psql:\S+ //r,
 	qq{NOTICE:  job "report" now has lock_at_most_for 02:00:00 instead of 01:00:00\n}
-	  . "HINT:  Durations that are not passed stay as they are.  To remove one, call shedlock_cron_unguard first.",
+	  . "HINT:  What is not passed stays as it is.  To remove something, call shedlock_cron_unguard first.",
 	'a guarded job can be guarded again, and a notice says what has changed');
 is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day',
@@ -208,7 +369,7 @@ foreach (
 	[ "SELECT shedlock_cron_schedule(NULL, '$new_year', 'SELECT 1')", '22004: job name must not be null' ],
 	[ "SELECT shedlock_cron_schedule('', '$new_year', 'SELECT 1')", '22023: lock name must not be empty' ],
 	[ "SELECT shedlock_cron_schedule('x', NULL, 'SELECT 1')", '22004: schedule must not be null' ],
-	[ "SELECT shedlock_cron_schedule('x', 'daily', 'SELECT 1')", '22023: invalid schedule: daily' ],
+	[ "SELECT shedlock_cron_schedule('x', 'daily', 'SELECT 1')", '22023: invalid schedule: "daily"' ],
 	[ "$make, NULL)", '22004: command must not be null' ],
 	[ "$make, '-- later')", '22023: command is empty' ],
 	[ "$make, 'SELEC 1')", '42601: syntax error at or near "SELEC"' ],
@@ -350,10 +511,10 @@ my $forge = sub { query_as_plain(qq{SELECT cron.schedule('$_[0]', '* * * * *', \
 $forge->($_) foreach 'other_role:claimed', 'plain:claimed', 'plain:once';
 query("UPDATE cron.job SET nodeport = 1; SET ROLE other_role; SET application_name = 'secret'; CALL shedlock_run('other_role:claimed', 'SELECT', once_every => '1 day'); SELECT shedlock_acquire('other_role:claimed')");
 query("SET application_name = 'mine'; SET ROLE plain; CALL shedlock_run('plain:claimed', 'SELECT', once_every => '1 day'); SET application_name = 'theirs'; SELECT shedlock_once('plain:once', now())");
-my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), next_tick IS NOT NULL, lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
-my $hidden = 'other_role:claimed|f||f||f|shedlock.role_prefix reserves lock "other_role:claimed" for other roles: its state is not shown';
-is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|t|free|t|\nplain:once|t||t|free|t|", 'shedlock_jobs hides the claims of other names');
-is(query($claims), "other_role:claimed|t|secret|t|held|t|\nplain:claimed|t|mine|t|free|t|\nplain:once|t|theirs|t|free|t|", 'shedlock_jobs shows them to superusers');
+my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
+my $hidden = 'other_role:claimed|f|||f|unknown: shedlock.role_prefix reserves lock "other_role:claimed" for other roles';
+is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|free|t|\nplain:once|t||free|t|", 'shedlock_jobs hides the claims of other names');
+is(query($claims), "other_role:claimed|t|secret|held|t|\nplain:claimed|t|mine|free|t|\nplain:once|t|theirs|free|t|", 'shedlock_jobs shows them to superusers');
 is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_jobs shows them to members of pg_read_all_stats');
 is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_jobs shows them without the setting');
 query("SELECT shedlock_force_release('other_role:claimed')");
@@ -377,7 +538,9 @@ SELECT * FROM "Shed Lock".shedlock_jobs;
 is( job_command('trapped') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'trapped'::pg_catalog.text, command => 'SELECT 1'::pg_catalog.text, }
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => NULL::pg_catalog.interval, }
-	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text)},
+	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
+	  . q{schedule => '0 0 1 1 *'::pg_catalog.text, time_zone => '} . $zone . q{'::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
 	'no search_path misleads the functions');
 query('DROP SCHEMA evil CASCADE; SELECT cron.unschedule(jobid) FROM cron.job');
 
@@ -390,7 +553,7 @@ SELECT cron.schedule('broken 1', '0 0 1 1 *', $$CALL shedlock_run('x, 'y')$$),
 	   cron.schedule('broken 2', '0 0 1 1 *', 'CREATE ASSERTION shedlock_run CHECK (true)'),
 	   cron.schedule('broken 3', '0 0 1 1 *', $$CALL shedlock_run('x', 'y', 'no interval')$$),
 	   shedlock_cron_schedule('fine', '0 0 1 1 *', 'SELECT 1', '1 h')});
-is(query('SELECT job_name FROM shedlock_jobs'), 'fine', 'the view works with jobs that do not parse');
+is(query('SELECT job_name FROM shedlock_jobs WHERE guarded'), 'fine', 'the view works with jobs that do not parse');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 # Schedules a job that pg_cron does not run during the test.
@@ -430,7 +593,7 @@ schedule_state("'* * * * *', 'SELECT 1', '1 h'");
 is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a job that is activated counts from now');
 query("UPDATE cron.job SET command = regexp_replace(command, ' /. scheduled at .*', ''), nodeport = 1");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
-	'|unknown: it never ran, and it is not known when it was scheduled; shedlock_cron_guard records that',
+	'|unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that',
 	'overdue is unknown for a job that never ran and was scheduled without shedlock');
 query("UPDATE cron.job SET schedule = '\@reboot'");
 is(query('SELECT overdue, problem FROM shedlock_jobs'),
@@ -445,6 +608,7 @@ sub state_after
 	my ($age) = @_;
 	return query(
 		"UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'state';"
+		  . "UPDATE shedlock_tick SET tick = date_trunc('minute', clock_timestamp() - interval '$age') WHERE name = 'state' AND period IS NULL;"
 		  . "SELECT lock_state, overdue FROM shedlock_jobs WHERE job_name = 'state'");
 }
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
@@ -468,7 +632,7 @@ query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
 is(state_after('1 h'), 'free|f', 'an inactive job is not overdue');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
 is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
-	'|||||runs in database "other": whether it is overdue can be seen only there', 'the state of a job in another database is unknown');
+	'|||||unknown: it runs in database "other", and whether it is overdue can be seen only there', 'the state of a job in another database is unknown');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
 # A job can start more often than its period.
@@ -476,8 +640,8 @@ query("SELECT shedlock_cron_guard('state', '1 h', once_every => '1 hour')");
 scheduled_before('1 day');
 query(job_command('state'));
 query("UPDATE shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
-is(query('SELECT next_tick - tick_claimed FROM shedlock_jobs'),
-	'01:00:00', 'shedlock_jobs shows the tick and the next one');
+is(query('SELECT next_due - tick_claimed FROM shedlock_jobs'),
+	'01:00:00', 'shedlock_jobs shows the tick, and when pg_cron next fires for another one');
 SKIP:
 {
 	skip 'too near to the next hour', 1 if query("SELECT extract(minute FROM now()) > 55") eq 't';
@@ -537,8 +701,8 @@ query(q{
 CREATE ROLE owner_role;
 SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_schedule('of plain', '0 0 1 1 *', 'SELECT 1', '1 h', username => 'plain'),
 	   shedlock_cron_schedule('far', '0 0 1 1 *', 'SELECT 1', '1 h', database => 'other'), cron.schedule('bare', '0 0 1 1 *', 'SELECT 1')});
-my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem IS NOT NULL ORDER BY job_name};
-my $far = 'far|runs in database "other": whether it is overdue can be seen only there';
+my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE guarded AND problem IS NOT NULL ORDER BY job_name};
+my $far = 'far|unknown: it runs in database "other", and whether it is overdue can be seen only there';
 my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
 my $anything = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", and so run anything as role "plain"} };
 is(query($problems), $far, 'a schema of a superuser is no problem');
@@ -591,10 +755,10 @@ like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" c
 query('ALTER DATABASE other OWNER TO postgres');
 
 # Another procedure of that name, with the same arguments in another order
-query('CREATE PROCEDURE "Shed Lock".shedlock_run(on_busy text, command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval) LANGUAGE sql AS $$$$');
+query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
 is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
-query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, text, interval, interval, interval)');
+query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, text)');
 
 # A stored CALL names the former schema.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
@@ -610,13 +774,13 @@ query('SELECT cron.unschedule(jobid) FROM cron.job');
 #
 is( query(
 		q{
-SELECT _shedlock_cron_last_due('0 3 * * *', '2026-11-21 12:00 UTC') AT TIME ZONE 'UTC',
-	   _shedlock_cron_last_due('0 3 * * *', '2026-07-21 12:00 UTC') AT TIME ZONE 'UTC'}),
+SELECT (_shedlock_cron_due('0 3 * * *', NULL, '2026-11-21 12:00 UTC')).last_due AT TIME ZONE 'UTC',
+	   (_shedlock_cron_due('0 3 * * *', NULL, '2026-07-21 12:00 UTC')).last_due AT TIME ZONE 'UTC'}),
 	'2026-11-21 02:00:00|2026-07-21 01:00:00',
 	'schedules are read in cron.timezone');
-is( query_as_plain("SELECT _shedlock_cron_last_due('30 2 * * *', '2026-03-29 12:00 UTC') AT TIME ZONE 'UTC'"),
+is( query_as_plain("SELECT (_shedlock_cron_due('30 2 * * *', NULL, '2026-03-29 12:00 UTC')).last_due AT TIME ZONE 'UTC'"),
 	'2026-03-29 01:00:00',
-	'plain roles read schedules, too; in spring a time in the missing hour is due at its end');
+	'plain roles read schedules, too: what the clock skips in spring is due when it does so');
 
 # When summer time begins, two nightly runs are 23 hours apart, and can be within
 # one day of UTC.  Here between one and two.
@@ -646,7 +810,7 @@ foreach (@at)
 }
 like(
 	notices_of("SELECT shedlock_cron_schedule('summer', '30 1 * * *', 'SELECT 1', '1 h', once_every => '1 day')"),
-	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  Periods of 1 day .*summer time.*\nHINT:  .*once_every => '12:00:00'\.$/,
+	qr/WARNING:  job "summer" will be skipped at \S+ \S+\nDETAIL:  Periods of 1 day .*summer time.*\nHINT:  Leave out once_every: /,
 	'scheduling such a job gives a warning');
 unlike(notices_of("SELECT shedlock_cron_guard('summer', '1 h', once_every => '12 h')"), qr/WARNING/, 'a job that follows the hint gives no warning');
 like(

@@ -30,9 +30,11 @@ my $moved_bare = 'SELECT pg_sleep(90) AS moved_bare';
 $node->safe_psql('postgres',
 		"SELECT shedlock_cron_schedule('queued', '* * * * *', \$c\$"
 	  . slow_first('queued', 150)
-	  . "\$c\$, once_every => '1 min'), shedlock_cron_schedule('queued_always', '* * * * *', \$c\$"
+	  . "\$c\$, once_every => '1 min'), shedlock_cron_schedule('queued_own', '* * * * *', \$c\$"
+	  . slow_first('queued_own', 150)
+	  . "\$c\$), cron.schedule('queued_always', '* * * * *', \$c\$CALL shedlock_run('queued_always', \$d\$"
 	  . slow_first('queued_always', 150)
-	  . "\$c\$), shedlock_cron_schedule('moved', '* * * * *', \$c\$$moved\$c\$),"
+	  . "\$d\$)\$c\$), shedlock_cron_schedule('moved', '* * * * *', \$c\$$moved\$c\$),"
 	  . " cron.schedule('moved_bare', '* * * * *', '$moved_bare')");
 
 # Runs once by hand, and then never again: no server listens on that port.
@@ -54,9 +56,9 @@ await_first_runs($node);
 #
 is( $node->safe_psql('postgres', q{
 SELECT last_started IS NOT NULL, last_ended IS NULL, last_outcome, lock_state,
-	   tick_claimed = date_trunc('minute', last_started), next_tick - tick_claimed, overdue
+	   tick_claimed = date_trunc('minute', last_started), next_due > tick_claimed, overdue
 FROM shedlock_jobs WHERE job_name = 'queued'}),
-	't|t|running|held|t|00:01:00|f', 'shedlock_jobs shows a run in progress');
+	't|t|running|held|t|t|f', 'shedlock_jobs shows a run in progress');
 is( $node->safe_psql('postgres',
 		"SELECT lock_state, last_started, overdue FROM shedlock_jobs WHERE job_name = 'busy'"),
 	'held||f', 'shedlock_jobs shows a lock with another holder');
@@ -95,16 +97,19 @@ is( $node->safe_psql(
 SELECT count(*), count(*) FILTER (WHERE started_at - previous < '10 s')
 FROM (SELECT started_at, lag(ended_at) OVER (ORDER BY token) AS previous
 	  FROM shedlock_history WHERE name = 'queued_always') runs}),
-	'3|2', 'without once_every its queued ticks run back to back');
-ok( $node->poll_query_until('postgres', "SELECT count(*) = 2 FROM shedlock_history WHERE name = 'queued'"),
-	'with once_every the job runs again');
-is( $node->safe_psql(
-		'postgres', q{
+	'3|2', 'without ticks its queued starts run back to back');
+foreach my $job ('queued', 'queued_own')
+{
+	ok( $node->poll_query_until('postgres', "SELECT count(*) = 2 FROM shedlock_history WHERE name = '$job'"),
+		"$job: with ticks the job runs again");
+	is( $node->safe_psql(
+			'postgres', qq{
 SELECT count(DISTINCT tick), max(tick) = min(tick) + '3 min',
 	   count(*) FILTER (WHERE started_at - previous < '10 s')
 FROM (SELECT tick, started_at, lag(ended_at) OVER (ORDER BY token) AS previous
-	  FROM shedlock_history WHERE name = 'queued') runs}),
-	'2|t|0', 'it runs for the tick after its end, not for the queued ones');
+	  FROM shedlock_history WHERE name = '$job') runs}),
+		'2|t|0', "$job: it runs for the tick after its end, not for the queued ones");
+}
 
 check_jobs($node, 'libpq');
 

@@ -1,6 +1,6 @@
 # Jobs that pg_cron runs every few seconds can be guarded like others.  Each pg_cron
 # counts those seconds from its own last start, so two servers do not fire at the same
-# instants; the tick of such a job is the clock's period of once_every.  One of all
+# instants; the tick of such a job is the clock's period of so many seconds.  One of all
 # starts in a period runs, including late ones.
 
 use strict;
@@ -69,7 +69,7 @@ foreach my $schedule ('1 second', '1 seconds', '59 seconds')
 foreach my $schedule ('0 seconds', '60 seconds')
 {
 	like(error_of($node, "SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min')"),
-		qr/^22023: invalid schedule: $schedule/, "$schedule is refused");
+		qr/^22023: invalid schedule: "$schedule"/, "$schedule is refused");
 }
 is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), '59 seconds', 'a refused schedule changes nothing');
 
@@ -80,8 +80,7 @@ my $every = 4;
 
 query(
 	qq{
-SELECT shedlock_cron_schedule('ticks', '$every seconds', \$\$INSERT INTO done VALUES ('ticks')\$\$, '1 min',
-							  once_every => '$every s'),
+SELECT shedlock_cron_schedule('ticks', '$every seconds', \$\$INSERT INTO done VALUES ('ticks')\$\$, '1 min'),
 	   cron.schedule('bare', '$every seconds', \$\$INSERT INTO done VALUES ('bare')\$\$)});
 $second->safe_psql(
 	'postgres', qq{
@@ -104,7 +103,7 @@ sub slow_first
 }
 query(
 	"SELECT shedlock_cron_schedule('slow', '$long seconds', \$c\$" . slow_first('slow') . "\$c\$, '1 min', once_every => '$long s'),"
-	  . "shedlock_cron_schedule('slow_always', '$long seconds', \$c\$" . slow_first('slow_always') . "\$c\$, '1 min'),"
+	  . "cron.schedule('slow_always', '$long seconds', \$c\$CALL shedlock_run('slow_always', \$d\$" . slow_first('slow_always') . "\$d\$, '1 min')\$c\$),"
 	  . q{shedlock_cron_schedule('outlives', '1 second', 'SELECT pg_sleep(600)', '2 s'),
 		  shedlock_cron_schedule('once', '1 second', $$INSERT INTO done VALUES ('once')$$, '1 min', once_every => '36500 days')});
 
@@ -140,7 +139,7 @@ is( query(
 SELECT started_at - previous < '} . $long / 2 . q{ s'
 FROM (SELECT started_at, lag(ended_at) OVER (ORDER BY token) AS previous FROM shedlock_history WHERE name = 'slow_always') runs
 WHERE previous IS NOT NULL ORDER BY started_at LIMIT 1}),
-	't', 'without once_every the job runs again at once');
+	't', 'without ticks the job runs again at once');
 ok(defined await($node, "SELECT count(*) > 1 FROM shedlock_history WHERE name = 'slow'"), 'with once_every it runs again');
 is( query(
 		q{
@@ -189,6 +188,7 @@ sub overdue_after
 	my ($age) = @_;
 
 	return query("UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
+		  . "UPDATE shedlock_tick SET tick = date_bin('20 s', clock_timestamp() - interval '$age', 'epoch') WHERE name = 'stuck';"
 		  . "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'");
 }
 is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue after 100 s');
