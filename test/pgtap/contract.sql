@@ -82,11 +82,11 @@ INSERT INTO api VALUES
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
  'bigint'),
 ('shedlock_cron_schedule',
- 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true',
+ 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
  'bigint'),
 ('shedlock_cron_unschedule', 'job_name text', 'boolean'),
 ('shedlock_cron_guard',
- 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval',
+ 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
  'text'),
 ('shedlock_cron_unguard', 'job text', 'boolean');
 
@@ -99,8 +99,8 @@ INSERT INTO helper VALUES
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
 ('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
 ('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),
-('_shedlock_previous_tick'), ('_shedlock_cron_last_due'),
-('_shedlock_cron_summers'), ('_shedlock_cron_same_tick'), ('_shedlock_cron_lost_tick');
+('_shedlock_previous_tick'), ('_shedlock_cron_due'), ('_shedlock_cron_last_run'), ('_shedlock_cron_forget'),
+('_shedlock_cron_seconds'), ('_shedlock_cron_plan'), ('_shedlock_cron_late_tick'), ('_shedlock_cron_lost_tick');
 
 SELECT set_eq(
 	'SELECT proname::text FROM member_function',
@@ -170,9 +170,9 @@ PREPARE p_again AS SELECT shedlock_again($1);
 PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
-PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9);
+PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
-PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4);
+PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 PREPARE p_cron_unguard AS SELECT shedlock_cron_unguard($1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'p_' || substr(a.name, 10)),
@@ -205,9 +205,11 @@ PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
 PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
-	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9);
+	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9,
+	time_zone => $10, attempts => $11, backoff => $12, catch_up => $13, max_late => $14, fire => $15);
 PREPARE n_cron_unschedule AS SELECT shedlock_cron_unschedule(job_name => $1);
-PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4);
+PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
+	time_zone => $5, attempts => $6, backoff => $7, catch_up => $8, max_late => $9, fire => $10);
 PREPARE n_cron_unguard AS SELECT shedlock_cron_unguard(job => $1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'n_' || substr(a.name, 10)),
@@ -320,11 +322,13 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_schedules')$$,
 		  'next_due timestamp with time zone', 'overdue interval', 'paused boolean'],
 	'columns of shedlock_schedules');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
-	ARRAY['jobid bigint', 'job_name text', 'schedule text', 'database text', 'username text', 'active boolean',
+	ARRAY['jobid bigint', 'job_name text', 'guarded boolean', 'schedule text', 'time_zone text', 'fire text',
+		  'database text', 'username text', 'active boolean',
 		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
-		  'once_every interval', 'last_started timestamp with time zone', 'last_ended timestamp with time zone',
+		  'once_every interval', 'attempts integer', 'backoff interval', 'catch_up text', 'max_late interval',
+		  'last_started timestamp with time zone', 'last_ended timestamp with time zone',
 		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
-		  'claimed_by text', 'next_tick timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
+		  'claimed_by text', 'next_due timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
 	'columns of shedlock_jobs');
 
 -- Names are compared as bytes, so no change of a locale can break the index.

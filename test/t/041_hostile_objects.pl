@@ -230,9 +230,10 @@ SKIP:
 	skip 'there is no pg_cron for this PostgreSQL', 4 unless $has_cron;
 
 	$node->safe_psql('postgres', "GRANT CREATE, USAGE ON SCHEMA open TO mallory; SELECT cron.schedule('guarded', '0 0 1 1 *', 'SELECT 1'); "
-		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 us'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h')");
+		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 us'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h', once_every => '1 us')");
 	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
 	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
+	my @others = ('schedule text', 'time_zone text', 'catch_up text', 'max_late interval', 'attempts integer', 'backoff interval');
 
 	# Returns psql's errors when the jobs run while a procedure with these arguments exists.
 	my $run_jobs = sub {
@@ -258,12 +259,13 @@ SKIP:
 		{
 			foreach my $given (0 .. 15)
 			{
-				push @lists, join(', ', "name $first", "command $first", map { "$optional[$_][0] $type" } grep { $given & 1 << $_ } 0 .. 3);
-				push @lists, join(', ', "name $first", "command $first", map { "$optional[$_][0] " . ($given & 1 << $_ ? $type : $optional[$_][1]) . " DEFAULT NULL" } 0 .. 3);
+				push @lists, join(', ', "name $first", "command $first", (map { "$optional[$_][0] $type" } grep { $given & 1 << $_ } 0 .. 3), @others);
+				push @lists, join(', ', "name $first", "command $first", (map { "$optional[$_][0] " . ($given & 1 << $_ ? $type : $optional[$_][1]) . " DEFAULT NULL" } 0 .. 3),
+					map { "$_ DEFAULT NULL" } @others);
 			}
 		}
 	}
-	my $own = 'name text, command text, ' . join(', ', map { "$_->[0] $_->[1] DEFAULT NULL" } @optional);
+	my $own = 'name text, command text, ' . join(', ', map { "$_ DEFAULT NULL" } (map { "$_->[0] $_->[1]" } @optional), @others);
 	my %seen = ();
 	@lists = grep { $_ ne $own && !$seen{$_}++ } @lists;
 	is($run_jobs->(@lists), '', scalar(@lists) . ' procedures of that name stop no guarded job');
