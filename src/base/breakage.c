@@ -27,6 +27,9 @@ static const struct config_enum_entry break_options[] = {
 	{"no_second_read", NO_SECOND_READ, false},
 	{"no_owner_check", NO_OWNER_CHECK, false},
 	{"tokens_reused", TOKENS_REUSED, false},
+	{"attempts_uncounted", ATTEMPTS_UNCOUNTED, false},
+	{"success_unwritten", SUCCESS_UNWRITTEN, false},
+	{"ticks_swallowed", TICKS_SWALLOWED, false},
 	{NULL, 0, false}
 };
 

@@ -24,7 +24,10 @@ enum
 	TRANSACTION_TIME,			/* acquire uses now() as the time */
 	NO_SECOND_READ,				/* step 1 of acquire decides */
 	NO_OWNER_CHECK,				/* release and extend change any owner's lock */
-	TOKENS_REUSED				/* each token is given twice */
+	TOKENS_REUSED,				/* each token is given twice */
+	ATTEMPTS_UNCOUNTED,			/* the begin of a run does not count */
+	SUCCESS_UNWRITTEN,			/* a success leaves its tick open */
+	TICKS_SWALLOWED				/* a success uses up the ticks that follow, too */
 };
 
 extern int	shedlock_break;

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "base/breakage.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
@@ -112,7 +113,7 @@ set_state(ShedlockTick *last, const ShedlockPlan *plan, const ShedlockDue *due, 
 	last->claimed_by = due->action == SHEDLOCK_REGISTER ? pstrdup("") :
 		ShedlockLockedBy(locked_by, token);
 	last->token = token;
-	last->attempt = due->attempt;
+	last->attempt = ShedlockBroken(ATTEMPTS_UNCOUNTED) ? due->attempt - 1 : due->attempt;
 	last->done = due->action == SHEDLOCK_REGISTER;
 	last->again = false;
 

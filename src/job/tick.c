@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/breakage.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -390,9 +391,11 @@ end_tick(ShedlockTick *last, void *arg)
 	end->durable = plan->attempts > 1;
 	if (strcmp(end->outcome, "succeeded") == 0)
 	{
-		last->done = true;
+		last->done = !ShedlockBroken(SUCCESS_UNWRITTEN);
 		last->retry_at = DT_NOBEGIN;
-		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
+		if (ShedlockBroken(TICKS_SWALLOWED))
+			last->tick = ShedlockNextTick(&plan->schedule, now);
+		else if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
 			use_up_passed(last, now);
 		return true;
 	}
