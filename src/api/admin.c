@@ -110,6 +110,10 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 row.kind == SHEDLOCK_RUN ?
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
+
+	/* A caller that fires for the tick could begin an attempt before free_row(). */
+	if (row.kind == SHEDLOCK_RUN)
+		ShedlockCloseTick(name, row.token);
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
 										  Int32GetDatum(row.pid),
 										  Int64GetDatum(TERMINATE_WAIT_MS))))
@@ -312,10 +316,13 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&
 		ShedlockBackendAlive(row.pid, row.backend_start))
 	{
-		if (!names_its_holder(&row, &name) ||
-			!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
+		if (!names_its_holder(&row, &name))
 			PG_RETURN_BOOL(false);
+
+		/* Before the run can end, because another attempt could begin then. */
 		ShedlockCloseTick(&name, row.token);
+		if (!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
+			PG_RETURN_BOOL(false);
 		ereport(LOG,
 				(errmsg("run of lock \"%s\" in process %d cancelled by role %s",
 						name.str, row.pid, ShedlockActingRole())));
