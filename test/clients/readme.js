@@ -43,6 +43,16 @@ async function lose() {
   }
 }
 
+async function lateLoss() {
+  const kept = "work that does not notice the loss is no success";
+  try {
+    await runOnce(app, "node-blind", () => ask("SELECT shedlock_force_release('node-blind')"));
+    claim(kept, false);
+  } catch (e) {
+    claim(kept, e.message === "lock node-blind was lost");
+  }
+}
+
 async function fail() {
   try {
     await runOnce(app, "node-fails", async () => { throw new Error("of the work"); });
@@ -53,7 +63,7 @@ async function fail() {
     await ask("SELECT kind IS NULL FROM shedlock WHERE name = 'node-fails'"));
 }
 
-race().then(lose).then(fail).then(() => Promise.all([app.end(), admin.end()])).catch((e) => {
+race().then(lose).then(lateLoss).then(fail).then(() => Promise.all([app.end(), admin.end()])).catch((e) => {
   console.error(e);
   process.exit(1);
 });

@@ -70,6 +70,17 @@ except RuntimeError as e:
     claim("keeping alive fails once the lock is lost", str(e) == "lock py-alive was lost")
 
 
+def is_blind(keep_alive):
+    ask("SELECT shedlock_force_release('py-blind')")
+
+
+try:
+    run_once(APP, "py-blind", is_blind)
+    claim("work that does not notice the loss is no success", False)
+except RuntimeError as e:
+    claim("work that does not notice the loss is no success", str(e) == "lock py-blind was lost")
+
+
 def fails(keep_alive):
     raise ValueError("of the work")
 

@@ -9,6 +9,8 @@
 #	```sql tenants    not here, but in 048_tenants.pl
 #	```sh             not run; the scripts that it names must exist
 #	```sh host        a script for several hosts
+#	```LANGUAGE job   not here, but in 091_recipes.pl and test/slow/clients.pl
+#	```python call    not run
 #
 # Comments after a statement that are compared:
 #
@@ -65,6 +67,7 @@ my @claims = (
 	'lock_at_least_for keeps the lock after the work',
 	'keeping alive extends the lock',
 	'keeping alive fails once the lock is lost',
+	'work that does not notice the loss is no success',
 	'an error of the work reaches the caller',
 	'an error of the work releases the lock');
 
@@ -75,7 +78,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'sh', 'sh host', 'sql tenants', map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', map({ "$_ job" } qw(python js go java)), 'sh', 'sh host', 'sql tenants', map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
 	foreach my $file (@files)
