@@ -13,7 +13,7 @@ use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler pooled pooled_url
+our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler restart_pooler pooled pooled_url
   pooled_session pooled_dbh crowd killed_client left_locks nothing_left);
 
 my @poolers;
@@ -53,6 +53,15 @@ sub start_pooler
 			"logfile = $dir/log",
 			@lines, ''));
 	push @poolers, $pooler;
+	return run_pooler($pooler);
+}
+
+# Returns once the pooler answers.
+sub run_pooler
+{
+	my ($pooler) = @_;
+	my $dir = $pooler->{dir};
+
 	$pooler->{run} = IPC::Run::start([ find_pgbouncer(), '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>', '/dev/null', '2>&1');
 	foreach my $try (1 .. 300)
 	{
@@ -69,6 +78,14 @@ sub stop_pooler
 	$pooler->{run}->kill_kill(grace => 5) if $pooler->{run};
 	delete $pooler->{run};
 	return;
+}
+
+sub restart_pooler
+{
+	my ($pooler) = @_;
+
+	stop_pooler($pooler);
+	return run_pooler($pooler);
 }
 
 END { stop_pooler($_) foreach @poolers }
