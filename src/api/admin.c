@@ -206,14 +206,16 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 /*
  * end_run_by_force - log a run as cancelled, and use up its tick
  *
- * As lost, it would be due again at once.
+ * As lost, it would be due again at once.  The SQLSTATE tells its worker, who may end it
+ * as cancelled later, that its own end came too late (finish.c).
  */
 static void
 end_run_by_force(const ShedlockName *name, int64 token)
 {
-	const ShedlockEnding cancelled = {.outcome = "cancelled"};
+	ShedlockEnding ending = {.outcome = "cancelled"};
 
-	ShedlockHistoryEnd(name->nsp, token, &cancelled);
+	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
+	ShedlockHistoryEnd(name->nsp, token, &ending);
 	ShedlockCloseTick(name, token);
 }
 

@@ -222,7 +222,7 @@ ShedlockRunOutcome(const ShedlockName *name, int64 token)
  * ended_before - has that run been ended with that outcome, or another one?
  *
  * The answer to the first call may have been lost on its way to the client, so the
- * same end again is true.
+ * same end again is true.  Ends with a SQLSTATE are not those of callers.
  */
 static bool
 ended_before(const ShedlockName *name, int64 token, const char *outcome, bool *same)
@@ -234,7 +234,7 @@ ended_before(const ShedlockName *name, int64 token, const char *outcome, bool *s
 		strcmp(logged.outcome, "running") == 0 || strcmp(logged.outcome, "lost") == 0 ||
 		!has_privs_of_role(GetUserId(), logged.role))
 		return false;
-	*same = strcmp(logged.outcome, outcome) == 0;
+	*same = !logged.has_sqlstate && strcmp(logged.outcome, outcome) == 0;
 	if (!*same)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -245,6 +245,8 @@ slot_to_logged(TupleTableSlot *slot, ShedlockLogged *logged)
 	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
 	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
 	logged->outcome = TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull));
+	(void) slot_getattr(slot, Anum_sqlstate, &isnull);
+	logged->has_sqlstate = !isnull;
 	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
 	d = slot_getattr(slot, Anum_tick, &isnull);
 	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);

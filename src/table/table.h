@@ -134,6 +134,7 @@ typedef struct ShedlockLogged
 	int64		token;			/* 0: it is not logged */
 	char	   *name;
 	char	   *outcome;
+	bool		has_sqlstate;
 	Oid			role;
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */

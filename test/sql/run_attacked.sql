@@ -23,6 +23,14 @@ SELECT token FROM shedlock_run_begin('attacked catch-up', once_every => '1 day',
 UPDATE shedlock_tick SET catch_up = 'never' WHERE name = 'attacked catch-up';
 SELECT shedlock_run_end('attacked catch-up', :token, 'failed');
 
+-- The run of a released lock is not ended by its worker, even with the same outcome.
+SELECT token FROM shedlock_run_begin('attacked force') \gset
+SET client_min_messages = error;
+SELECT shedlock_force_release('attacked force');
+SELECT outcome, sqlstate FROM pg_temp.runs('attacked force');
+SELECT shedlock_run_end('attacked force', :token, 'cancelled');
+RESET client_min_messages;
+
 -- A purge spares a tick that has another attempt, or was given again.
 SELECT token FROM shedlock_run_begin('attacked purge', once_every => '1 s', attempts => 2) \gset
 SELECT token AS used FROM shedlock_run_begin('attacked purge used', once_every => '1 s') \gset
