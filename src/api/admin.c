@@ -111,7 +111,10 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
 
-	/* A caller that fires for the tick could begin an attempt before free_row(). */
+	/*
+	 * A caller that fires for the tick could begin an attempt before
+	 * free_row().
+	 */
 	if (row.kind == SHEDLOCK_RUN)
 		ShedlockCloseTick(name, row.token);
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,

@@ -27,7 +27,8 @@ enum
 	TOKENS_REUSED,				/* each token is given twice */
 	ATTEMPTS_UNCOUNTED,			/* the begin of a run does not count */
 	SUCCESS_UNWRITTEN,			/* a success leaves its tick open */
-	TICKS_SWALLOWED				/* a success uses up the ticks that follow, too */
+	TICKS_SWALLOWED				/* a success uses up the ticks that follow,
+								 * too */
 };
 
 extern int	shedlock_break;

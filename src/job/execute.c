@@ -320,7 +320,10 @@ ShedlockTryCommand(ShedlockRun *run)
 		executing = run;
 		if (run->plan || (outer && outer->plan))
 		{
-			/* A ROLLBACK in the command must not hide them from parallel workers. */
+			/*
+			 * A ROLLBACK in the command must not hide them from parallel
+			 * workers.
+			 */
 			show_attempt(run);
 			ShedlockCommitAndStart();
 		}

@@ -62,7 +62,7 @@ ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up)
  * check_plan - raise an error unless the arguments of a plan make sense together
  */
 static void
-check_plan(const ShedlockPlan *plan, bool has_schedule, const char *name)
+check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, const char *name)
 {
 	if (plan->period && has_schedule)
 		ereport(ERROR,
@@ -74,6 +74,12 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *name)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock \"%s\" has no ticks that could have attempts or be caught up", name),
 				 errhint("Pass a schedule or once_every.")));
+	if (!has_schedule && pg_strcasecmp(time_zone, "UTC") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time_zone of lock \"%s\" needs a schedule", name),
+				 plan->period ? errdetail("Periods are counted in UTC from the epoch.") : 0,
+				 errhint("Pass a cron expression as schedule.")));
 	if (plan->attempts < 1 || plan->attempts > ATTEMPTS_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -99,6 +105,7 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 {
 	ShedlockPlan *plan = palloc0(sizeof(ShedlockPlan));
 	bool		has_schedule = !PG_ARGISNULL(first);
+	char	   *time_zone = ShedlockGetWord(fcinfo, first + 1, "UTC");
 	char	   *catch_up = ShedlockGetWord(fcinfo, first + 2, "latest");
 
 	plan->period = ShedlockGetInterval(fcinfo, every, 0);
@@ -116,13 +123,12 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 	}
 	else
 		plan->backoff = ShedlockGetInterval(fcinfo, first + 5, 0);
-	check_plan(plan, has_schedule, name);
+	check_plan(plan, has_schedule, time_zone, name);
 
 	if (plan->period)
 		ShedlockPeriodSchedule(plan->period, name, &plan->schedule);
 	else if (has_schedule)
-		ShedlockParseSchedule(ShedlockGetWord(fcinfo, first, ""), ShedlockGetWord(fcinfo, first + 1, "UTC"),
-							  &plan->schedule);
+		ShedlockParseSchedule(ShedlockGetWord(fcinfo, first, ""), time_zone, &plan->schedule);
 	else
 		return NULL;
 	return plan;

@@ -358,9 +358,9 @@ typedef struct RunEnd
  * use_up_passed - use up the ticks that passed during a run that has succeeded
  *
  * A scheduler that has queued these ticks fires for them now, back to back.  A run
- * shorter than a period has missed none, even if the next one has come: its timer may
- * fire for that as late as the run's own did.  A tick that had come when the run began,
- * because shedlock_again() allowed an older one, is for the next caller.
+ * shorter than the time to the next tick has missed none, even if that has come: its
+ * timer may fire for it as late as the run's own did.  A tick that had come when the run
+ * began, because shedlock_again() allowed an older one, is for the next caller.
  */
 static void
 use_up_passed(ShedlockTick *last, TimestampTz now)
@@ -369,7 +369,7 @@ use_up_passed(ShedlockTick *last, TimestampTz now)
 	TimestampTz passed = ShedlockPreviousTick(schedule, now);
 
 	if (passed > Max(last->tick, last->claimed_at) &&
-		(schedule->period == 0 || now - last->claimed_at >= schedule->period))
+		now - last->claimed_at >= ShedlockNextTick(schedule, last->tick) - last->tick)
 	{
 		last->tick = passed;
 		last->attempt = 0;

@@ -166,7 +166,7 @@ sub write_end
 	  && !$row->{again}
 	  && $run->{args}{catch_up} ne 'all'
 	  && $previous > max($row->{tick}, $run->{began})
-	  && (defined $schedule->{text} || $now - $run->{began} >= $schedule->{cycle});
+	  && $now - $run->{began} >= next_tick($schedule, $row->{tick}) - $row->{tick};
 	return $row;
 }
 

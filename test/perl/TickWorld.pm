@@ -228,7 +228,7 @@ sub note_end
 	return if $outcome ne 'succeeded' || $args->{catch_up} eq 'all' || $ledger->{again};
 	my $passed = previous_tick($args->{schedule}, clock());
 	close_tick($passed)
-	  if $passed > max($tick, $run->{began}) && (defined $args->{schedule}{text} || clock() - $run->{began} >= $args->{schedule}{cycle});
+	  if $passed > max($tick, $run->{began}) && clock() - $run->{began} >= next_tick($args->{schedule}, $tick) - $tick;
 	return;
 }
 
