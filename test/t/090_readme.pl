@@ -39,6 +39,7 @@ my %prepare = (
 	'pg_cron.md' => "$extension $orders",
 	'java.md' => $extension,
 	'operations.md' => $extension,
+	'reference.md' => $extension,
 	'orms.md' => '',
 	'pg_cron' => qq{
 CREATE EXTENSION pg_cron;
