@@ -8,8 +8,8 @@ use DBI;
 use POSIX qw(ceil);
 use Time::HiRes qw(sleep time);
 
-# Work leaves a row, whose times are the server's.  The first runs of a job can hang, so
-# that a test can kill them; hang is their number.
+# Work leaves a row, whose times are the server's.  The first runs of a job can hang until
+# a test kills them.
 my $SCHEMA = q{
 CREATE TABLE work (
 	id bigserial PRIMARY KEY,
@@ -43,10 +43,16 @@ sub schema
 	return $SCHEMA;
 }
 
-# Starts the replicas.  Options: node, whose connstr() says where to connect; name, of the
-# job; attempt, what a replica does when its timer fires; log, a file; start and end, times
-# between which timers fire; replicas, period, offset (a function of the replica's number,
-# seconds), takes (seconds of work), hang; whatever else attempt needs.
+# Starts the replicas.  Options:
+#   node                whose connstr() says where to connect
+#   name                of the job
+#   attempt             what a replica does when its timer fires
+#   log                 file for their calls
+#   start, end          times between which timers fire
+#   replicas, period    how many, and the seconds between two calls of one
+#   offset              function of a replica's number: seconds by which its timer is late
+#   takes, hang         seconds of work, and how many runs hang
+# and what the attempt needs.
 sub start
 {
 	my ($class, %options) = @_;
@@ -143,7 +149,7 @@ sub _run
 		if ($error)
 		{
 			$error =~ s/\s+/ /g;
-			delete $self->{dbh};
+			delete @{$self}{qw(dbh client)};
 		}
 		printf $log "%s\t%.6f\t%s\n", $begin, time, $error;
 	}
@@ -192,7 +198,9 @@ sub work
 		  . 'RETURNING id, (SELECT count(*) FROM work WHERE name = $1)',
 		undef, $self->{name}, $tick, $attempt, $self->{number}, $$);
 
-	sleep($before < $self->{hang} ? 600 : $self->{takes});
+	# a server that stops ends this one
+	$self->dbh->do('SELECT pg_sleep(600)') if $before < $self->{hang};
+	sleep($self->{takes});
 	$self->dbh->do('UPDATE work SET ended = clock_timestamp() WHERE id = $1', undef, $id);
 	return;
 }
