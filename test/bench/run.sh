@@ -8,8 +8,17 @@ case_run() {
     awk -F '\t' -v OFS='\t' '$1 == "run" && $5 == "the bare statement" {
         print $1, $2, $3, "ms added", "-", $6 - $7, "-", "-" }' "$RESULTS" >"$WORK/t/added"
     cat "$WORK/t/added" >>"$RESULTS"
+    run_ticks
     run_parts run "a call"
+    run_parts run_tick "a call with a schedule"
     run_parts run_parts "acquire_session + release"
+}
+
+# With a schedule: each call makes up one of the minutes of a year that were missed.
+run_ticks() {
+    bench_pgbench postgres 1 run_tick -t 1
+    cluster_psql main -c "UPDATE shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'bench run tick'"
+    in_turn run 1 "ms a call with a schedule" "shedlock=ms_of postgres run_tick" "without=ms_of postgres run"
 }
 
 ms_of() {
