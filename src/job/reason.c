@@ -109,7 +109,7 @@ add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
 		appendStringInfo(buf, "  Tick %s can be claimed now.", ShedlockTimeString(due.tick));
 	else if (due.action == SHEDLOCK_RUN_TICK)
 		appendStringInfo(buf, "  Attempt %d of %d at tick %s is due now.", due.attempt,
-						 plan->attempts, ShedlockTimeString(due.tick));
+						 Max(due.attempt, plan->attempts), ShedlockTimeString(due.tick));
 	else if (!TIMESTAMP_IS_NOEND(attempt_at))
 		appendStringInfo(buf, "  Attempt %d of %d is due at %s.", last->attempt + 1,
 						 plan->attempts, ShedlockTimeString(attempt_at));

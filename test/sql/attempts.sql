@@ -54,12 +54,12 @@ CALL shedlock_run('attempts one', 'SELECT 1 / 0', schedule => '@yearly');
 SELECT pg_temp.retry('attempts one');
 CALL shedlock_run('attempts one', 'SELECT 1 / 0', schedule => '@yearly');
 SELECT pg_temp.tick_runs('attempts one');
--- shedlock_again: one more, with attempts of its own.
+-- shedlock_again: one more, and then as many as the caller allows.
 SELECT shedlock_again('attempts one');
-CALL shedlock_run('attempts one', 'SELECT 1 / 0', schedule => '@yearly', attempts => 2);
+CALL shedlock_run('attempts one', 'SELECT 1 / 0', schedule => '@yearly', attempts => 3);
 SELECT pg_temp.retry('attempts one');
-CALL shedlock_run('attempts one', 'SELECT 1', schedule => '@yearly', attempts => 2);
-CALL shedlock_run('attempts one', 'SELECT 1', schedule => '@yearly', attempts => 2);
+CALL shedlock_run('attempts one', 'SELECT 1', schedule => '@yearly', attempts => 3);
+CALL shedlock_run('attempts one', 'SELECT 1', schedule => '@yearly', attempts => 3);
 SELECT pg_temp.tick_runs('attempts one');
 -- Also for an older tick, when a newer one has come.
 SELECT pg_temp.due('attempts one');

@@ -8,6 +8,9 @@ SET timezone = 'UTC';
 CREATE FUNCTION pg_temp.back(job text, years integer) RETURNS void LANGUAGE sql AS $$
 	UPDATE shedlock_tick SET tick = tick - years * interval '1 year' WHERE name = job
 $$;
+CREATE FUNCTION pg_temp.took_years(job text, years integer) RETURNS void LANGUAGE sql AS $$
+	UPDATE shedlock_tick SET tick = tick - years * interval '1 year', claimed_at = claimed_at - years * interval '1 year' WHERE name = job
+$$;
 CREATE FUNCTION pg_temp.years_ago(tick timestamptz) RETURNS numeric LANGUAGE sql AS $$
 	SELECT extract(year FROM shedlock_tick('@yearly')) - extract(year FROM tick)
 $$;
@@ -127,13 +130,19 @@ CALL shedlock_run('due first', 'SELECT 1', schedule => '@yearly', on_busy => 'er
 SELECT reason LIKE '%The next tick is ____-01-01 00:00:00+00.' AS reason, pg_current_xact_id_if_assigned() IS NULL AS unwritten
 FROM shedlock_run_begin('due all', schedule => '@yearly');
 
--- A success uses up the ticks that passed meanwhile, but for all.
+-- A success uses up the ticks that passed meanwhile, but for all, and for a run that
+-- began late and was shorter than the time between two ticks.
 CALL shedlock_run('due long', 'SELECT 1', schedule => '@yearly');
 SELECT pg_temp.back('due long', 3);
-CALL shedlock_run('due long', 'UPDATE shedlock_tick SET tick = tick - interval ''2 years'' WHERE name = ''due long''', schedule => '@yearly');
+CALL shedlock_run('due long', $$SELECT pg_temp.took_years('due long', 2)$$, schedule => '@yearly');
 SELECT years_ago, done FROM pg_temp.ticks WHERE name = 'due long';
 SELECT pg_temp.back('due long', 3);
-CALL shedlock_run('due long', 'UPDATE shedlock_tick SET tick = tick - interval ''2 years'' WHERE name = ''due long''', schedule => '@yearly', catch_up => 'all');
+CALL shedlock_run('due long', $$SELECT pg_temp.took_years('due long', 2)$$, schedule => '@yearly', catch_up => 'all');
+SELECT years_ago, done FROM pg_temp.ticks WHERE name = 'due long';
+SELECT shedlock_forget('due long');
+CALL shedlock_run('due long', 'SELECT 1', schedule => '@yearly');
+SELECT pg_temp.back('due long', 3);
+CALL shedlock_run('due long', $$SELECT pg_temp.back('due long', 2)$$, schedule => '@yearly');
 SELECT years_ago, done FROM pg_temp.ticks WHERE name = 'due long';
 
 -- Arguments that make no sense together
