@@ -12,7 +12,15 @@ use Getopt::Long;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(options log_to note_line seed_stream chance among between connect_to
-  interval is_lost signal_number sleep time);
+  interval is_lost signal_number sleep time %PLANS);
+
+# The jobs that have ticks: name, and the plan that all its callers pass.  Times are in
+# seconds.
+our %PLANS = (
+	'plan 1' => { every => 1, attempts => 1, backoff => 0.1, catch_up => 'latest' },
+	'plan 2' => { every => 3, attempts => 4, backoff => 0.1, catch_up => 'latest' },
+	'plan 3' => { every => 1.5, attempts => 2, backoff => 0.2, catch_up => 'all' },
+	'plan 4' => { every => 2, attempts => 3, backoff => 0, catch_up => 'all', late => 5 });
 
 my $log;
 

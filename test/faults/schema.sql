@@ -23,17 +23,28 @@ CREATE TABLE fault_work (
 	token bigint,
 	call text NOT NULL,
 	pid integer NOT NULL,
-	at timestamptz NOT NULL
+	at timestamptz NOT NULL,
+	tick timestamptz,
+	attempt integer
 );
 
-CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval)
+CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval, ends text DEFAULT 'success')
 LANGUAGE plpgsql AS $$
 BEGIN
 	FOR step IN 0 .. steps LOOP
 		INSERT INTO fault_work
-		VALUES (of_name, shedlock_token(of_name), of_call, pg_backend_pid(), clock_timestamp());
+		VALUES (of_name, shedlock_token(of_name), of_call, pg_backend_pid(), clock_timestamp(),
+			nullif(current_setting('shedlock.tick', true), '')::timestamptz,
+			nullif(current_setting('shedlock.attempt', true), '')::integer);
 		COMMIT;
 		PERFORM pg_sleep_for(pause) WHERE step < steps;
 	END LOOP;
+	CASE ends
+		WHEN 'success' THEN RETURN;
+		WHEN 'failure' THEN RAISE division_by_zero;
+		WHEN 'cancel' THEN PERFORM pg_cancel_backend(pg_backend_pid());
+		WHEN 'death' THEN PERFORM pg_terminate_backend(pg_backend_pid());
+	END CASE;
+	PERFORM pg_sleep(5);
 END
 $$;

@@ -1,4 +1,4 @@
-# The fault checker finds each of five ways to break the protocol, and no violation in
+# The fault checker finds each of eight ways to break the protocol, and no violation in
 # the intact protocol under the same conditions.  The library is a separate build, see
 # src/base/breakage.h.
 
@@ -51,7 +51,10 @@ foreach my $breakage (
 	[ 'transaction_time', 0, 'two holders', names => 6, favour => 'in_transaction' ],
 	[ 'no_second_read', 20, 'two holders' ],
 	[ 'no_owner_check', 0, 'not the owner' ],
-	[ 'tokens_reused', 0, 'token repeated' ])
+	[ 'tokens_reused', 0, 'token repeated' ],
+	[ 'attempts_uncounted', 0, 'too many attempts', favour => 'planned_run' ],
+	[ 'success_unwritten', 0, 'used up', favour => 'planned_run' ],
+	[ 'ticks_swallowed', 0, 'due but not run', favour => 'planned_run' ])
 {
 	my ($break, $delay, $rule, %options) = @$breakage;
 	my ($report, $round);

@@ -19,7 +19,7 @@ my $cases = 0;
 #	run TIME WHAT FIELDS...
 #	FILE: FIELDS...		of a table or of the server's log
 #
-# Fields have _ for blanks.  An answer comes 10 ms after its call unless it has
+# Fields have _ for blanks; a field that is _ alone is empty.  An answer comes 10 ms after its call unless it has
 # "after=SECONDS", and a worker has one connection unless it has "connection=", which is
 # the ID of the process, too.  "run TIME alive ASKED PID,PID" lists the processes that
 # are alive.
@@ -34,14 +34,14 @@ sub write_logs
 		$line =~ s/^\s+//;
 		if ($line =~ /^(\w+): (.*)/)
 		{
-			push @{ $files{$1} }, join("\t", map { tr/_/ /r } split / /, $2);
+			push @{ $files{$1} }, join("\t", map { $_ eq '_' ? '' : tr/_/ /r } split / /, $2);
 			next;
 		}
 		my ($call, $answer) = split / -> ?/, $line;
-		my ($who, $time, $kind, @about) = map { tr/_/ /r } split / /, $call;
+		my ($who, $time, $kind, @about) = split / /, $call;
 
-		# kinds have theirs
-		$kind = (split / /, $call)[2];
+		# kinds and keys have theirs
+		@about = map { s/^\w+=\K(.*)/$1 =~ tr{_}{ }r/er } map { /=/ ? $_ : tr/_/ /r } @about;
 		if ($who eq 'run')
 		{
 			push @{ $files{'run.log'} }, join("\t", $time, $kind, @about);
@@ -361,6 +361,222 @@ finds('server', 'a crash that the nemesis did not cause', q{
 finds('harness', 'a worker that failed', q{
 	run 1.0 reaped 0 0 512
 }, '0 0 512', '0 0 9');
+
+#
+# Runs of ticks.  The plan is that of their calls; a run is a line of the history: token,
+# name, tick, begin, attempt, end, outcome, whether it gave up, request, call.
+#
+
+my $PLAN = 'name=p every=2 attempts=3 backoff=0.1 catch_up=latest';
+my $ALL = $PLAN =~ s/latest/all/r;
+my $BEGIN = "run_begin $PLAN most=1";
+my $LATE = "$ALL late=3";
+my $PLAN1 = $PLAN =~ s/attempts=3/attempts=1/r;
+
+finds('two holders', 'a run outside the database holds its lock as long as its lease lasts', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	1 2.9 $BEGIN -> true token=2 tick=2 attempt=2
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+	runs: 2 p 2 3.055 2 _ running 0 _ 1.0/1
+", '1 2.9', '1 3.05');
+
+finds('not the owner', 'a late end is true', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 3.5 run_end name=p token=1 outcome=succeeded -> true
+	runs: 1 p 2 2.001 1 3.501 succeeded 0 _ 0.0/1
+", '0 3.5', '0 2.5');
+
+finds('owner refused', 'an end in time is false', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 2.5 run_end name=p token=1 outcome=succeeded -> false
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+", '0 2.5', '0 3.5');
+
+finds('second end', 'the same end again is false', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 2.5 run_end name=p token=1 outcome=succeeded -> true
+	0 2.6 run_end name=p token=1 outcome=succeeded -> false
+	runs: 1 p 2 2.001 1 2.501 succeeded 0 _ 0.0/1
+", '-> false', '-> true');
+
+finds('second end', 'another end is true', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 2.5 run_end name=p token=1 outcome=succeeded -> true
+	0 2.6 run_end name=p token=1 outcome=failed -> true
+	runs: 1 p 2 2.001 1 2.501 succeeded 0 _ 0.0/1
+", 'outcome=failed', 'outcome=succeeded');
+
+finds('two runs of a request', 'it is answered with another token', "
+	0 2.0 $BEGIN request=r -> true token=1 tick=2 attempt=1
+	0 2.1 $BEGIN request=r -> true token=2 tick=2 attempt=1
+	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
+", 'true token=2', 'true token=1');
+
+finds('two runs of a request', 'the history has two', "
+	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
+	runs: 2 p 4 4.001 1 _ running 0 r 0.0/2
+", '4.001 1 _ running 0 r', '4.001 1 _ running 0 q');
+
+finds('not the owner', 'a repeated request has its token after the lease', "
+	0 2.0 $BEGIN request=r -> true token=1 tick=2 attempt=1
+	0 3.5 $BEGIN request=r -> true token=1 tick=2 attempt=1
+	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
+", '0 3.5', '0 2.5');
+
+finds('not in the history', 'a run outside the database', "
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=2
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+", 'attempt=2', 'attempt=1');
+
+finds('not in the history', 'a guarded command', "
+	0 2.0 planned_run $PLAN after=0.5 -> true
+	work: p 1 0.0/1 7 2.1 2 2
+	runs: 1 p 2 2.05 1 2.4 succeeded 0 _ 0.0/1
+", '2.1 2 2', '2.1 2 1');
+
+finds('before its tick', 'a run of a tick', "
+	0 1.6 planned_run $PLAN after=0.9 -> true
+	runs: 1 p 2 1.9 1 2.4 succeeded 0 _ 0.0/1
+", '2 1.9 1', '2 2.0 1');
+
+finds('too many attempts', 'the first is not counted as that', "
+	0 2.0 planned_run $PLAN -> error state=22012
+	runs: 1 p 2 2.001 2 2.005 failed 0 _ 0.0/1
+", '2.001 2', '2.001 1');
+
+finds('too many attempts', 'a begin was not counted', "
+	0 2.0 planned_run $PLAN -> error state=22012
+	0 2.3 planned_run $PLAN -> error state=22012
+	runs: 1 p 2 2.001 1 2.005 failed 0 _ 0.0/1
+	runs: 2 p 2 2.301 1 2.305 failed 0 _ 0.0/2
+", '2.301 1', '2.301 2');
+
+finds('too many attempts', 'shedlock_again alone allows one more', "
+	0 2.0 planned_run $PLAN1 -> error state=22012
+	nemesis 2.1 again name=p -> false
+	0 2.6 planned_run $PLAN1 -> error state=22012
+	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
+	runs: 2 p 2 2.601 2 2.605 failed 1 _ 0.0/2
+", 'again name=p -> false', 'again name=p -> true');
+
+finds('used up', 'a run after the success', "
+	0 2.0 planned_run $PLAN after=0.2 -> error state=22012
+	0 2.4 planned_run $PLAN -> error state=22012
+	runs: 1 p 2 2.001 1 2.105 succeeded 0 _ 0.0/1
+	runs: 2 p 2 2.401 2 2.405 failed 0 _ 0.0/2
+", '2.105 succeeded', '2.105 failed');
+
+finds('used up', 'a run after its cancellation by an administrator', "
+	0 2.0 planned_run $PLAN after=0.2 -> error state=57014
+	nemesis 2.1 cancel_run name=p -> true
+	0 2.5 planned_run $PLAN -> error state=22012
+	runs: 1 p 2 2.001 1 2.105 cancelled 0 _ 0.0/1
+	runs: 2 p 2 2.501 2 2.505 failed 0 _ 0.0/2
+", 'cancel_run name=p -> true', 'cancel_run name=p -> false');
+
+finds('before its backoff', 'the second attempt', "
+	0 2.0 planned_run $PLAN -> error state=22012
+	0 2.3 planned_run $PLAN -> error state=22012
+	work: p 1 0.0/1 7 2.25 2 1
+	runs: 1 p 2 2.001 1 2.26 failed 0 _ 0.0/1
+	runs: 2 p 2 2.301 2 2.305 failed 0 _ 0.0/2
+", '7 2.25', '7 2.2');
+
+finds('before its backoff', 'the attempt after the second one that died', "
+	0 2.0 planned_run $PLAN -> lost
+	0 2.3 planned_run $PLAN -> lost
+	0 2.4 planned_run $PLAN -> lost
+	run 9.0 alive 8.9 1.0.1
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+	runs: 2 p 2 2.301 2 _ running 0 _ 0.0/2
+	runs: 3 p 2 2.401 3 _ running 0 _ 0.0/3
+", '3 p 2 2.401', '3 p 2 2.501');
+
+finds('tick order', 'backwards', "
+	0 4.0 planned_run $PLAN -> true
+	runs: 1 p 4 4.001 1 4.005 succeeded 0 _ 0.0/1
+	runs: 2 p 2 4.101 1 4.105 succeeded 0 _ 0.0/1
+", '2 p 2 4.101', '2 p 6 6.101');
+
+finds('tick order', 'an older tick, although the call came after a newer one', "
+	0 4.1 planned_run $PLAN -> true
+	runs: 1 p 2 4.101 1 4.105 succeeded 0 _ 0.0/1
+", $PLAN, $ALL);
+
+finds('tick order', 'a missed tick has no run', "
+	0 2.0 planned_run $ALL -> true
+	0 6.0 planned_run $ALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+	runs: 2 p 6 6.001 1 6.005 succeeded 0 _ 0.0/2
+", '2 p 6', '2 p 4');
+
+finds('tick order', 'a missed tick was not too late', "
+	0 2.0 planned_run $LATE -> true
+	0 6.0 planned_run $LATE -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+	runs: 2 p 6 6.901 1 6.905 succeeded 0 _ 0.0/2
+", '6.901', '7.001');
+
+finds('tick order', 'a tick was too late', "
+	0 5.1 planned_run $LATE -> true
+	runs: 1 p 2 5.101 1 5.105 succeeded 0 _ 0.0/1
+", '0 5.1', '0 4.9');
+
+finds('given up silently', 'a newer tick ends the attempts of an older one', "
+	0 2.0 planned_run $PLAN -> error state=22012
+	0 4.0 planned_run $PLAN -> true
+	runs: 1 p 2 2.001 1 2.005 failed 0 _ 0.0/1
+	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/2
+", '2.005 failed 0', '2.005 failed 1');
+
+finds('due but not run', 'the first tick', "
+	0 2.1 planned_run $PLAN -> true
+", '-> true', '-> error state=57014');
+
+finds('due but not run', 'the next tick', "
+	0 2.1 planned_run $PLAN -> true
+	0 4.1 planned_run $PLAN -> true
+	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
+", '0 4.1', '0 3.1');
+
+finds('due but not run', 'a call that is early counts for the coming tick', "
+	0 2.1 planned_run $PLAN -> true
+	0 3.6 planned_run $PLAN after=0.5 -> true
+	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
+", '0 3.6 planned_run', '0 3.4 planned_run');
+
+finds('due but not run', 'the next attempt, after its backoff', "
+	0 2.1 planned_run $PLAN -> error state=22012
+	0 2.3 run_begin $PLAN most=1 -> false reason=none
+	runs: 1 p 2 2.101 1 2.105 failed 0 _ 0.0/1
+", '0 2.3', '0 2.2');
+
+finds('due but not run', 'the second attempt after a death, at once', "
+	0 2.1 planned_run $PLAN -> lost
+	run 2.2 alive 2.15 1.0.1
+	1 2.21 planned_run $PLAN -> true
+	runs: 1 p 2 2.101 1 _ running 0 _ 0.0/1
+", 'run 2.2 alive 2.15', 'run 2.4 alive 2.35');
+
+finds('due but not run', 'a missed tick', "
+	0 2.1 planned_run $ALL -> true
+	0 6.1 planned_run $ALL -> true
+	0 6.2 planned_run $ALL -> true
+	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
+	runs: 2 p 4 6.101 1 6.105 succeeded 0 _ 0.0/2
+", '0 6.2 planned_run', '0 6.2 probe');
+
+finds('due but not run', 'only a run that took a period uses up what passed meanwhile', "
+	0 2.0 planned_run $PLAN after=2.15 -> true
+	0 4.2 planned_run $PLAN -> true
+	runs: 1 p 2 2.2 1 4.15 succeeded 0 _ 0.0/1
+", '2 2.2 1', '2 2.1 1');
+
+finds('due but not run', 'the lock was free', "
+	0 2.1 acquire name=p most=1 -> true token=1
+	0 2.5 release name=p token=1 -> true
+	1 2.6 planned_run $PLAN -> true
+", '1 2.6', '1 2.4');
 
 #
 # However late
