@@ -282,7 +282,7 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 	[ 'shedlock', 'DROP lock_until, ADD lock_until timestamp', 3, 'timestamp without time zone', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'ALTER pid TYPE text', 8, 'integer', 'SELECT count(*) FROM shedlock_locks' ],
 	[ 'shedlock', 'ALTER lock_at_most_for TYPE text', 12, 'interval', "UPDATE shedlock SET locked_by = 'altered'" ],
-	[ 'shedlock_tick', 'ALTER again DROP DEFAULT, ALTER again TYPE text', 7, 'boolean', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ])
+	[ 'shedlock_tick', 'ALTER again DROP DEFAULT, ALTER again TYPE text', 8, 'boolean', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ])
 {
 	my ($table, $change, $column, $type, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
@@ -291,7 +291,7 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 }
 foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
 	[ 'shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
-	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 7, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
+	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 8, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
 {
 	my ($table, $change, $column, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");

@@ -149,6 +149,13 @@ foreach my $name (sort keys %job)
 		  . "SELECT command FROM cron.job WHERE jobname = '$name'")
 	  if $has_cron;
 	heard_by('worker', $call);
+
+	# The tick of a job had passed before it was scheduled.
+	if ($has_cron)
+	{
+		$node->safe_psql('postgres', "SELECT shedlock_again('$name')");
+		heard_by('worker', $call);
+	}
 }
 
 $node->safe_psql('postgres', "INSERT INTO cron.job_run_details (jobid, database, username, command, status, return_message)"
