@@ -57,26 +57,22 @@ _shedlock_cron_timezone(PG_FUNCTION_ARGS)
  * Returns 0 for any other schedule.
  */
 static int
-seconds_of(const char *text)
+seconds_of(const char *str)
 {
 	static const char *const blanks = " \t\r\n";
 	int			seconds = 0;
 
-	text	  +=strspn(text, blanks);
-
-	for (; *text >='0' && *text <='9'; text ++)
-		seconds = Min(seconds * 10 + (*text -'0'), SECONDS_MAX + 1);
-	text	  +=strspn(text, blanks);
-
-	if (seconds > SECONDS_MAX || pg_strncasecmp(text, "second", 6) != 0)
+	str += strspn(str, blanks);
+	for (; *str >= '0' && *str <= '9'; str++)
+		seconds = Min(seconds * 10 + (*str - '0'), SECONDS_MAX + 1);
+	str += strspn(str, blanks);
+	if (seconds > SECONDS_MAX || pg_strncasecmp(str, "second", 6) != 0)
 		return 0;
-	text	  +=6;
-
-	if (*text == 's' || *text == 'S')
-		text	  ++;
-	text	  +=strspn(text, blanks);
-
-	return *text ? 0 : seconds;
+	str += 6;
+	if (*str == 's' || *str == 'S')
+		str++;
+	str += strspn(str, blanks);
+	return *str ? 0 : seconds;
 }
 
 /*
