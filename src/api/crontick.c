@@ -123,7 +123,7 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 		TimestampTz last = DT_NOBEGIN;
 		TimestampTz next = DT_NOEND;
 
-		if (seconds > 0)
+		if (seconds > 0 && !TIMESTAMP_NOT_FINITE(at))
 		{
 			last = at - seconds * USECS_PER_SEC;
 			next = at + seconds * USECS_PER_SEC;
@@ -136,8 +136,8 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 		}
 		values[0] = TimestampTzGetDatum(last);
 		values[1] = TimestampTzGetDatum(next);
-		isnull[0] = last == DT_NOBEGIN;
-		isnull[1] = next == DT_NOEND;
+		isnull[0] = !IS_VALID_TIMESTAMP(last);
+		isnull[1] = !IS_VALID_TIMESTAMP(next);
 	}
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

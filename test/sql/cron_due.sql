@@ -74,6 +74,7 @@ FROM unnest(ARRAY[
 -- A schedule is due at the exact instant, and not a moment before
 SELECT at, last_due, next_due
 FROM unnest('{2026-11-21 02:59:59.999999,2026-11-21 03:00:00}'::timestamptz[]) at, _shedlock_cron_due('0 3 * * *', NULL, at);
+SELECT at, last_due, next_due FROM unnest('{-infinity,infinity}'::timestamptz[]) at, _shedlock_cron_due('10 seconds', NULL, at);
 SELECT (_shedlock_cron_due('0 3 * * *', NULL, NULL)).*;
 
 -- Schedules are in GMT, or the time zone that is given, whatever the session's is
