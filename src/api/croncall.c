@@ -424,14 +424,20 @@ _shedlock_guarded_call(PG_FUNCTION_ARGS)
 
 /*
  * next_tick - the next tick of a guarded call; DT_NOEND if it has none
+ *
+ * A CALL that was written by hand can have a period that shedlock_run refuses.
  */
 static TimestampTz
 next_tick(const Datum *values, const bool *isnull, TimestampTz now)
 {
-	ShedlockSchedule schedule;
+	ShedlockSchedule schedule = {0};
 
 	if (!isnull[ARG_EVERY])
-		ShedlockPeriodSchedule(DatumGetIntervalP(values[ARG_EVERY]), "", &schedule);
+	{
+		schedule.period = ShedlockIntervalMicroseconds(DatumGetIntervalP(values[ARG_EVERY]));
+		if (schedule.period == 0)
+			return DT_NOEND;
+	}
 	else if (isnull[ARG_SCHEDULE] || !read_schedule(values, isnull, &schedule))
 		return DT_NOEND;
 	return ShedlockNextTick(&schedule, now);

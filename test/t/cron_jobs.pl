@@ -253,6 +253,11 @@ query("SELECT cron.alter_job(jobid, schedule => '$new_year') FROM cron.job");
 like(notices_of("SELECT shedlock_again('ticks')"), qr/does not fire job "ticks"/, 'for one that is not there is');
 query('GRANT EXECUTE ON FUNCTION shedlock_again TO plain, other_role');
 is(notices_of("SELECT shedlock_again('ticks')", extra_params => [ '-U', $_ ]), '', "a role that cannot see the job gets none: $_") foreach 'plain', 'other_role';
+foreach my $every ('0', '1 month')
+{
+	query("SELECT cron.alter_job(jobid, command => 'CALL shedlock_run(''ticks'', ''SELECT 1'', once_every => ''$every'')') FROM cron.job");
+	is(query("SELECT shedlock_again('ticks')"), 't', "a job with a period that shedlock_run refuses does not stop it: $every");
+}
 query("SELECT shedlock_cron_unschedule('ticks'); REVOKE EXECUTE ON FUNCTION shedlock_again FROM plain, other_role; SELECT cron.unschedule(jobid) FROM cron.job");
 
 # Jobs that are not guarded, as pg_cron's own records show them
