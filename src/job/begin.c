@@ -23,9 +23,6 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-/* A call waits for its tick no longer than that, whatever becomes of the clock. */
-#define EARLY_MAX		(30 * USECS_PER_SEC)
-
 /* What one try of a call that may wait found. */
 typedef struct Try
 {
@@ -53,15 +50,16 @@ time_allows(TimestampTz then)
  *
  * The call holds nothing meanwhile, so that nothing starts before its tick and nobody
  * is kept from anything.  It does not sleep if a timeout would end it, or if an older
- * tick is to be made up now.  commit: first commit, because the portal of a CALL has
- * a snapshot.  Obeys cancels.
+ * tick is to be made up now.  The sleep ends after SHEDLOCK_EARLY_MAX, whatever becomes
+ * of the server's clock.  commit: first commit, because the portal of a CALL has a
+ * snapshot.  Obeys cancels.
  */
 void
 ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commit)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz tick = ShedlockTickOfTimer(&plan->schedule, now);
-	int64		give_up = ShedlockSteadyNow() + EARLY_MAX;
+	int64		give_up = ShedlockSteadyNow() + SHEDLOCK_EARLY_MAX;
 
 	if (tick <= now || !time_allows(tick))
 		return;

@@ -13,6 +13,9 @@
 #include "lock/lock.h"
 #include "pgtime.h"
 
+/* A timer may be this early, or a quarter of the distance of ticks if that is less. */
+#define SHEDLOCK_EARLY_MAX	(30 * USECS_PER_SEC)
+
 /*
  * The instants that are ticks: those of a cron expression in a time zone, or the
  * starts of periods, which are counted in UTC from the epoch.

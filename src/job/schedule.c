@@ -31,9 +31,6 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-/* A timer may be this early, or a quarter of the distance of ticks if that is less. */
-#define EARLY_MAX		(30 * USECS_PER_SEC)
-
 /* The epoch of timestamps is 2000-01-01, that of periods and of pg_time_t 1970-01-01. */
 #define EPOCH_DISTANCE	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
@@ -723,7 +720,7 @@ ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now)
 {
 	TimestampTz previous = ShedlockPreviousTick(schedule, now);
 	TimestampTz next = ShedlockNextTick(schedule, now);
-	int64		early = EARLY_MAX;
+	int64		early = SHEDLOCK_EARLY_MAX;
 
 	if (next == DT_NOEND)
 		return previous;
