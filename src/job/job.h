@@ -22,7 +22,8 @@
  */
 typedef struct ShedlockSchedule
 {
-	int64		period;			/* microseconds; 0: none of it, but the rest */
+	int64		period;			/* microseconds; 0: a cron expression, which the
+								 * rest is of */
 	uint64		minutes;		/* bit n: minute n; likewise below */
 	uint32		hours;
 	uint32		days;			/* of the month; bit 0: its last day */
@@ -31,7 +32,7 @@ typedef struct ShedlockSchedule
 	bool		either_day;		/* a day of the month or of the week is enough */
 	bool		wildcard;		/* minute or hour begins with "*" */
 	pg_tz	   *zone;
-	const char *text;			/* the expression as it is stored, or NULL */
+	const char *text;			/* the expression as it is stored */
 } ShedlockSchedule;
 
 /* What becomes of ticks that have passed without a run. */

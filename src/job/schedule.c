@@ -424,8 +424,8 @@ ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *sche
 /*
  * ShedlockPeriodSchedule - the schedule of periods of one length
  *
- * every: the period.  name: the lock's.  schedule->text is NULL.  Errors: 22023, also
- * for months, because their length is not fixed.
+ * every: the period.  name: the lock's.  Errors: 22023, also for months, because their
+ * length is not fixed.
  */
 void
 ShedlockPeriodSchedule(const Interval *every, const char *name, ShedlockSchedule *schedule)
@@ -440,7 +440,6 @@ ShedlockPeriodSchedule(const Interval *every, const char *name, ShedlockSchedule
 
 	memset(schedule, 0, sizeof(*schedule));
 	schedule->period = ShedlockIntervalMicroseconds(every);
-	schedule->zone = find_zone("UTC");
 }
 
 /*
