@@ -386,6 +386,7 @@ end_tick(ShedlockTick *last, void *arg)
 	const ShedlockPlan *plan = &last->plan;
 	TimestampTz now = GetCurrentTimestamp();
 
+	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
 	end->durable = plan->attempts > 1;
