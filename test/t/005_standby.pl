@@ -128,7 +128,7 @@ is($standby->safe_psql($dbname, "SELECT shedlock_acquire_session('session to for
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run')"), 't', 'promoted: an administrator force-releases the lock of a run');
 my ($status, $out, $err) = $standby->psql($dbname, "CALL shedlock_run('run', 'CREATE TABLE again()')");
 is($err, '', 'promoted: the command runs again after that');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|lost\nrun|succeeded",
+is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|cancelled\nrun|succeeded",
 	'promoted: the history shows both runs');
 
 ok(defined await($standby, "SELECT shedlock_acquire('limited session')", 't', 300),
