@@ -19,7 +19,6 @@
 #include "api/api.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "funcapi.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "utils/array.h"
@@ -412,14 +411,10 @@ _shedlock_guarded_call(PG_FUNCTION_ARGS)
 {
 	Datum		values[NUM_GUARDED_CALL_COLS] = {0};
 	bool		isnull[NUM_GUARDED_CALL_COLS];
-	TupleDesc	tupdesc;
 
 	if (!try_guarded_call(text_to_cstring(PG_GETARG_TEXT_PP(0)), values, isnull))
 		PG_RETURN_NULL();
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
-													  values, isnull)));
+	PG_RETURN_DATUM(ShedlockFormAnswer(fcinfo, values, isnull));
 }
 
 /*

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "api/api.h"
-#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -113,7 +112,6 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 	Datum		values[2] = {0};
 	bool		isnull[2] = {true, true};
 	ShedlockSchedule schedule;
-	TupleDesc	tupdesc;
 
 	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(2))
 	{
@@ -139,9 +137,7 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 		isnull[0] = !IS_VALID_TIMESTAMP(last);
 		isnull[1] = !IS_VALID_TIMESTAMP(next);
 	}
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull)));
+	PG_RETURN_DATUM(ShedlockFormAnswer(fcinfo, values, isnull));
 }
 
 /*

@@ -66,19 +66,6 @@ get_tick(FunctionCallInfo fcinfo, int argno, ShedlockTick *last)
 	ShedlockTickFromColumns(values, nulls, last);
 }
 
-/*
- * answer - the row that a function returns
- */
-static Datum
-answer(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc	tupdesc;
-
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
-}
-
 PG_FUNCTION_INFO_V1(_shedlock_due);
 /*
  * _shedlock_due(last, schedule, time_zone, period, catch_up, max_late, attempts, at) -
@@ -117,7 +104,7 @@ _shedlock_due(PG_FUNCTION_ARGS)
 	values[1] = TimestampTzGetDatum(due.tick);
 	values[2] = Int32GetDatum(due.attempt);
 	nulls[1] = nulls[2] = due.action == SHEDLOCK_NOTHING;
-	return answer(fcinfo, values, nulls);
+	return ShedlockFormAnswer(fcinfo, values, nulls);
 }
 
 /*

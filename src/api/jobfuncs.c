@@ -12,7 +12,6 @@
 #include "access/xact.h"
 #include "api/api.h"
 #include "executor/spi.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
@@ -111,10 +110,7 @@ answer_begin(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt
 {
 	Datum		values[4] = {0};
 	bool		isnull[4] = {true, true, true, true};
-	TupleDesc	tupdesc;
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (token != 0)
 	{
 		values[0] = Int64GetDatum(token);
@@ -131,7 +127,7 @@ answer_begin(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt
 		values[3] = CStringGetTextDatum(reason);
 		isnull[3] = false;
 	}
-	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
+	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
 /*

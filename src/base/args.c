@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * args.c
- *	  Arguments of the SQL functions: names, texts, durations; and their caller.
+ *	  Arguments of the SQL functions: names, texts, durations; their caller; rows
+ *	  that they return.
  *
  * Errors: 22004 for a null that is not allowed, 22023 for a value out of range.
  *
@@ -14,6 +15,7 @@
 #include "base/base.h"
 #include "catalog/pg_authid.h"
 #include "common/ip.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -143,14 +145,27 @@ ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars, const char *wh
 }
 
 /*
- * ShedlockGetWord - a text argument that is compared with known words
- *
- * if_null: what stands for null.
+ * ShedlockGetWord - a text argument, or the text that stands for null
  */
 char *
 ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null)
 {
 	return PG_ARGISNULL(argno) ? pstrdup(if_null) : text_to_cstring(PG_GETARG_TEXT_PP(argno));
+}
+
+/*
+ * ShedlockFormAnswer - the row that a function with OUT arguments returns
+ *
+ * values, isnull: of the OUT arguments, in their order.
+ */
+Datum
+ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull)
+{
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
 }
 
 /*

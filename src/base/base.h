@@ -96,6 +96,7 @@ extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
 extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
+extern Datum ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull);
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
 extern bool ShedlockIsOverCap(const Interval *span, int cap);
