@@ -308,14 +308,11 @@ Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockStore store;
 	ShedlockRow row;
 	bool		as_lease;
 
 	ShedlockBeginCall(fcinfo, "shedlock_cancel()", &name);
-	ShedlockOpenToRead(&store, name.nsp, "shedlock");
-	ShedlockReadRow(&store, name.str, &row);
-	ShedlockClose(&store);
+	ShedlockLookUpRow(&name, &row);
 
 	as_lease = row.found && ShedlockCountsAsLease(&row);
 	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&

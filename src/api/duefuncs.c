@@ -141,12 +141,9 @@ shown_outcome(const ShedlockName *name, const ShedlockTick *last, bool *at_work)
 static bool
 is_paused(const ShedlockName *name, TimestampTz now)
 {
-	ShedlockStore store;
 	ShedlockRow row;
 
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &row);
-	ShedlockClose(&store);
+	ShedlockLookUpRow(name, &row);
 	return row.found && row.paused_until > now;
 }
 

@@ -90,11 +90,7 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 static bool
 lock_is_paused(const ShedlockName *name, ShedlockResult *result)
 {
-	ShedlockStore store;
-
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &result->row);
-	ShedlockClose(&store);
+	ShedlockLookUpRow(name, &result->row);
 	result->verdict = ShedlockJudge(&result->row, name, GetCurrentTimestamp(), false);
 	return result->verdict == SHEDLOCK_PAUSED;
 }

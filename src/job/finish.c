@@ -179,12 +179,9 @@ ShedlockEndRun(const ShedlockRun *run)
 static bool
 run_lives(const ShedlockName *name, int64 token)
 {
-	ShedlockStore store;
 	ShedlockRow row;
 
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &row);
-	ShedlockClose(&store);
+	ShedlockLookUpRow(name, &row);
 	if (!row.found || row.token != token)
 		return false;
 	if (row.kind == SHEDLOCK_LEASED_RUN)

@@ -190,14 +190,11 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 char *
 ShedlockWhy(const ShedlockName *name, const char *state)
 {
-	ShedlockStore store;
 	ShedlockRow row;
 	ShedlockTick last;
 	char	   *reason;
 
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
-	ShedlockReadRow(&store, name->str, &row);
-	ShedlockClose(&store);
+	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
 
 	reason = lock_reason(name, &row, state);

@@ -107,7 +107,9 @@ ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *l
 }
 
 /*
- * ShedlockLookUpTick - the same, for callers that write nothing
+ * ShedlockLookUpTick - read the state of a name's ticks that is not to be written
+ *
+ * As ShedlockReadTick(); opens and closes the table itself.
  */
 void
 ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
@@ -134,7 +136,9 @@ ShedlockLockTick(const ShedlockName *name)
 }
 
 /*
- * ShedlockUnlockTick - release it, if nothing was written
+ * ShedlockUnlockTick - release the tick's advisory lock
+ *
+ * Call this only if nothing was written.
  */
 void
 ShedlockUnlockTick(const ShedlockName *name)

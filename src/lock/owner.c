@@ -426,9 +426,7 @@ ShedlockReportLoss(const ShedlockName *name, int64 token)
 	OwnerCall	call = {.name = name};
 
 	call.token = token;
-	ShedlockOpenToRead(&call.store, name->nsp, "shedlock");
-	ShedlockReadRow(&call.store, name->str, &call.row);
-	ShedlockClose(&call.store);
+	ShedlockLookUpRow(name, &call.row);
 	call.now = GetCurrentTimestamp();
 	report_loss(WARNING, &call);
 }

@@ -97,6 +97,21 @@ ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 }
 
 /*
+ * ShedlockLookUpRow - read the row of a lock that is not to be written
+ *
+ * As ShedlockReadRow(); opens and closes the table itself.
+ */
+void
+ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
+{
+	ShedlockStore store;
+
+	ShedlockOpenToRead(&store, name->nsp, "shedlock");
+	ShedlockReadRow(&store, name->str, row);
+	ShedlockClose(&store);
+}
+
+/*
  * ShedlockRereadRow - read the row again if it has changed
  *
  * *row must be unchanged since ShedlockReadRow().

@@ -195,6 +195,7 @@ extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
 extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
+extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
 extern void ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
