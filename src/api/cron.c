@@ -183,12 +183,7 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 	if (!ShedlockMayUseName(str))
 		PG_RETURN_BOOL(false);
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	if (!ShedlockForgetTick(&name))
-		PG_RETURN_BOOL(false);
-	ereport(LOG,
-			(errmsg("ticks of lock \"%s\" forgotten by role %s",
-					name.str, ShedlockActingRole())));
-	PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(ShedlockForgetTick(&name));
 }
 
 /*

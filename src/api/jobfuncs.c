@@ -408,11 +408,7 @@ shedlock_forget(PG_FUNCTION_ARGS)
 
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
 	found = ShedlockForgetTick(&name);
-	if (found)
-		ereport(LOG,
-				(errmsg("ticks of lock \"%s\" forgotten by role %s",
-						name.str, ShedlockActingRole())));
-	else
+	if (!found)
 		report_no_tick(&name);
 	PG_RETURN_BOOL(found);
 }

@@ -455,7 +455,7 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 }
 
 /*
- * ShedlockForgetTick - delete the state of a name's ticks
+ * ShedlockForgetTick - delete the state of a name's ticks, and log that
  *
  * Returns false if there is none that is committed.  Waits for a row lock as a
  * DELETE does.
@@ -471,6 +471,10 @@ ShedlockForgetTick(const ShedlockName *name)
 		   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
 		ShedlockNap(FORGET_NAP_MS);
 	ShedlockClose(&store);
+	if (found)
+		ereport(LOG,
+				(errmsg("ticks of lock \"%s\" forgotten by role %s",
+						name->str, ShedlockActingRole())));
 	return found;
 }
 
