@@ -14,9 +14,3 @@ RETURNS timestamptz LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_next_tick(text, text, timestamptz) IS
 'Returns the first tick of a schedule after an instant';
-
-CREATE FUNCTION _shedlock_previous_tick(schedule text, time_zone text, at timestamptz)
-RETURNS timestamptz LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-
-COMMENT ON FUNCTION _shedlock_previous_tick(text, text, timestamptz) IS
-'Returns the last tick of a schedule at an instant or before; NULL if the schedule is not valid';

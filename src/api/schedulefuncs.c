@@ -15,7 +15,6 @@
 
 PG_FUNCTION_INFO_V1(shedlock_tick);
 PG_FUNCTION_INFO_V1(shedlock_next_tick);
-PG_FUNCTION_INFO_V1(_shedlock_previous_tick);
 
 /*
  * get_schedule - the schedule of the arguments schedule and time_zone
@@ -69,27 +68,6 @@ shedlock_next_tick(PG_FUNCTION_ARGS)
 				 errmsg("after must not be null")));
 	tick = ShedlockNextTick(&schedule, PG_GETARG_TIMESTAMPTZ(2));
 	if (tick == DT_NOEND)
-		PG_RETURN_NULL();
-	PG_RETURN_TIMESTAMPTZ(tick);
-}
-
-/*
- * _shedlock_previous_tick(schedule, time_zone, at) - the last tick at or before an instant
- *
- * Strict.  Returns null if there is none, also for a schedule or zone that is not
- * valid: a view shows what pg_cron has, and must not fail.
- */
-Datum
-_shedlock_previous_tick(PG_FUNCTION_ARGS)
-{
-	ShedlockSchedule schedule;
-	TimestampTz tick;
-
-	if (!ShedlockTryParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
-								  text_to_cstring(PG_GETARG_TEXT_PP(1)), &schedule))
-		PG_RETURN_NULL();
-	tick = ShedlockPreviousTick(&schedule, PG_GETARG_TIMESTAMPTZ(2));
-	if (tick == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(tick);
 }

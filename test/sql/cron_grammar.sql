@@ -85,10 +85,6 @@ SELECT shedlock_next_tick('* * * * *', 'UTC', NULL);
 SELECT shedlock_tick('0 3 * * mon-8');
 SELECT shedlock_tick('0 3 * * *', 'Europe/Nowhere');
 
--- A view shows what pg_cron has, and must not fail
-SELECT _shedlock_previous_tick('0 3 * * mon-8', 'UTC', now()), _shedlock_previous_tick('0 3 * * *', 'Europe/Nowhere', now()),
-	   _shedlock_previous_tick(NULL, 'UTC', now());
-
 -- By default, the tick that a timer which fires now is for, and the next one
 SELECT tick IN (date_trunc('minute', before), date_trunc('minute', later + '15 s'::interval)) AS now,
 	   shedlock_next_tick('* * * * *') - clock_timestamp() BETWEEN '0' AND '1 min' AS next

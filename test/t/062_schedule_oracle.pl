@@ -1,6 +1,6 @@
 # The ticks of random schedules are those that test/schedules/oracle.py finds, which shares
 # no code with the extension and walks through time minute by minute.  Each schedule is
-# walked forward by shedlock_next_tick and backward by _shedlock_previous_tick, and both
+# walked forward by shedlock_next_tick and backward by _shedlock_cron_due, and both
 # are asked at other instants, too.
 #
 # SHEDLOCK_SEED in the environment repeats the schedules.  SHEDLOCK_ROUNDS is how many
@@ -82,8 +82,8 @@ is( different(
 	"forward, all $ticks ticks are those of the oracle (seed $seed)");
 is( different(
 		sprintf $walk,
-		q{_shedlock_previous_tick(o.schedule, o.zone, to_timestamp(o.high))},
-		q{_shedlock_previous_tick(o.schedule, o.zone, tick - '1 us'::interval)}),
+		q{(_shedlock_cron_due(o.schedule, o.zone, to_timestamp(o.high))).last_due},
+		q{(_shedlock_cron_due(o.schedule, o.zone, tick - '1 us'::interval)).last_due}),
 	'',
 	"backward, all $ticks ticks are those of the oracle (seed $seed)");
 
@@ -95,7 +95,7 @@ FROM oracle o, LATERAL (
 	SELECT tick, lead(tick) OVER (ORDER BY tick) AS next, 1 + 500 / count(*) OVER () AS steps FROM unnest(o.ticks) tick) t,
 	 generate_series(1, steps) step, to_timestamp(tick + (next - tick) * step::float8 / (steps + 1)) at
 WHERE next IS NOT NULL AND
-	  (_shedlock_previous_tick(schedule, zone, at) IS DISTINCT FROM to_timestamp(tick) OR
+	  ((_shedlock_cron_due(schedule, zone, at)).last_due IS DISTINCT FROM to_timestamp(tick) OR
 	   shedlock_next_tick(schedule, zone, at) IS DISTINCT FROM to_timestamp(next))
 LIMIT 5}),
 	'',
