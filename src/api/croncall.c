@@ -281,34 +281,18 @@ read_schedule(const Datum *values, const bool *isnull, ShedlockSchedule *schedul
 }
 
 /*
- * read_guarded_call - arguments of a command that is nothing but a guarded call
+ * read_args - the arguments of a call of shedlock_run, which are constants
  *
- * Returns false if it is anything else.  Accepts any schema, because a job of
- * another database has the extension in a schema of that database.
+ * Returns false if one is no constant, or the call has others than shedlock_run.
  */
 static bool
-read_guarded_call(const char *command, Datum *values, bool *isnull)
+read_args(const List *args, Datum *values, bool *isnull)
 {
-	List	   *parsetree_list = raw_parser(command, RAW_PARSE_DEFAULT);
 	bool		given[NUM_RUN_ARGS] = {false};
 	int			position = 0;
-	FuncCall   *call;
-	ShedlockName name;
-	ShedlockSchedule schedule;
-	TimestampTz scheduled_at;
-	Node	   *stmt;
 	ListCell   *lc;
 
-	if (list_length(parsetree_list) != 1)
-		return false;
-	stmt = linitial_node(RawStmt, parsetree_list)->stmt;
-	if (!IsA(stmt, CallStmt))
-		return false;
-	call = ((CallStmt *) stmt)->funccall;
-	if (strcmp(strVal(llast(call->funcname)), RUN_PROCEDURE) != 0)
-		return false;
-
-	foreach(lc, call->args)
+	foreach(lc, args)
 	{
 		Node	   *arg = lfirst(lc);
 		int			i = position;
@@ -332,9 +316,36 @@ read_guarded_call(const char *command, Datum *values, bool *isnull)
 			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_args[i].name, NULL,
 								  true, 0, NULL);
 	}
+	return true;
+}
+
+/*
+ * read_guarded_call - arguments of a command that is nothing but a guarded call
+ *
+ * Returns false if it is anything else.  Accepts any schema, because a job of
+ * another database has the extension in a schema of that database.
+ */
+static bool
+read_guarded_call(const char *command, Datum *values, bool *isnull)
+{
+	List	   *parsetree_list = raw_parser(command, RAW_PARSE_DEFAULT);
+	FuncCall   *call;
+	ShedlockName name;
+	ShedlockSchedule schedule;
+	TimestampTz scheduled_at;
+	Node	   *stmt;
+
+	if (list_length(parsetree_list) != 1)
+		return false;
+	stmt = linitial_node(RawStmt, parsetree_list)->stmt;
+	if (!IsA(stmt, CallStmt))
+		return false;
+	call = ((CallStmt *) stmt)->funccall;
+	if (strcmp(strVal(llast(call->funcname)), RUN_PROCEDURE) != 0)
+		return false;
 
 	/* The server would refuse a call without a name or command. */
-	if (isnull[ARG_NAME] || isnull[ARG_COMMAND])
+	if (!read_args(call->args, values, isnull) || isnull[ARG_NAME] || isnull[ARG_COMMAND])
 		return false;
 
 	ShedlockMakeName(InvalidOid, TextDatumGetCString(values[ARG_NAME]), &name);
