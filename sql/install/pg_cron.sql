@@ -672,7 +672,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) IS
-'Guards a pg_cron job with a lock, or changes what is not NULL of a guarded job; returns the name of the lock';
+'Guards a pg_cron job with a lock, or changes the arguments of a guarded job that are not NULL here; returns the name of the lock';
 
 CREATE FUNCTION shedlock_cron_unguard(job text)
 RETURNS boolean

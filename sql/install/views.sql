@@ -50,7 +50,7 @@ COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holder
 COMMENT ON COLUMN shedlock_locks.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_locks.state IS
 'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired on another timeline; paused';
-COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session or run, as last acquired; released: the holder released the lock, or it was never acquired';
+COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run or leased run, as last acquired; released: the holder released the lock, or it was never acquired';
 COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is infinite or in the past';
 COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released';

@@ -89,7 +89,7 @@ ShedlockReadsCron(void)
 }
 
 /*
- * _shedlock_cron_is_readable - the same for SQL
+ * _shedlock_cron_is_readable() - see ShedlockReadsCron()
  */
 Datum
 _shedlock_cron_is_readable(PG_FUNCTION_ARGS)

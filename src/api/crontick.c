@@ -42,7 +42,7 @@ ShedlockCronZone(void)
 }
 
 /*
- * _shedlock_cron_timezone - the same for SQL
+ * _shedlock_cron_timezone() - see ShedlockCronZone()
  */
 Datum
 _shedlock_cron_timezone(PG_FUNCTION_ARGS)
@@ -75,7 +75,7 @@ seconds_of(const char *str)
 }
 
 /*
- * _shedlock_cron_seconds(schedule) - the same as an interval; null instead of 0
+ * _shedlock_cron_seconds(schedule) - see seconds_of(); null for 0
  */
 Datum
 _shedlock_cron_seconds(PG_FUNCTION_ARGS)

@@ -12,9 +12,9 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "base/base.h"
 #include "base/breakage.h"
-#include "access/parallel.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"

@@ -122,7 +122,7 @@ set_state(ShedlockTick *last, const ShedlockPlan *plan, const ShedlockDue *due, 
 /*
  * write_state - write the tick's row, with its advisory lock held
  *
- * *due is found anew if an administrator has changed the row meanwhile.  Returns the
+ * *due is found again if an administrator has changed the row meanwhile.  Returns the
  * row before.  Errors: 55P03 if the row is locked for 100 ms, or the change decides.
  */
 static ShedlockTick

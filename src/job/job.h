@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * job.h
- *	  Work that runs once: ticks, and commands under a lock.
+ *	  Runs, and the schedules and ticks that they are for.
  *
  * Copyright (c) 2026, the shedlock developers
  *

@@ -58,8 +58,8 @@ ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
 /*
  * add_last_tick - say what became of the last tick
  *
- * Who ran it, and how that ended, only to callers to whom shedlock_history shows the
- * run.  The role of a claim without a run is not known.  Returns true if a run of it
+ * Only callers to whom shedlock_history shows the run learn its holder and outcome.  The
+ * role of a claim without a run is not known.  Returns true if a run of it
  * is, or may be, at work.
  */
 static bool
