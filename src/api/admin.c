@@ -406,12 +406,42 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	return written;
 }
 
+/*
+ * notice_missed - tell which tick of a job will be made up after a pause
+ */
+static void
+notice_missed(const ShedlockName *name, TimestampTz until)
+{
+	const ShedlockPlan *plan;
+	ShedlockTick last;
+	TimestampTz tick;
+
+	ShedlockLookUpTick(name, &last);
+	plan = &last.plan;
+	if (!last.found || !last.has_plan || !last.has_schedule ||
+		plan->catch_up == SHEDLOCK_CATCH_UP_NONE ||
+		ShedlockNextTick(&plan->schedule, Max(last.tick, GetCurrentTimestamp())) >= until)
+		return;
+
+	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&plan->schedule, until - 1);
+	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
+		ereport(NOTICE,
+				(errmsg("the ticks of lock \"%s\" that come during the pause will be made up", name->str)));
+	else if (TIMESTAMP_IS_NOEND(until))
+		ereport(NOTICE,
+				(errmsg("the last tick of lock \"%s\" that comes during the pause will be made up", name->str)));
+	else if (until <= ShedlockLastTime(tick, plan))
+		ereport(NOTICE,
+				(errmsg("tick %s of lock \"%s\" will be made up after the pause",
+						ShedlockTimeString(tick), name->str)));
+}
+
 PG_FUNCTION_INFO_V1(shedlock_pause);
 /*
  * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
  * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
+ * future job.  Tells which tick of a job will be made up.  Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
@@ -433,6 +463,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
 	(void) warn_if_unknown(&name, "Check the spelling.  The lock is paused anyway; shedlock_resume ends that.");
 	(void) set_pause(&name, until, reason);
+	notice_missed(&name, until);
 	ereport(LOG,
 			(errmsg("lock \"%s\" paused until %s by role %s",
 					name.str, ShedlockTimeString(until), ShedlockActingRole())));

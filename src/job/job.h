@@ -22,8 +22,7 @@
  */
 typedef struct ShedlockSchedule
 {
-	int64		period;			/* microseconds; 0: a cron expression, which the
-								 * rest is of */
+	int64		period;			/* microseconds; 0: the rest counts */
 	uint64		minutes;		/* bit n: minute n; likewise below */
 	uint32		hours;
 	uint32		days;			/* of the month; bit 0: its last day */

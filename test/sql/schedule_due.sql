@@ -104,7 +104,12 @@ SELECT tick, attempt, outcome FROM shedlock_history WHERE name = 'due first' ORD
 
 -- A pause, and another holder, leave the tick for later; that is no silence, even at the
 -- first call.
-SELECT shedlock_pause('due first', '2100-01-01');
+SELECT shedlock_pause('due first', '2100-01-01 01:00+00');
+SELECT shedlock_pause('due all', '2100-01-01 01:00+00');
+SELECT shedlock_pause('due all', clock_timestamp() + '1 s');
+SELECT shedlock_resume('due all');
+SELECT shedlock_pause('due first');
+SELECT shedlock_pause('due first', '2100-01-01 01:00+00');
 CALL shedlock_run('due first', 'SELECT 1', schedule => '@yearly');
 SELECT shedlock_resume('due first');
 SELECT shedlock_pause('due paused', '2100-01-01');
