@@ -18,7 +18,7 @@ $$;
 CREATE FUNCTION pg_temp.tick_runs(job text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_temp.years_ago(tick) || ' ' || attempt || ' ' || outcome, ', ' ORDER BY token) FROM shedlock_history WHERE name = job
 $$;
-CREATE VIEW pg_temp.ticks AS
+CREATE TEMP VIEW ticks AS
 SELECT name, pg_temp.years_ago(tick) AS years_ago, token IS NOT NULL AS run, attempt, done, again, retry_at IS NOT NULL AS retry,
 	   period, schedule, time_zone, catch_up, max_late, attempts, backoff FROM shedlock_tick;
 \pset expanded on
