@@ -69,7 +69,7 @@ sub is_asynchronous
 {
 	my ($claim, @args) = @_;
 
-	cmp_ok(unflushed(@args), '>', 80, $claim);
+	cmp_ok(unflushed(@args), '>', 40, $claim);
 	return;
 }
 
