@@ -17,13 +17,16 @@ case_calls() {
         -c "VACUUM FREEZE shedlock" >/dev/null
     cluster_stop main
 
-    local one busy acquire release upsert update unlock prepared acquired
+    local one busy acquire release daily often due upsert update unlock prepared acquired
     # only the peers use this table: a change of the path makes the server plan again
     prepared="SET search_path = peer, public;
 PREPARE one AS SELECT 1;
 PREPARE busy AS SELECT shedlock_acquire('busy', '10 min');
 PREPARE acquire(text) AS SELECT shedlock_acquire(\$1, '10 min');
 PREPARE release(text) AS SELECT shedlock_release(\$1);
+PREPARE daily AS SELECT shedlock_tick('0 3 * * *', 'Europe/Berlin');
+PREPARE often AS SELECT shedlock_tick('*/5 * * * *');
+PREPARE due AS SELECT token FROM shedlock_run_begin('due', schedule => '0 3 * * *', time_zone => 'Europe/Berlin');
 PREPARE upsert AS $(calls_peer busy_upsert);
 PREPARE update(text) AS $(calls_peer pair_shedlock 1);
 PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
@@ -36,6 +39,12 @@ PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
     acquired=$(calls_lines "$((2 * n + 1))" "$((4 * n))" "EXECUTE acquire('lock-%d');")
     calls_count release "$n" "$prepared"$'\n'"$acquired" "EXECUTE release('lock-%d');" "$((2 * n))"
     release=$VALUE
+    calls_count daily "$n" "$prepared" "EXECUTE daily;"
+    daily=$VALUE
+    calls_count often "$n" "$prepared" "EXECUTE often;"
+    often=$VALUE
+    calls_count due "$n" "$prepared" "EXECUTE due;"
+    due=$VALUE
     calls_count upsert "$n" "$prepared" "EXECUTE upsert;"
     upsert=$VALUE
     # one name for these: its acquire expires at once, and its versions stay in one page,
@@ -47,6 +56,9 @@ PREPARE unlock(text) AS $(calls_peer pair_shedlock 2);"
     record calls 1 1 "instructions, busy" "SELECT 1" "$busy" "$one"
     record calls 1 1 "instructions, acquire" "SELECT 1" "$acquire" "$one"
     record calls 1 1 "instructions, release" "SELECT 1" "$release" "$one"
+    record calls 1 1 "instructions, shedlock_tick, daily in Berlin" "SELECT 1" "$daily" "$one"
+    record calls 1 1 "instructions, shedlock_tick, every 5 minutes" "SELECT 1" "$often" "$one"
+    record calls 1 1 "instructions, run_begin that is not due" "SELECT 1" "$due" "$one"
     record calls 1 1 "instructions, busy" "ShedLock, upsert" "$busy" "$upsert"
     record calls 1 1 "instructions, acquire" "ShedLock" "$acquire" "$update"
     record calls 1 1 "instructions, release" "ShedLock" "$release" "$unlock"
