@@ -52,6 +52,19 @@ OBJS = \
 
 PG_CPPFLAGS  = -I$(srcdir)/src
 
+# The program shedlock, by the same rule.  It knows libpq and Linux, and nothing of the server.
+PROGRAM_OBJS = \
+	src/program/clock.o \
+	src/program/lease.o \
+	src/program/complain.o \
+	src/program/tail.o \
+	src/program/options.o \
+	src/program/server.o \
+	src/program/tree.o \
+	src/program/guardian.o \
+	src/program/keeper.o \
+	src/program/main.o
+
 # For tests only: see src/base/breakage.h.
 ifeq ($(SHEDLOCK_BREAKABLE),yes)
 PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
@@ -177,14 +190,14 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTE
 TAP_TESTS    = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN  = results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so
+EXTRA_CLEAN  = src/program/shedlock src/program/*.o results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so
 
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS makes no folders for a build outside the tree.
-$(shell mkdir -p $(dir $(OBJS)))
+$(shell mkdir -p $(dir $(OBJS) $(PROGRAM_OBJS)))
 
 $(DATA_built): $(SQL_PARTS) Makefile
 	@$(MKDIR_P) $(@D)
@@ -192,5 +205,44 @@ $(DATA_built): $(SQL_PARTS) Makefile
 
 # Debian's servers are built without dependency tracking.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*/*.h)
+
+# Not by PGXS's rules: these link a program with the objects of the library.
+PROGRAM_CPPFLAGS = -D_GNU_SOURCE -I$(srcdir)/src -I$(includedir) \
+	-DSHEDLOCK_VERSION=$(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(srcdir)/$(EXTENSION).control)
+
+ifneq ($(PORTNAME),linux)
+NO_PROGRAM = it needs Linux
+else ifeq ($(wildcard $(includedir)/libpq-fe.h),)
+NO_PROGRAM = libpq-fe.h, of the package libpq-dev, is missing
+endif
+
+ifdef NO_PROGRAM
+all: no-program
+
+.PHONY: no-program
+no-program:
+	@echo "The program shedlock is not built: $(NO_PROGRAM)."
+else
+all: src/program/shedlock
+
+install: install-program
+
+uninstall: uninstall-program
+endif
+
+src/program/shedlock: $(PROGRAM_OBJS)
+	$(CC) $(CFLAGS) $(PROGRAM_OBJS) $(LDFLAGS) -L$(libdir) -lpq -pthread -o $@
+
+src/program/%.o: src/program/%.c src/program/program.h
+	$(CC) $(CFLAGS) -pthread $(PROGRAM_CPPFLAGS) -c -o $@ $<
+
+.PHONY: install-program uninstall-program
+install-program: src/program/shedlock
+	$(MKDIR_P) '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
+	$(INSTALL_PROGRAM) $< '$(DESTDIR)$(bindir)/shedlock'
+	$(INSTALL_DATA) $(srcdir)/doc/shedlock.1 '$(DESTDIR)$(mandir)/man1/shedlock.1'
+
+uninstall-program:
+	rm -f '$(DESTDIR)$(bindir)/shedlock' '$(DESTDIR)$(mandir)/man1/shedlock.1'
 
 include $(srcdir)/test/dev.mk

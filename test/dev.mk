@@ -16,7 +16,9 @@ STRICT_CLANG = -Wno-unknown-warning-option -Wno-ignored-optimization-argument
 
 C_FILES = $(sort $(wildcard src/module.c src/*/*.c))
 H_FILES = $(sort $(wildcard src/*/*.h))
-INDENT  = perl test/indent --preprocess="$(CC) -E $(CPPFLAGS)"
+# The files of src/program include no header of the server, though they could here.
+LINT_CPPFLAGS = $(CPPFLAGS) $(PROGRAM_CPPFLAGS)
+INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
 	lint-meta lint-indent lint-floors lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
@@ -32,12 +34,12 @@ lint: $(LINT)
 
 lint-gcc:
 	@printf '%s\n' $(C_FILES) | \
-		xargs -P 2 -I FILE $(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -S -o /dev/null FILE
+		xargs -P 2 -I FILE $(CC) $(CFLAGS) $(STRICT_CFLAGS) $(LINT_CPPFLAGS) -S -o /dev/null FILE
 
 lint-clang:
 	@if command -v "$(CLANG)" >/dev/null; then \
 		printf '%s\n' $(C_FILES) | \
-			xargs -P 2 -I FILE $(CLANG) $(CFLAGS) $(STRICT_CFLAGS) $(STRICT_CLANG) $(CPPFLAGS) -fsyntax-only FILE; \
+			xargs -P 2 -I FILE $(CLANG) $(CFLAGS) $(STRICT_CFLAGS) $(STRICT_CLANG) $(LINT_CPPFLAGS) -fsyntax-only FILE; \
 	else \
 		echo "lint: there is no clang"; \
 	fi
@@ -60,7 +62,8 @@ lint-floors:
 		! grep -nE "^#include \"($$above)/" src/$$floor/*.[ch] || exit 1; \
 		above="$$above|$$floor"; \
 	done; \
-	! grep -n '^#include "advisory/' src/table/*.[ch]
+	! grep -n '^#include "advisory/' src/table/*.[ch] && \
+	! grep -nE '^#include ("(postgres|[^p][^"]*/)|<(postgres|server))' src/program/*.[ch]
 
 # The control file has the version of the SQL objects, 1.0; releases of it,
 # 1.0.0 and so on, are named by META.json and the change log.
@@ -87,7 +90,7 @@ lint-lists:
 		diff $@.listed $@.there >$@.diff || { echo "$$1 (<) and its folder (>) differ:"; cat $@.diff; rc=1; }; \
 		rm -f $@.listed $@.there $@.diff; }; \
 	rc=0; \
-	same OBJS "$(OBJS)" "$(C_FILES:.c=.o)"; \
+	same OBJS "$(OBJS) $(PROGRAM_OBJS)" "$(C_FILES:.c=.o)"; \
 	same SQL_PARTS "$(SQL_PARTS)" "$(wildcard sql/install/*)"; \
 	same REGRESS "$(REGRESS)" "$(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql))"; \
 	same ISOLATION "$(ISOLATION)" "$(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))"; \
@@ -115,7 +118,7 @@ analyze: analyze-gcc analyze-clang analyze-cppcheck
 
 analyze-gcc:
 	@printf '%s\n' $(C_FILES) | \
-		xargs -P 2 -I FILE $(CC) $(CFLAGS) -O1 $(CPPFLAGS) -fanalyzer -Werror -S -o /dev/null FILE
+		xargs -P 2 -I FILE $(CC) $(CFLAGS) -O1 $(LINT_CPPFLAGS) -fanalyzer -Werror -S -o /dev/null FILE
 
 analyze-clang:
 	@rm -f $(C_FILES:.c=.o)

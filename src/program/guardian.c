@@ -1,0 +1,501 @@
+/*-------------------------------------------------------------------------
+ *
+ * guardian.c
+ *	  The process that starts the command, watches it, and ends it in time.
+ *
+ * It never talks to the server, so nothing can delay it.  It looks at its clock
+ * whenever it wakes; a timer on the same clock, which counts suspensions, wakes it.
+ * Once the lease is over for it, no later extension counts.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "program/program.h"
+
+/* A second signal to end the command kills it, if it comes so soon. */
+#define IMPATIENCE			(1 * USEC_PER_SEC)
+
+/* How long what the command has left running may take to end by itself, as the "tee" of a pipe does */
+#define LEFTOVER_PATIENCE	(1 * USEC_PER_SEC)
+
+/* How long the end of the command's output may take */
+#define OUTPUT_PATIENCE		1	/* s */
+
+/* What the guardian knows */
+typedef struct Guardian
+{
+	const Start *start;
+	const Lease *lease;
+	int			timer;			/* timerfd of CLOCK_BOOTTIME */
+	int			children;		/* signalfd of SIGCHLD */
+	bool		alone;			/* the keeper is gone */
+	Usec		lease_end;
+	Ending		ending;
+
+	/* When it is time for something; NEVER: not yet, or not any more */
+	Usec		at_most_at;		/* the command has had its time */
+	Usec		leftovers_at;	/* what it has left running has had its time */
+	Usec		kill_at;		/* the processes were told to end, and are
+								 * killed */
+	Usec		told_at;		/* when a signal last told them to end */
+} Guardian;
+
+/* What the thread that copies standard error works on */
+typedef struct Copier
+{
+	pthread_t	thread;
+	int			from;
+	Tail	   *tail;
+} Copier;
+
+/*
+ * set_number - set a variable of the environment to a number
+ */
+static void
+set_number(const char *variable, long long number)
+{
+	char text[	24];
+
+	(void) snprintf(text, sizeof(text), "%lld", number);
+	(void) setenv(variable, text, 1);
+}
+
+/*
+ * set_environment - tell the command of its run
+ */
+static void
+set_environment(const Start *start)
+{
+	const Run  *run = start->run;
+
+	(void) setenv("SHEDLOCK_NAME", start->options->name, 1);
+	set_number("SHEDLOCK_TOKEN", run->token);
+	if (run->attempt > 0)
+	{
+		(void) setenv("SHEDLOCK_TICK", run->tick, 1);
+		set_number("SHEDLOCK_ATTEMPT", run->attempt);
+	}
+	else
+	{
+		(void) unsetenv("SHEDLOCK_TICK");
+		(void) unsetenv("SHEDLOCK_ATTEMPT");
+	}
+}
+
+/*
+ * execute - become the command
+ *
+ * error: where its standard error goes to, or -1.  Signals that the caller of the
+ * program ignores stay ignored, as after any exec.
+ */
+static void
+__attribute__((noreturn))
+execute(const Start *start, pid_t guardian, int error)
+{
+	char	  **command = start->options->command;
+	sigset_t	none;
+
+	/* The leader of a process group that signals reach as a whole */
+	(void) setpgid(0, 0);
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != guardian)
+		_exit(EXIT_NO_RESOURCES);
+
+	if (!start->options->keep_stdin)
+	{
+		int			null = open("/dev/null", O_RDONLY);
+
+		if (null > 0)
+		{
+			(void) dup2(null, STDIN_FILENO);
+			(void) close(null);
+		}
+	}
+	if (start->output >= 0)
+		(void) dup2(start->output, STDOUT_FILENO);
+	if (error >= 0)
+		(void) dup2(error, STDERR_FILENO);
+
+	set_environment(start);
+	(void) signal(SIGPIPE, start->on_broken_pipe);
+	(void) sigemptyset(&none);
+	(void) sigprocmask(SIG_SETMASK, &none, NULL);
+	(void) execvp(command[0], command);
+	Complain("could not execute \"%s\": %s", command[0], strerror(errno));
+	_exit(errno == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
+}
+
+/*
+ * copy_output - thread: pass on what the command writes to standard error, and keep its end
+ *
+ * A thread, because a terminal that is stopped may block it for any time.
+ */
+static void *
+copy_output(void *arg)
+{
+	Copier	   *copier = arg;
+	char		data[4096];
+	ssize_t		length;
+
+	while ((length = read(copier->from, data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
+	{
+		for (ssize_t written = 0, n; written < length; written += n)
+		{
+			n = write(STDERR_FILENO, data + written, (size_t) (length - written));
+			if (n < 0 && errno != EINTR)
+				break;
+			if (n < 0)
+				n = 0;
+		}
+		if (length > 0)
+			AppendTail(copier->tail, data, (size_t) length);
+	}
+	return NULL;
+}
+
+/*
+ * start_command - start the command, and the thread that copies its standard error
+ *
+ * Returns NULL if nothing is copied.
+ */
+static Copier *
+start_command(const Start *start)
+{
+	static Copier copier;
+	pid_t		guardian = getpid();
+	bool		copies = start->tail != NULL && start->error < 0;
+	int			ends[2] = {-1, start->error};
+	pid_t		pid;
+
+	if (copies && pipe2(ends, O_CLOEXEC) != 0)
+		Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
+	pid = fork();
+	if (pid < 0)
+		Die(EXIT_NO_RESOURCES, "could not create a process: %s", strerror(errno));
+	if (pid == 0)
+		execute(start, guardian, ends[1]);
+	(void) setpgid(pid, pid);
+	WatchCommand(pid);
+	if (!copies)
+		return NULL;
+
+	/* After the fork: the command must be a child of the main thread. */
+	(void) close(ends[1]);
+	copier.from = ends[0];
+	copier.tail = start->tail;
+	errno = pthread_create(&copier.thread, NULL, copy_output, &copier);
+	if (errno != 0)
+	{
+		KillChildren();
+		Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
+	}
+	return &copier;
+}
+
+/*
+ * stop - tell the processes to end, and set the time after which they are killed
+ *
+ * A command that is at work decides about the processes it has started.
+ */
+static void
+stop(Guardian *guardian, int number)
+{
+	int			status;
+
+	guardian->at_most_at = NEVER;
+	guardian->leftovers_at = NEVER;
+	if (guardian->kill_at == NEVER)
+		guardian->kill_at = Now() + guardian->lease->kill_after;
+	if (CommandEnded(&status))
+	{
+		(void) SignalDescendants(number);
+		(void) SignalDescendants(SIGCONT);
+	}
+	else
+	{
+		SignalCommand(number);
+		SignalCommand(SIGCONT);
+	}
+}
+
+/*
+ * end_run - end the command for that reason
+ */
+static void
+end_run(Guardian *guardian, Ending ending)
+{
+	guardian->ending = ending;
+	stop(guardian, SIGTERM);
+}
+
+/*
+ * pass_signal - pass a signal of the program on to the command
+ */
+static void
+pass_signal(Guardian *guardian, int number)
+{
+	Usec		now = Now();
+
+	if (number != SIGTERM && number != SIGINT && number != SIGQUIT)
+	{
+		SignalCommand(number);
+		return;
+	}
+	if (guardian->ending == ENDING_NONE)
+		guardian->ending = ENDING_CANCELLED;
+	if (guardian->told_at != 0 && now - guardian->told_at < IMPATIENCE)
+		guardian->kill_at = now;
+	guardian->told_at = now;
+	stop(guardian, number);
+}
+
+/*
+ * report - tell the keeper; if it does not listen any more, it is stopped or gone
+ */
+static void
+report(const Guardian *guardian, const Message *message)
+{
+	(void) send(guardian->start->keeper, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/*
+ * obey - do what the keeper says
+ */
+static void
+obey(Guardian *guardian)
+{
+	Message		message;
+	ssize_t		length = recv(guardian->start->keeper, &message, sizeof(message), MSG_DONTWAIT);
+
+	if (length < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (length != sizeof(message))
+	{
+		/* Nobody extends the lease now. */
+		guardian->alone = true;
+		if (guardian->ending != ENDING_LOST)
+			end_run(guardian, ENDING_LOST);
+		return;
+	}
+	switch (message.kind)
+	{
+		case ORDER_EXTENDED:
+			guardian->lease_end = message.end;
+			message.kind = REPORT_EXTENDED;
+			report(guardian, &message);
+			break;
+		case ORDER_LOST:
+			if (guardian->ending != ENDING_LOST)
+				end_run(guardian, ENDING_LOST);
+			break;
+		case ORDER_SIGNAL:
+			pass_signal(guardian, message.number);
+			break;
+		case REPORT_EXTENDED:
+		case REPORT_ENDED:
+			break;
+	}
+}
+
+/*
+ * act - do what it is time for
+ *
+ * This comes before any message, so that an extension that comes too late does not
+ * count.
+ */
+static void
+act(Guardian *guardian)
+{
+	Usec		now = Now();
+
+	if (guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end))
+		end_run(guardian, ENDING_LOST);
+	if (now >= guardian->at_most_at)
+		end_run(guardian, ENDING_TIMED_OUT);
+	if (now >= guardian->leftovers_at)
+	{
+		Complain("\"%s\" has left processes running: they are ended, too",
+				 guardian->start->options->command[0]);
+		stop(guardian, SIGTERM);
+	}
+	if (now >= guardian->kill_at || now >= LeaseKill(guardian->lease, guardian->lease_end))
+		KillChildren();
+}
+
+/*
+ * next_time - when it is time for something again
+ */
+static Usec
+next_time(const Guardian *guardian)
+{
+	Usec		next = guardian->ending == ENDING_LOST ?
+	LeaseKill(guardian->lease, guardian->lease_end) :
+	LeaseStop(guardian->lease, guardian->lease_end);
+
+	if (guardian->at_most_at < next)
+		next = guardian->at_most_at;
+	if (guardian->leftovers_at < next)
+		next = guardian->leftovers_at;
+	if (guardian->kill_at < next)
+		next = guardian->kill_at;
+	return next;
+}
+
+/*
+ * set_timer - wake at that instant
+ */
+static void
+set_timer(int timer, Usec when)
+{
+	struct itimerspec time = {
+		.it_value.tv_sec = when / USEC_PER_SEC,
+		.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1
+	};
+
+	(void) timerfd_settime(timer, TFD_TIMER_ABSTIME, &time, NULL);
+}
+
+/*
+ * notice_end - the command has ended, but processes are left
+ */
+static void
+notice_end(Guardian *guardian)
+{
+	int			status;
+
+	if (guardian->kill_at == NEVER && guardian->leftovers_at == NEVER && CommandEnded(&status))
+	{
+		guardian->at_most_at = NEVER;
+		guardian->leftovers_at = Now() + LEFTOVER_PATIENCE;
+	}
+}
+
+/*
+ * watch - watch the command until all its processes are gone
+ */
+static void
+watch(Guardian *guardian)
+{
+	while (ReapChildren())
+	{
+		struct pollfd polls[] = {
+			{.fd = guardian->timer,.events = POLLIN},
+			{.fd = guardian->children,.events = POLLIN},
+			{.fd = guardian->alone ? -1 : guardian->start->keeper,.events = POLLIN}
+		};
+		struct signalfd_siginfo ignored;
+		Usec		next;
+
+		notice_end(guardian);
+		next = next_time(guardian);
+		set_timer(guardian->timer, next);
+		if (poll(polls, 3, PollTimeout(next)) < 0)
+			continue;
+		act(guardian);
+		if (polls[1].revents)
+			(void) !read(guardian->children, &ignored, sizeof(ignored));
+		if (polls[2].revents)
+			obey(guardian);
+	}
+}
+
+/*
+ * open_descriptors - what the guardian waits for
+ */
+static void
+open_descriptors(Guardian *guardian)
+{
+	sigset_t	child;
+
+	(void) sigemptyset(&child);
+	(void) sigaddset(&child, SIGCHLD);
+	guardian->children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	guardian->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (guardian->children < 0 || guardian->timer < 0)
+		Die(EXIT_NO_RESOURCES, "could not watch the command: %s", strerror(errno));
+}
+
+/*
+ * leave_signals_to_keeper - block all signals; the keeper gets them, and passes them on
+ *
+ * The handlers of the keeper must not run in the command's process, before it is the
+ * command.
+ */
+static void
+leave_signals_to_keeper(void)
+{
+	sigset_t	all;
+
+	(void) sigfillset(&all);
+	(void) sigprocmask(SIG_SETMASK, &all, NULL);
+	for (int number = 1; number < NSIG; number++)
+	{
+		struct sigaction action;
+
+		if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+			(void) signal(number, SIG_DFL);
+	}
+}
+
+/*
+ * finish_output - wait until all is copied that the processes have written
+ */
+static void
+finish_output(const Copier *copier)
+{
+	struct timespec until;
+
+	(void) clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += OUTPUT_PATIENCE;
+	(void) pthread_timedjoin_np(copier->thread, NULL, &until);
+}
+
+/*
+ * Guard - the life of the guardian
+ *
+ * It leaves the keeper's process group, because a terminal sends signals to all of it.
+ */
+void
+Guard(const Start *start)
+{
+	const Options *options = start->options;
+	Guardian	guardian = {.start = start,.lease = &options->lease};
+	Message		ended = {.kind = REPORT_ENDED};
+	const Copier *copier;
+
+	(void) setpgid(0, 0);
+	(void) prctl(PR_SET_NAME, "shedlock-guard");
+	(void) prctl(PR_SET_CHILD_SUBREAPER, 1L);
+	leave_signals_to_keeper();
+	open_descriptors(&guardian);
+	guardian.lease_end = start->run->end;
+	guardian.kill_at = NEVER;
+	guardian.leftovers_at = NEVER;
+	guardian.at_most_at = options->at_most == NEVER ? NEVER : Now() + options->at_most;
+
+	copier = start_command(start);
+	watch(&guardian);
+	if (copier)
+		finish_output(copier);
+
+	(void) CommandEnded(&ended.number);
+	ended.ending = guardian.ending;
+	report(&guardian, &ended);
+	_exit(EXIT_SUCCESS);
+}

@@ -1,0 +1,488 @@
+/*-------------------------------------------------------------------------
+ *
+ * keeper.c
+ *	  The process that the user starts: it keeps the lock, and reports the run.
+ *
+ * It is the parent of the guardian, and a subreaper as well.  So each of the two can
+ * end all processes if the other one is killed or stopped: the guardian when it hears
+ * nothing in time, the keeper in a signal handler of a timer, because it may be inside
+ * libpq.
+ *
+ * The lease is extended only while the guardian answers; else its command might be at
+ * work for ever.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "program/program.h"
+
+/* From an extension that failed to the next */
+#define RETRY_NAP			(250 * USEC_PER_MS)
+
+/* The signals that the command gets instead of the program */
+static const int passed_signals[] = {
+	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
+};
+
+#define PASSED_SIGNALS		(sizeof(passed_signals) / sizeof(passed_signals[0]))
+
+/* For the signal handlers */
+static int	guardian_socket;	/* the keeper's end */
+static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
+static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
+												 * the program to end */
+
+/* What the keeper knows */
+typedef struct Keeper
+{
+	const Options *options;
+	Server	   *server;
+	Run			run;
+	Start		start;
+	int			guardian_end;	/* the guardian's end of the socket, until it
+								 * is started */
+	timer_t		last_resort;
+	FILE	   *output;			/* with --quiet: what the command wrote */
+	FILE	   *error;
+} Keeper;
+
+/*
+ * pass_signal - signal handler: pass a signal on to the guardian
+ *
+ * Before there is one, only a signal that ends the program counts.  The message waits in
+ * the guardian's end of the socket, and wakes the keeper.
+ */
+static void
+pass_signal(int number)
+{
+	int			saved_errno = errno;
+	Message		message = {.kind = ORDER_SIGNAL,.number = number};
+	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
+
+	if (guardian == 0 && !ends)
+		return;
+	if (told_signal == 0 && ends)
+		told_signal = number;
+	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+	errno = saved_errno;
+}
+
+/*
+ * end_all - signal handler of the timer: the lease is over, and processes may be left
+ *
+ * Makes only calls that are allowed in a signal handler.
+ */
+static void
+end_all(int number)
+{
+	static const char text[] = "shedlock: the lease is over\n";
+
+	(void) number;
+	if (guardian > 0)
+		(void) kill((pid_t) guardian, SIGKILL);
+	KillChildren();
+	(void) !write(STDERR_FILENO, text, sizeof(text) - 1);
+	_exit(EXIT_LOST);
+}
+
+/*
+ * catch_signals - install the handlers; what the caller of the program ignores stays ignored
+ */
+static void
+catch_signals(void)
+{
+	struct sigaction action = {.sa_flags = SA_RESTART};
+	struct sigaction old;
+
+	(void) sigfillset(&action.sa_mask);
+	for (size_t i = 0; i < PASSED_SIGNALS; i++)
+	{
+		action.sa_handler = pass_signal;
+		if (sigaction(passed_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			(void) sigaction(passed_signals[i], &action, NULL);
+	}
+	action.sa_handler = end_all;
+	(void) sigaction(SIGALRM, &action, NULL);
+}
+
+/*
+ * set_last_resort - end all processes at that instant; NEVER: disarm
+ */
+static void
+set_last_resort(const Keeper *keeper, Usec end)
+{
+	struct itimerspec time = {0};
+
+	if (end != NEVER)
+	{
+		Usec		when = LeaseLastResort(&keeper->options->lease, end);
+
+		time.it_value.tv_sec = when / USEC_PER_SEC;
+		time.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1;
+	}
+	(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);
+}
+
+/*
+ * prepare - get what a run needs from the system, before there is one
+ */
+static void
+prepare(Keeper *keeper)
+{
+	const Options *options = keeper->options;
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGALRM};
+	int			ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
+		prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0)
+		Die(EXIT_NO_RESOURCES, "could not prepare a run: %s", strerror(errno));
+	guardian_socket = ends[0];
+	keeper->guardian_end = ends[1];
+
+	keeper->start = (Start)
+	{
+		.options = options,.run = &keeper->run,.output = -1,.error = -1,.keeper = ends[1]
+	};
+	if (options->tail > 0)
+	{
+		keeper->start.tail = mmap(NULL, sizeof(Tail), PROT_READ | PROT_WRITE,
+								  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (keeper->start.tail == MAP_FAILED)
+			Die(EXIT_NO_RESOURCES, "could not get memory: %s", strerror(errno));
+	}
+	if (options->quiet)
+	{
+		keeper->output = tmpfile();
+		keeper->error = tmpfile();
+		if (keeper->output == NULL || keeper->error == NULL)
+			Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
+		keeper->start.output = fileno(keeper->output);
+		keeper->start.error = fileno(keeper->error);
+	}
+	keeper->start.on_broken_pipe = signal(SIGPIPE, SIG_IGN);
+}
+
+/*
+ * start_guardian - start the guardian, which starts the command
+ *
+ * Signals are blocked meanwhile, because the guardian has the handlers at first.
+ */
+static bool
+start_guardian(Keeper *keeper)
+{
+	sigset_t	all;
+	sigset_t	old;
+	pid_t		pid;
+
+	(void) sigfillset(&all);
+	(void) sigprocmask(SIG_BLOCK, &all, &old);
+	pid = fork();
+	if (pid == 0)
+	{
+		ForgetServer(keeper->server);
+		(void) close(guardian_socket);
+		Guard(&keeper->start);
+	}
+	guardian = pid > 0 ? pid : 0;
+	(void) close(keeper->guardian_end);
+	(void) sigprocmask(SIG_SETMASK, &old, NULL);
+	if (pid < 0)
+		Complain("could not create a process: %s", strerror(errno));
+	return pid > 0;
+}
+
+/*
+ * tell_guardian - send an order
+ */
+static void
+tell_guardian(MessageKind kind, Usec end)
+{
+	Message		message = {.kind = kind,.end = end};
+
+	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/*
+ * extend - extend the lease, if the guardian has heard of the last extension
+ *
+ * Returns when to try again.
+ */
+static Usec
+extend(Keeper *keeper, Usec answered)
+{
+	const Lease *lease = &keeper->options->lease;
+	Usec		now = Now();
+
+	if (now >= LeaseStop(lease, keeper->run.end))
+		return NEVER;
+	if (answered != keeper->run.end)
+		return now + RETRY_NAP;
+	switch (ExtendRun(keeper->server, &keeper->run))
+	{
+		case ANSWER_YES:
+			set_last_resort(keeper, keeper->run.end);
+			tell_guardian(ORDER_EXTENDED, keeper->run.end);
+			return keeper->run.end - lease->length + lease->heartbeat;
+		case ANSWER_NO:
+			tell_guardian(ORDER_LOST, 0);
+			return NEVER;
+		case ANSWER_NONE:
+			break;
+	}
+	return Now() + RETRY_NAP;
+}
+
+/*
+ * keep_lock - extend the lease until the guardian reports the end of the command
+ *
+ * Returns false if the guardian ended without a report.
+ */
+static bool
+keep_lock(Keeper *keeper, Message *report)
+{
+	Usec		answered = keeper->run.end;
+	Usec		next = keeper->run.end - keeper->options->lease.length + keeper->options->lease.heartbeat;
+
+	for (;;)
+	{
+		struct pollfd polls = {.fd = guardian_socket,.events = POLLIN};
+
+		if (poll(&polls, 1, PollTimeout(next)) > 0)
+		{
+			ssize_t		length = recv(guardian_socket, report, sizeof(*report), MSG_DONTWAIT);
+
+			if (length < 0 && (errno == EAGAIN || errno == EINTR))
+				continue;
+			if (length != sizeof(*report))
+				return false;
+			if (report->kind == REPORT_ENDED)
+				return true;
+			answered = report->end;
+		}
+		if (Now() >= next)
+			next = extend(keeper, answered);
+	}
+}
+
+/*
+ * reap_guardian - the wait status of the guardian, which has ended
+ */
+static int
+reap_guardian(void)
+{
+	int			status = 0;
+
+	while (waitpid((pid_t) guardian, &status, 0) < 0 && errno == EINTR)
+		;
+	guardian = 0;
+	return status;
+}
+
+/*
+ * exit_code - what a shell makes of a wait status
+ */
+static int
+exit_code(int status)
+{
+	return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/*
+ * read_quiet_output - read the end of standard error that a file has taken
+ */
+static void
+read_quiet_output(Keeper *keeper)
+{
+	char		data[TAIL_MAX];
+	off_t		size;
+	ssize_t		length;
+
+	if (keeper->error == NULL || keeper->start.tail == NULL)
+		return;
+	size = lseek(keeper->start.error, 0, SEEK_END);
+	length = pread(keeper->start.error, data, sizeof(data), size > TAIL_MAX ? size - TAIL_MAX : 0);
+	if (length > 0)
+		AppendTail(keeper->start.tail, data, (size_t) length);
+}
+
+/*
+ * show_file - copy what a file has taken
+ */
+static void
+show_file(FILE *file, int to)
+{
+	char		data[8192];
+	ssize_t		length;
+	off_t		at = 0;
+
+	while ((length = pread(fileno(file), data, sizeof(data), at)) > 0)
+	{
+		length = write(to, data, (size_t) length);
+		if (length < 0 && errno != EINTR)
+			break;
+		if (length > 0)
+			at += length;
+	}
+}
+
+/*
+ * describe - the message of the history
+ */
+static char *
+describe(const Keeper *keeper, const char *outcome, int status)
+{
+	char	   *tail = NULL;
+	char text[	80];
+
+	if (strcmp(outcome, "succeeded") == 0)
+		return NULL;
+	if (keeper->start.tail)
+		tail = TailText(keeper->start.tail, keeper->options->tail, !TakesUnicode(keeper->server));
+	if (tail)
+		return tail;
+	if (strcmp(outcome, "cancelled") == 0 && told_signal != 0)
+		(void) snprintf(text, sizeof(text), "the program got signal %d (%s)",
+						(int) told_signal, strsignal(told_signal));
+	else if (WIFSIGNALED(status))
+		(void) snprintf(text, sizeof(text), "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		(void) snprintf(text, sizeof(text), "exit status %d", WEXITSTATUS(status));
+	return strdup(text);
+}
+
+/*
+ * end_run - tell the server how the run ended; returns false if the lock was lost before
+ *
+ * Tries as long as the lease lasts; end_all() ends that.
+ */
+static bool
+end_run(Keeper *keeper, const char *outcome, int status)
+{
+	char	   *message = describe(keeper, outcome, status);
+	Answer		answer;
+
+	while ((answer = EndRun(keeper->server, &keeper->run, outcome, message, exit_code(status))) == ANSWER_NONE)
+		Nap(RETRY_NAP);
+	free(message);
+	return answer == ANSWER_YES;
+}
+
+/*
+ * finish - report the run, and find the exit status of the program
+ */
+static int
+finish(Keeper *keeper, Ending ending, int status)
+{
+	static const char *const outcomes[] = {
+		[ENDING_TIMED_OUT] = "timed out",
+		[ENDING_CANCELLED] = "cancelled"
+	};
+	const char *outcome = outcomes[ending];
+	bool		lost = ending == ENDING_LOST;
+
+	if (outcome == NULL)
+		outcome = status == 0 ? "succeeded" : "failed";
+	read_quiet_output(keeper);
+	if (!lost)
+		lost = !end_run(keeper, outcome, status);
+	set_last_resort(keeper, NEVER);
+	CloseServer(keeper->server);
+
+	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
+	{
+		show_file(keeper->output, STDOUT_FILENO);
+		show_file(keeper->error, STDERR_FILENO);
+	}
+	if (lost)
+	{
+		Complain("lock \"%s\" was lost", keeper->options->name);
+		return EXIT_LOST;
+	}
+	if (ending == ENDING_TIMED_OUT)
+	{
+		Complain("\"%s\" was ended at --at-most", keeper->options->command[0]);
+		return EXIT_TIMED_OUT;
+	}
+	return exit_code(status);
+}
+
+/*
+ * run_command - start the command, keep the lock, and end the run
+ */
+static int
+run_command(Keeper *keeper)
+{
+	Message		report;
+	int			status;
+
+	set_last_resort(keeper, keeper->run.end);
+	if (!start_guardian(keeper))
+		return finish(keeper, ENDING_NONE, W_EXITCODE(EXIT_NO_RESOURCES, 0));
+	if (keep_lock(keeper, &report))
+	{
+		(void) reap_guardian();
+		return finish(keeper, report.ending, report.number);
+	}
+	/* Its children are this process's children now. */
+	status = reap_guardian();
+	KillChildren();
+	if (status == 0)
+		status = W_EXITCODE(EXIT_NO_RESOURCES, 0);
+	return finish(keeper, ENDING_NONE, status);
+}
+
+/*
+ * end_early - end the program, which was told to end before the command was started
+ */
+static int
+end_early(Keeper *keeper, int status)
+{
+	int			number = (int) told_signal;
+
+	if (keeper->run.token != 0)
+	{
+		set_last_resort(keeper, keeper->run.end);
+		(void) end_run(keeper, "cancelled", W_EXITCODE(0, number));
+		set_last_resort(keeper, NEVER);
+	}
+	CloseServer(keeper->server);
+	if (number == 0)
+		return status;
+	(void) signal(number, SIG_DFL);
+	(void) raise(number);
+	return EXIT_SIGNAL + number;
+}
+
+/*
+ * KeepRun - begin a run, run the command, and end it; returns the exit status of the program
+ */
+int
+KeepRun(const Options *options)
+{
+	Keeper		keeper = {.options = options};
+	int			status;
+
+	prepare(&keeper);
+	keeper.server = NewServer(options, keeper.guardian_end);
+	catch_signals();
+	status = BeginRun(keeper.server, &keeper.run);
+	if (status != 0 || told_signal != 0)
+		return end_early(&keeper, status);
+	if (options->verbose)
+		Complain("run of \"%s\" with token %lld begins", options->name, (long long) keeper.run.token);
+	return run_command(&keeper);
+}

@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.c
+ *	  The times of a lease.
+ *
+ * The server reads its clock after the statement was sent.  So the lease lasts at
+ * least until its length after the instant before the sending, which is what this
+ * program counts from: the end.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "program/program.h"
+
+/* How many extensions a lease has time for */
+#define HEARTBEATS			6
+
+/* A margin smaller than this is less than a busy machine needs to wake a process. */
+#define MARGIN_MIN			(250 * USEC_PER_MS)
+
+/* For clocks that run at different rates */
+#define MARGIN_SHARE		100
+
+/* --kill-after, unless given */
+#define KILL_AFTER_MAX		(10 * USEC_PER_SEC)
+#define KILL_AFTER_SHARE	4
+
+/*
+ * MakeLease - set the times of a lease
+ *
+ * kill_after: -1 for the default.  Returns NULL, or why the lease cannot be kept.
+ */
+const char *
+MakeLease(Lease *lease, Usec length, Usec kill_after)
+{
+	if (kill_after < 0)
+	{
+		kill_after = length / KILL_AFTER_SHARE;
+		if (kill_after > KILL_AFTER_MAX)
+			kill_after = KILL_AFTER_MAX;
+	}
+	lease->length = length;
+	lease->kill_after = kill_after;
+	lease->heartbeat = length / HEARTBEATS;
+	lease->margin = MARGIN_MIN + length / MARGIN_SHARE;
+
+	/* An extension that fails can be repeated twice. */
+	if (length / 2 < kill_after + lease->margin)
+		return "--lease must be at least twice as long as --kill-after, and 0.6 s longer";
+	return NULL;
+}
+
+/*
+ * LeaseStop - when the command gets SIGTERM
+ */
+Usec
+LeaseStop(const Lease *lease, Usec end)
+{
+	return LeaseKill(lease, end) - lease->kill_after;
+}
+
+/*
+ * LeaseKill - when the guardian kills all processes
+ */
+Usec
+LeaseKill(const Lease *lease, Usec end)
+{
+	return end - lease->margin;
+}
+
+/*
+ * LeaseLastResort - when the keeper kills them, because the guardian did not
+ */
+Usec
+LeaseLastResort(const Lease *lease, Usec end)
+{
+	return end - lease->margin / 2;
+}

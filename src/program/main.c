@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * main.c
+ *	  The program shedlock.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "program/program.h"
+
+/*
+ * seconds - a duration, for people to read
+ */
+static double
+seconds(Usec duration)
+{
+	return (double) duration / (double) USEC_PER_SEC;
+}
+
+/*
+ * dry_run - show the times of the lease, and what a run would be told now
+ */
+static int
+dry_run(const Options *options)
+{
+	const Lease *lease = &options->lease;
+
+	printf("lease: %.6g s, extended every %.6g s\n", seconds(lease->length), seconds(lease->heartbeat));
+	printf("without an extension: SIGTERM after %.6g s, SIGKILL after %.6g s\n",
+		   seconds(LeaseStop(lease, lease->length)), seconds(LeaseKill(lease, lease->length)));
+	if (options->at_most != NEVER)
+		printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n",
+			   seconds(options->at_most), seconds(lease->kill_after));
+	(void) fflush(stdout);
+	return ShowWhy(NewServer(options, -1));
+}
+
+int
+main(int argc, char **argv)
+{
+	Options		options;
+
+	ParseOptions(argc, argv, &options);
+	return options.dry_run ? dry_run(&options) : KeepRun(&options);
+}

@@ -1,0 +1,372 @@
+/*-------------------------------------------------------------------------
+ *
+ * options.c
+ *	  The command line.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "program/program.h"
+
+/* The version, which the Makefile defines, as a string */
+#define QUOTE(text)			#text
+#define VERSION_STRING(version) QUOTE(version)
+
+#define DEFAULT_LEASE		(60 * USEC_PER_SEC)
+
+/* 1,000 years: sums of such durations do not overflow */
+#define DURATION_MAX		(31556952000.0 * 1e6)
+
+static const char help[] =
+"shedlock runs a command on one host at a time, and once per tick of a schedule.\n"
+"\n"
+"Usage:\n"
+"  shedlock --name NAME [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+"\n"
+"The lock:\n"
+"  -n, --name=NAME          name of the lock and of the job (required)\n"
+"  -d, --dbname=CONNINFO    database, connection string or URI of PostgreSQL\n"
+"      --lease=DURATION     how long a host that vanishes blocks the others (60 s)\n"
+"      --wait=DURATION      wait that long if the lock is held, or no server answers\n"
+"      --at-least=DURATION  keep the lock at least that long\n"
+"      --locked-by=TEXT     who has it (user@host/PID)\n"
+"\n"
+"The job:\n"
+"      --schedule=CRON      run once per tick of a cron expression\n"
+"      --time-zone=ZONE     of the schedule (UTC)\n"
+"      --once-every=PERIOD  run once per period\n"
+"      --attempts=N         runs that a tick may have, if they fail (1)\n"
+"      --backoff=DURATION   from a run that failed to the next attempt (1 min)\n"
+"      --catch-up=WHICH     missed ticks that are made up: latest, all or none\n"
+"      --max-late=DURATION  begin no run later than that after its tick\n"
+"      --description=TEXT   what the history says of the run (the command line)\n"
+"\n"
+"The command:\n"
+"      --at-most=DURATION   end it after that time, with exit status 124\n"
+"      --kill-after=DURATION\n"
+"                           from SIGTERM to SIGKILL (10 s, or a quarter of the lease)\n"
+"      --stdin              let it read standard input, instead of /dev/null\n"
+"      --quiet              show its output only if it fails\n"
+"      --tail=BYTES         how much of its standard error the history keeps (4kB)\n"
+"\n"
+"      --busy-exit=STATUS   exit status if it is not run (75)\n"
+"      --dry-run            show the times of the lease, and what a run would be told\n"
+"  -v, --verbose            say why it is not run, and when a run begins\n"
+"      --help               show this help\n"
+"      --version            show the version\n"
+"\n"
+"Exit status: that of the command; 128 + N if signal N ended it; 64 wrong usage;\n"
+"69 no server; 71 no process; 75 not run; 76 the lock was lost; 124 --at-most;\n"
+"126 the command cannot be executed; 127 there is no such command.\n"
+"\n"
+"The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_TICK and SHEDLOCK_ATTEMPT\n"
+"in its environment.  \"man shedlock\" has the rest.\n";
+
+enum
+{
+	OPTION_FIRST = UCHAR_MAX + 1,
+	OPTION_AT_LEAST,
+	OPTION_AT_MOST,
+	OPTION_ATTEMPTS,
+	OPTION_BACKOFF,
+	OPTION_BUSY_EXIT,
+	OPTION_CATCH_UP,
+	OPTION_DESCRIPTION,
+	OPTION_DRY_RUN,
+	OPTION_HELP,
+	OPTION_KILL_AFTER,
+	OPTION_LEASE,
+	OPTION_LOCKED_BY,
+	OPTION_MAX_LATE,
+	OPTION_ONCE_EVERY,
+	OPTION_QUIET,
+	OPTION_SCHEDULE,
+	OPTION_STDIN,
+	OPTION_TAIL,
+	OPTION_TIME_ZONE,
+	OPTION_VERSION,
+	OPTION_WAIT
+};
+
+static const struct option long_options[] = {
+	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
+	{"at-most", required_argument, NULL, OPTION_AT_MOST},
+	{"attempts", required_argument, NULL, OPTION_ATTEMPTS},
+	{"backoff", required_argument, NULL, OPTION_BACKOFF},
+	{"busy-exit", required_argument, NULL, OPTION_BUSY_EXIT},
+	{"catch-up", required_argument, NULL, OPTION_CATCH_UP},
+	{"dbname", required_argument, NULL, 'd'},
+	{"description", required_argument, NULL, OPTION_DESCRIPTION},
+	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
+	{"help", no_argument, NULL, OPTION_HELP},
+	{"kill-after", required_argument, NULL, OPTION_KILL_AFTER},
+	{"lease", required_argument, NULL, OPTION_LEASE},
+	{"locked-by", required_argument, NULL, OPTION_LOCKED_BY},
+	{"max-late", required_argument, NULL, OPTION_MAX_LATE},
+	{"name", required_argument, NULL, 'n'},
+	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
+	{"quiet", no_argument, NULL, OPTION_QUIET},
+	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
+	{"stdin", no_argument, NULL, OPTION_STDIN},
+	{"tail", required_argument, NULL, OPTION_TAIL},
+	{"time-zone", required_argument, NULL, OPTION_TIME_ZONE},
+	{"verbose", no_argument, NULL, 'v'},
+	{"version", no_argument, NULL, OPTION_VERSION},
+	{"wait", required_argument, NULL, OPTION_WAIT},
+	{NULL, 0, NULL, 0}
+};
+
+/*
+ * parse_duration - a number and a unit, as in "90", "1.5 h" or "500ms"; without one: seconds
+ *
+ * All of them mean the same as an interval of PostgreSQL.
+ */
+static Usec
+parse_duration(const char *option, const char *text)
+{
+	static const struct
+	{
+		const char *names;
+		double		usec;
+	}			units[] = {
+		{" ms msec millisecond milliseconds ", 1e3},
+		{"  s sec secs second seconds ", 1e6},
+		{" m min mins minute minutes ", 60e6},
+		{" h hour hours ", 3600e6},
+		{" d day days ", 86400e6}
+	};
+	char		word[20] = "";
+	char		rest = '\0';
+	double		number;
+	int			length = 0;
+	int			read;
+
+	if (sscanf(text, "%*[0-9.]%n", &length) == EOF || length == 0)
+		Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, text);
+	number = strtod(text, NULL);
+	read = sscanf(text +length, "%15s %c", word, &rest);
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+	{
+		char		padded[24];
+
+		(void) snprintf(padded, sizeof(padded), " %s ", word);
+		if (read <= 1 && strstr(units[i].names, padded) && number * units[i].usec <= DURATION_MAX)
+			return (Usec) (number * units[i].usec);
+	}
+	Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, text);
+}
+
+/*
+ * parse_number - a whole number in a range
+ */
+static long
+parse_number(const char *option, const char *text, const char *unit, long max)
+{
+	char	   *end;
+	long		number;
+
+	errno = 0;
+	number = strtol(text, &end, 10);
+	if (errno != 0 || end == text ||number < 0 || number > max ||
+		(*end != '\0' && strcmp(end, unit) != 0))
+		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to %ld", option, text, max);
+	return number;
+}
+
+/*
+ * parse_size - a number of bytes, as in "4kB" or "512"
+ */
+static size_t
+parse_size(const char *option, const char *text)
+{
+	size_t		length = strlen(text);
+
+	if (length > 2 && strcmp(text +length - 2, "kB") == 0)
+		return (size_t) parse_number(option, text, "kB", TAIL_MAX / 1024) * 1024;
+	return (size_t) parse_number(option, text, "B", TAIL_MAX);
+}
+
+/*
+ * format_text - as sprintf(), into new memory
+ */
+static char *format_text(const char *format,...) __attribute__((format(printf, 1, 2)));
+
+static char *
+format_text(const char *format,...)
+{
+	char	   *text;
+	va_list		arguments;
+	int			length;
+
+	va_start(arguments, format);
+	length = vasprintf(&text, format, arguments);
+	va_end(arguments);
+	if (length < 0)
+		Die(EXIT_NO_RESOURCES, "out of memory");
+	return text;
+}
+
+/*
+ * default_locked_by - user@host/PID
+ */
+static const char *
+default_locked_by(void)
+{
+	const struct passwd *user = getpwuid(geteuid());
+	char		host[256] = "";
+
+	(void) gethostname(host, sizeof(host) - 1);
+	return format_text("%s@%s/%d", user ? user->pw_name : "?", host, (int) getpid());
+}
+
+/*
+ * default_description - the command line, for people to read
+ */
+static const char *
+default_description(char *const *command)
+{
+	char	   *text = format_text("%s", command[0]);
+
+	for (command++; *command; command++)
+	{
+		char	   *longer = format_text(**command == '\0' || strpbrk(*command, " \t\n\"'\\$`;&|<>()*?") ?
+										 "%s '%s'" : "%s %s", text, *command);
+
+		free(text);
+		text = longer;
+	}
+	return text;
+}
+
+/*
+ * set_option - set what an option says
+ */
+static void
+set_option(Options *options, int option, const char *name, char *value, Usec *lease, Usec *kill_after)
+{
+	switch (option)
+	{
+		case 'd':
+			options->dbname = value;
+			break;
+		case 'n':
+			options->name = value;
+			break;
+		case 'v':
+			options->verbose = true;
+			break;
+		case OPTION_AT_LEAST:
+			options->at_least = value;
+			break;
+		case OPTION_AT_MOST:
+			options->at_most = parse_duration(name, value);
+			break;
+		case OPTION_ATTEMPTS:
+			options->attempts = value;
+			break;
+		case OPTION_BACKOFF:
+			options->backoff = value;
+			break;
+		case OPTION_BUSY_EXIT:
+			options->busy_exit = (int) parse_number(name, value, "", 255);
+			break;
+		case OPTION_CATCH_UP:
+			options->catch_up = value;
+			break;
+		case OPTION_DESCRIPTION:
+			options->description = value;
+			break;
+		case OPTION_DRY_RUN:
+			options->dry_run = true;
+			break;
+		case OPTION_KILL_AFTER:
+			*kill_after = parse_duration(name, value);
+			break;
+		case OPTION_LEASE:
+			*lease = parse_duration(name, value);
+			break;
+		case OPTION_LOCKED_BY:
+			options->locked_by = value;
+			break;
+		case OPTION_MAX_LATE:
+			options->max_late = value;
+			break;
+		case OPTION_ONCE_EVERY:
+			options->once_every = value;
+			break;
+		case OPTION_QUIET:
+			options->quiet = true;
+			break;
+		case OPTION_SCHEDULE:
+			options->schedule = value;
+			break;
+		case OPTION_STDIN:
+			options->keep_stdin = true;
+			break;
+		case OPTION_TAIL:
+			options->tail = parse_size(name, value);
+			break;
+		case OPTION_TIME_ZONE:
+			options->time_zone = value;
+			break;
+		case OPTION_WAIT:
+			options->wait = parse_duration(name, value);
+			break;
+		case OPTION_HELP:
+			fputs(help, stdout);
+			exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+		case OPTION_VERSION:
+			puts("shedlock " VERSION_STRING(SHEDLOCK_VERSION));
+			exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+		default:
+			fputs("Try \"shedlock --help\".\n", stderr);
+			exit(EXIT_USAGE);
+	}
+}
+
+/*
+ * ParseOptions - read the command line; exits if it is wrong, or asks for help
+ */
+void
+ParseOptions(int argc, char **argv, Options *options)
+{
+	Usec		lease = DEFAULT_LEASE;
+	Usec		kill_after = -1;
+	const char *problem;
+	int			option;
+	int			index = 0;
+
+	*options = (Options)
+	{
+		.at_most = NEVER,.wait = -1,.busy_exit = EXIT_BUSY,.tail = TAIL_MAX
+	};
+	/* "+": what follows the command belongs to it */
+	while ((option = getopt_long(argc, argv, "+d:n:v", long_options, &index)) != -1)
+		set_option(options, option, long_options[index].name, optarg, &lease, &kill_after);
+
+	if (options->name == NULL)
+		Die(EXIT_USAGE, "--name is required");
+	if (argv[optind])
+		options->command = argv + optind;
+	else if (!options->dry_run)
+		Die(EXIT_USAGE, "there is no command to run");
+	if (options->at_most <= 0)
+		Die(EXIT_USAGE, "--at-most must be positive");
+	problem = MakeLease(&options->lease, lease, kill_after);
+	if (problem)
+		Die(EXIT_USAGE, "%s", problem);
+	if (options->locked_by == NULL)
+		options->locked_by = default_locked_by();
+	if (options->description == NULL && options->command)
+		options->description = default_description(options->command);
+}

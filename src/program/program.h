@@ -1,0 +1,194 @@
+/*-------------------------------------------------------------------------
+ *
+ * program.h
+ *	  The program shedlock: runs a command under a lock of a PostgreSQL database.
+ *
+ * Files call only files that come before them in the list below.  src/README has the
+ * processes, and the times at which they act.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SHEDLOCK_PROGRAM_H
+#define SHEDLOCK_PROGRAM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* Exit statuses: those of sysexits.h, timeout(1) and env(1).  76 is of its own. */
+#define EXIT_USAGE			64	/* the call is wrong */
+#define EXIT_NO_SERVER		69	/* no server answered: the command was not
+								 * started */
+#define EXIT_NO_RESOURCES	71	/* the system refused a process or a pipe */
+#define EXIT_BUSY			75	/* the lock is held or paused, or no tick is
+								 * due */
+#define EXIT_LOST			76	/* the lock was lost: the command was ended */
+#define EXIT_TIMED_OUT		124 /* the command was ended at --at-most */
+#define EXIT_NO_EXEC		126 /* the command cannot be executed */
+#define EXIT_NO_COMMAND		127 /* the command was not found */
+#define EXIT_SIGNAL			128 /* + number: the signal that ended the command */
+
+/*
+ * clock.c: microseconds, as durations or as instants of a clock that also counts
+ * while the system is suspended
+ */
+typedef int64_t Usec;
+
+#define USEC_PER_MS			INT64_C(1000)
+#define USEC_PER_SEC		INT64_C(1000000)
+#define NEVER				INT64_MAX
+
+extern Usec Now(void);
+extern void Nap(Usec duration);
+extern int	PollTimeout(Usec until);
+
+/* lease.c: the times of a lease */
+typedef struct Lease
+{
+	Usec		length;			/* --lease */
+	Usec		kill_after;		/* --kill-after: from SIGTERM to SIGKILL */
+	Usec		heartbeat;		/* from one extension to the next */
+	Usec		margin;			/* the processes are gone so long before its
+								 * end */
+} Lease;
+
+extern const char *MakeLease(Lease *lease, Usec length, Usec kill_after);
+extern Usec LeaseStop(const Lease *lease, Usec end);
+extern Usec LeaseKill(const Lease *lease, Usec end);
+extern Usec LeaseLastResort(const Lease *lease, Usec end);
+
+/* complain.c: what the program says on standard error */
+extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));
+extern void Die(int status, const char *format,...) __attribute__((format(printf, 2, 3), noreturn));
+
+/* tail.c: the end of what the command wrote to standard error */
+#define TAIL_MAX			4096	/* bytes: the history keeps no more */
+
+typedef struct Tail
+{
+	_Atomic size_t total;		/* bytes that the command wrote */
+	char		ring[TAIL_MAX];
+} Tail;
+
+extern void AppendTail(Tail *tail, const char *data, size_t length);
+extern char *TailText(const Tail *tail, size_t length, bool ascii);
+
+/* options.c */
+typedef struct Options
+{
+	const char *dbname;			/* conninfo, or NULL */
+	const char *name;
+	Lease		lease;
+	Usec		at_most;		/* or NEVER */
+	Usec		wait;			/* or -1: do not wait */
+
+	/* Arguments of shedlock_run_begin; NULL: its default */
+	const char *at_least;
+	const char *once_every;
+	const char *schedule;
+	const char *time_zone;
+	const char *catch_up;
+	const char *max_late;
+	const char *attempts;
+	const char *backoff;
+	const char *locked_by;
+	const char *description;
+
+	int			busy_exit;
+	size_t		tail;			/* bytes of standard error for the history */
+	bool		quiet;			/* show output only if the command failed */
+	bool		keep_stdin;
+	bool		verbose;
+	bool		dry_run;
+	char	  **command;		/* NULL with dry_run */
+} Options;
+
+extern void ParseOptions(int argc, char **argv, Options *options);
+
+/* server.c: the lock, its run and its extensions */
+typedef struct Run
+{
+	int64_t		token;			/* 0: none has begun */
+	Usec		end;			/* of the lease, at the earliest */
+	char		tick[40];		/* ISO 8601, in UTC; empty without a schedule */
+	int			attempt;
+} Run;
+
+typedef enum Answer
+{
+	ANSWER_NONE,				/* none, or none that counts: ask again */
+	ANSWER_NO,
+	ANSWER_YES
+} Answer;
+
+typedef struct Server Server;
+
+extern Server *NewServer(const Options *options, int wakeup);
+extern void CloseServer(Server *server);
+extern void ForgetServer(Server *server);
+extern int	BeginRun(Server *server, Run *run);
+extern Answer ExtendRun(Server *server, Run *run);
+extern Answer EndRun(Server *server, const Run *run, const char *outcome, const char *message,
+					 int exit_code);
+extern bool TakesUnicode(const Server *server);
+extern int	ShowWhy(Server *server);
+
+/* tree.c: the processes below this one */
+extern void WatchCommand(pid_t pid);
+extern bool ReapChildren(void);
+extern bool CommandEnded(int *status);
+extern void SignalCommand(int number);
+extern int	SignalDescendants(int number);
+extern void KillChildren(void);
+
+/* guardian.c: the process that watches the command */
+typedef enum Ending
+{
+	ENDING_NONE,				/* the command ended by itself */
+	ENDING_TIMED_OUT,
+	ENDING_CANCELLED,			/* the program got SIGTERM, SIGINT or SIGQUIT */
+	ENDING_LOST
+} Ending;
+
+typedef enum MessageKind
+{
+	ORDER_EXTENDED,				/* the lease ends at .end; answered with it */
+	ORDER_LOST,					/* another caller may have the lock */
+	ORDER_SIGNAL,				/* the program got signal .number */
+	REPORT_EXTENDED,
+	REPORT_ENDED				/* all processes are gone: .ending, wait
+								 * status .number */
+} MessageKind;
+
+typedef struct Message
+{
+	MessageKind kind;
+	Ending		ending;
+	int			number;
+	Usec		end;
+} Message;
+
+/* What the guardian starts the command with */
+typedef struct Start
+{
+	const Options *options;
+	const Run  *run;
+	Tail	   *tail;			/* in shared memory, or NULL */
+	int			output;			/* where standard output goes to, or -1 */
+	int			error;			/* the same for standard error */
+	int			keeper;			/* the socket to the keeper */
+	void		(*on_broken_pipe) (int);	/* what the command does about
+											 * SIGPIPE */
+} Start;
+
+extern void Guard(const Start *start) __attribute__((noreturn));
+
+/* keeper.c: the process that keeps the lock */
+extern int	KeepRun(const Options *options);
+
+#endif							/* SHEDLOCK_PROGRAM_H */
