@@ -264,10 +264,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 		ShedlockReportLoss(name, token);
 		return false;
 	}
-	if (strcmp(ending->outcome, "cancelled") == 0)
-		ShedlockCloseTick(name, token);
-	else
-		ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
+	ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
 	ShedlockHistoryEnd(name->nsp, token, ending);
 	ShedlockCommitDurably();
 	return true;

@@ -145,12 +145,14 @@ SELECT token FROM shedlock_run_begin('undone') \gset
 SELECT shedlock_run_end('undone', :token);
 COMMIT;
 
--- Only a cancelled run, or one that succeeded, uses up its tick.
+-- Only a run that succeeded uses up its tick.
 SELECT token, tick, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
 SELECT :'tick' AS tick, :'attempt' AS attempt, shedlock_run_end('tick', :token, 'timed out');
 SELECT token, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
 SELECT :'attempt' AS attempt, shedlock_run_end('tick', :token, 'cancelled');
-SELECT attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0');
+SELECT token, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 4, backoff => '0') \gset
+SELECT :'attempt' AS attempt, shedlock_run_end('tick', :token, 'succeeded');
+SELECT attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 4, backoff => '0');
 
 -- The wait is for the lock.
 SELECT shedlock_acquire('waiting', '400 ms');
