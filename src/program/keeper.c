@@ -16,6 +16,7 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -137,6 +138,19 @@ set_last_resort(const Keeper *keeper, Usec end)
 }
 
 /*
+ * new_file - a temporary file that no other process finds
+ */
+static FILE *
+new_file(void)
+{
+	FILE	   *file = tmpfile();
+
+	if (file == NULL || fcntl(fileno(file), F_SETFD, FD_CLOEXEC) != 0)
+		Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
+	return file;
+}
+
+/*
  * prepare - get what a run needs from the system, before there is one
  */
 static void
@@ -145,6 +159,12 @@ prepare(Keeper *keeper)
 	const Options *options = keeper->options;
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGALRM};
 	int			ends[2];
+	int			null;
+
+	/* Nothing below takes the place of a standard stream that is closed. */
+	do
+		null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (null >= 0 && null <= STDERR_FILENO);
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
 		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
@@ -166,10 +186,8 @@ prepare(Keeper *keeper)
 	}
 	if (options->quiet)
 	{
-		keeper->output = tmpfile();
-		keeper->error = tmpfile();
-		if (keeper->output == NULL || keeper->error == NULL)
-			Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
+		keeper->output = new_file();
+		keeper->error = new_file();
 		keeper->start.output = fileno(keeper->output);
 		keeper->start.error = fileno(keeper->error);
 	}
@@ -367,7 +385,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
 /*
  * end_run - tell the server how the run ended; returns false if the lock was lost before
  *
- * Tries as long as the lease lasts; end_all() ends that.
+ * Tries as long as the lease lasts.
  */
 static bool
 end_run(Keeper *keeper, const char *outcome, int status)
@@ -375,14 +393,19 @@ end_run(Keeper *keeper, const char *outcome, int status)
 	char	   *message = describe(keeper, outcome, status);
 	Answer		answer;
 
-	while ((answer = EndRun(keeper->server, &keeper->run, outcome, message, exit_code(status))) == ANSWER_NONE)
+	for (;;)
+	{
+		answer = EndRun(keeper->server, &keeper->run, outcome, message, exit_code(status));
+		if (answer != ANSWER_NONE || Now() >= keeper->run.end)
+			break;
 		Nap(RETRY_NAP);
+	}
 	free(message);
 	return answer == ANSWER_YES;
 }
 
 /*
- * finish - report the run, and find the exit status of the program
+ * finish - report the run, whose processes are gone; find the exit status of the program
  */
 static int
 finish(Keeper *keeper, Ending ending, int status)
@@ -394,12 +417,12 @@ finish(Keeper *keeper, Ending ending, int status)
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
 
+	set_last_resort(keeper, NEVER);
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
 	read_quiet_output(keeper);
 	if (!lost)
 		lost = !end_run(keeper, outcome, status);
-	set_last_resort(keeper, NEVER);
 	CloseServer(keeper->server);
 
 	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
@@ -446,19 +469,15 @@ run_command(Keeper *keeper)
 }
 
 /*
- * end_early - end the program, which was told to end before the command was started
+ * end_early - end the program before the command was started: it was told to, or no run began
  */
 static int
 end_early(Keeper *keeper, int status)
 {
 	int			number = (int) told_signal;
 
-	if (keeper->run.token != 0)
-	{
-		set_last_resort(keeper, keeper->run.end);
+	if (keeper->run.token != 0 && number != 0)
 		(void) end_run(keeper, "cancelled", W_EXITCODE(0, number));
-		set_last_resort(keeper, NEVER);
-	}
 	CloseServer(keeper->server);
 	if (number == 0)
 		return status;

@@ -13,8 +13,9 @@
  */
 #include "program/program.h"
 
-/* How many extensions a lease has time for */
+/* How many extensions a lease has time for, and how long one waits at most */
 #define HEARTBEATS			6
+#define HEARTBEAT_MAX		(30 * USEC_PER_SEC)
 
 /* A margin smaller than this is less than a busy machine needs to wake a process. */
 #define MARGIN_MIN			(250 * USEC_PER_MS)
@@ -43,6 +44,8 @@ MakeLease(Lease *lease, Usec length, Usec kill_after)
 	lease->length = length;
 	lease->kill_after = kill_after;
 	lease->heartbeat = length / HEARTBEATS;
+	if (lease->heartbeat > HEARTBEAT_MAX)
+		lease->heartbeat = HEARTBEAT_MAX;
 	lease->margin = MARGIN_MIN + length / MARGIN_SHARE;
 
 	/* An extension that fails can be repeated twice. */

@@ -7,7 +7,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
 #include <pwd.h>
@@ -132,54 +131,48 @@ static const struct option long_options[] = {
  * All of them mean the same as an interval of PostgreSQL.
  */
 static Usec
-parse_duration(const char *option, const char *text)
+parse_duration(const char *option, const char *value)
 {
 	static const struct
 	{
-		const char *names;
+		const char *name;
 		double		usec;
 	}			units[] = {
-		{" ms msec millisecond milliseconds ", 1e3},
-		{"  s sec secs second seconds ", 1e6},
-		{" m min mins minute minutes ", 60e6},
-		{" h hour hours ", 3600e6},
-		{" d day days ", 86400e6}
+		{"", 1e6},
+		{"ms", 1e3}, {"msec", 1e3}, {"millisecond", 1e3}, {"milliseconds", 1e3},
+		{"s", 1e6}, {"sec", 1e6}, {"secs", 1e6}, {"second", 1e6}, {"seconds", 1e6},
+		{"m", 60e6}, {"min", 60e6}, {"mins", 60e6}, {"minute", 60e6}, {"minutes", 60e6},
+		{"h", 3600e6}, {"hour", 3600e6}, {"hours", 3600e6},
+		{"d", 86400e6}, {"day", 86400e6}, {"days", 86400e6}
 	};
-	char		word[20] = "";
-	char		rest = '\0';
-	double		number;
-	int			length = 0;
-	int			read;
+	char	   *unit;
+	double		number = strtod(value, &unit);
 
-	if (sscanf(text, "%*[0-9.]%n", &length) == EOF || length == 0)
-		Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, text);
-	number = strtod(text, NULL);
-	read = sscanf(text +length, "%15s %c", word, &rest);
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+	/* not what else strtod() takes, such as "inf" */
+	if (strspn(value, "0123456789.") == (size_t) (unit - value) && unit != value)
 	{
-		char		padded[24];
-
-		(void) snprintf(padded, sizeof(padded), " %s ", word);
-		if (read <= 1 && strstr(units[i].names, padded) && number * units[i].usec <= DURATION_MAX)
-			return (Usec) (number * units[i].usec);
+		unit += strspn(unit, " ");
+		for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		{
+			if (strcmp(unit, units[i].name) == 0 && number * units[i].usec <= DURATION_MAX)
+				return (Usec) (number * units[i].usec);
+		}
 	}
-	Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, text);
+	Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, value);
 }
 
 /*
  * parse_number - a whole number in a range
  */
 static long
-parse_number(const char *option, const char *text, const char *unit, long max)
+parse_number(const char *option, const char *value, const char *unit, long max)
 {
 	char	   *end;
-	long		number;
+	long		number = strtol(value, &end, 10);
 
-	errno = 0;
-	number = strtol(text, &end, 10);
-	if (errno != 0 || end == text ||number < 0 || number > max ||
+	if (strspn(value, "0123456789") != (size_t) (end - value) || end == value || number > max ||
 		(*end != '\0' && strcmp(end, unit) != 0))
-		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to %ld", option, text, max);
+		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to %ld", option, value, max);
 	return number;
 }
 
@@ -187,13 +180,11 @@ parse_number(const char *option, const char *text, const char *unit, long max)
  * parse_size - a number of bytes, as in "4kB" or "512"
  */
 static size_t
-parse_size(const char *option, const char *text)
+parse_size(const char *option, const char *value)
 {
-	size_t		length = strlen(text);
-
-	if (length > 2 && strcmp(text +length - 2, "kB") == 0)
-		return (size_t) parse_number(option, text, "kB", TAIL_MAX / 1024) * 1024;
-	return (size_t) parse_number(option, text, "B", TAIL_MAX);
+	if (strchr(value, 'k'))
+		return (size_t) parse_number(option, value, "kB", TAIL_MAX / 1024) * 1024;
+	return (size_t) parse_number(option, value, "B", TAIL_MAX);
 }
 
 /*
@@ -204,16 +195,16 @@ static char *format_text(const char *format,...) __attribute__((format(printf, 1
 static char *
 format_text(const char *format,...)
 {
-	char	   *text;
+	char	   *formatted;
 	va_list		arguments;
 	int			length;
 
 	va_start(arguments, format);
-	length = vasprintf(&text, format, arguments);
+	length = vasprintf(&formatted, format, arguments);
 	va_end(arguments);
 	if (length < 0)
 		Die(EXIT_NO_RESOURCES, "out of memory");
-	return text;
+	return formatted;
 }
 
 /*
@@ -235,17 +226,17 @@ default_locked_by(void)
 static const char *
 default_description(char *const *command)
 {
-	char	   *text = format_text("%s", command[0]);
+	char	   *line = format_text("%s", command[0]);
 
 	for (command++; *command; command++)
 	{
-		char	   *longer = format_text(**command == '\0' || strpbrk(*command, " \t\n\"'\\$`;&|<>()*?") ?
-										 "%s '%s'" : "%s %s", text, *command);
+		bool		quoted = **command == '\0' || strpbrk(*command, " \t\n\"'\\$`;&|<>()*?");
+		char	   *longer = format_text(quoted ? "%s '%s'" : "%s %s", line, *command);
 
-		free(text);
-		text = longer;
+		free(line);
+		line = longer;
 	}
-	return text;
+	return line;
 }
 
 /*

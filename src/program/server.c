@@ -125,22 +125,32 @@ is_given(const PQconninfoOption *known, const char *keyword)
 }
 
 /*
- * use_service - let PQconndefaults() see the service that a connection string names
+ * find_settings - the settings of a connection, of the environment and its service file
+ *
+ * A service that the connection string names is of the environment for PQconndefaults(),
+ * but not for the command.
  */
-static void
-use_service(const char *dbname)
+static PQconninfoOption *
+find_settings(const char *dbname)
 {
-	PQconninfoOption *given;
+	const char *inherited = getenv("PGSERVICE");
+	PQconninfoOption *given = NULL;
+	PQconninfoOption *settings;
 
-	if (dbname == NULL || (strchr(dbname, '=') == NULL && strstr(dbname, "://") == NULL))
-		return;
-	given = PQconninfoParse(dbname, NULL);
+	if (dbname && (strchr(dbname, '=') || strstr(dbname, "://")))
+		given = PQconninfoParse(dbname, NULL);
 	for (PQconninfoOption *option = given; option && option->keyword; option++)
 	{
 		if (strcmp(option->keyword, "service") == 0 && option->val)
 			(void) setenv("PGSERVICE", option->val, 1);
 	}
 	PQconninfoFree(given);
+	settings = PQconndefaults();
+	if (inherited)
+		(void) setenv("PGSERVICE", inherited, 1);
+	else
+		(void) unsetenv("PGSERVICE");
+	return settings;
 }
 
 /*
@@ -169,8 +179,7 @@ connect_server(Server *server)
 
 	if (server->conn)
 		return true;
-	use_service(server->options->dbname);
-	known = PQconndefaults();
+	known = find_settings(server->options->dbname);
 	for (size_t i = 0; i < DEFAULTS; i++)
 	{
 		if (known && is_given(known, connection_defaults[i][0]))
