@@ -5,7 +5,8 @@
  *
  * It never talks to the server, so nothing can delay it.  It looks at its clock
  * whenever it wakes; a timer on the same clock, which counts suspensions, wakes it.
- * Once the lease is over for it, no later extension counts.
+ * Once it has told the command to end because the lease was not extended, no extension
+ * counts, and none is answered, so that the keeper sends no more.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -296,6 +297,8 @@ obey(Guardian *guardian)
 	switch (message.kind)
 	{
 		case ORDER_EXTENDED:
+			if (guardian->ending == ENDING_LOST)
+				break;
 			guardian->lease_end = message.end;
 			message.kind = REPORT_EXTENDED;
 			report(guardian, &message);
@@ -477,7 +480,7 @@ Guard(const Start *start)
 	const Options *options = start->options;
 	Guardian	guardian = {.start = start,.lease = &options->lease};
 	Message		ended = {.kind = REPORT_ENDED};
-	const Copier *copier;
+	const Copier *copier = NULL;
 
 	(void) setpgid(0, 0);
 	(void) prctl(PR_SET_NAME, "shedlock-guard");
@@ -489,7 +492,11 @@ Guard(const Start *start)
 	guardian.leftovers_at = NEVER;
 	guardian.at_most_at = options->at_most == NEVER ? NEVER : Now() + options->at_most;
 
-	copier = start_command(start);
+	/* The system may have stood still since the lease began. */
+	if (Now() < LeaseStop(guardian.lease, guardian.lease_end))
+		copier = start_command(start);
+	else
+		guardian.ending = ENDING_LOST;
 	watch(&guardian);
 	if (copier)
 		finish_output(copier);

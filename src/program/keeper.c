@@ -30,9 +30,6 @@
 
 #include "program/program.h"
 
-/* From an extension that failed to the next */
-#define RETRY_NAP			(250 * USEC_PER_MS)
-
 /* The signals that the command gets instead of the program */
 static const int passed_signals[] = {
 	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
@@ -160,6 +157,9 @@ prepare(Keeper *keeper)
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGALRM};
 	int			ends[2];
 	int			null;
+
+	if (access("/proc/self/stat", R_OK) != 0)
+		Die(EXIT_NO_RESOURCES, "could not read /proc: %s", strerror(errno));
 
 	/* Nothing below takes the place of a standard stream that is closed. */
 	do

@@ -17,6 +17,9 @@
 #define HEARTBEATS			6
 #define HEARTBEAT_MAX		(30 * USEC_PER_SEC)
 
+/* A server that is busy, but there, may take so long to extend a short lease. */
+#define PATIENCE_MIN		(500 * USEC_PER_MS)
+
 /* A margin smaller than this is less than a busy machine needs to wake a process. */
 #define MARGIN_MIN			(250 * USEC_PER_MS)
 
@@ -48,10 +51,19 @@ MakeLease(Lease *lease, Usec length, Usec kill_after)
 		lease->heartbeat = HEARTBEAT_MAX;
 	lease->margin = MARGIN_MIN + length / MARGIN_SHARE;
 
-	/* An extension that fails can be repeated twice. */
+	/* There is time for two extensions that fail, and for one that does not. */
 	if (length / 2 < kill_after + lease->margin)
 		return "--lease must be at least twice as long as --kill-after, and 0.6 s longer";
 	return NULL;
+}
+
+/*
+ * LeasePatience - how long an extension may take until it is sent by another connection
+ */
+Usec
+LeasePatience(const Lease *lease)
+{
+	return lease->heartbeat > PATIENCE_MIN ? lease->heartbeat : PATIENCE_MIN;
 }
 
 /*

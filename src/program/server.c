@@ -34,9 +34,6 @@
 /* How long the answer to a cancel may take */
 #define CANCEL_PATIENCE		(5 * USEC_PER_SEC)
 
-/* From an attempt that failed to the next */
-#define RETRY_NAP			(250 * USEC_PER_MS)
-
 struct Server
 {
 	const Options *options;
@@ -672,7 +669,7 @@ ExtendRun(Server *server, Run *run)
 	fputs(")", text.stream);
 	(void) end_text(&text);
 	sent = Now();
-	answer = ask_about_run(server, text.text, sent + 2 * lease->heartbeat);
+	answer = ask_about_run(server, text.text, sent + LeasePatience(lease));
 	free(text.text);
 	if (answer == ANSWER_YES)
 		run->end = sent + lease->length;
@@ -703,7 +700,7 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 		fprintf(text.stream, ", exit_code => %d", exit_code);
 	fputs(")", text.stream);
 	(void) end_text(&text);
-	answer = ask_about_run(server, text.text, Now() + 2 * server->options->lease.heartbeat);
+	answer = ask_about_run(server, text.text, Now() + LeasePatience(&server->options->lease));
 	free(text.text);
 	return answer;
 }

@@ -226,6 +226,7 @@ KillChildren(void)
 
 	while (ReapChildren())
 	{
+		SignalCommand(SIGKILL);
 		(void) signal_processes(SIGKILL, false, &refused);
 		if (refused != 0 && !warned)
 		{
