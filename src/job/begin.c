@@ -6,8 +6,10 @@
  * They are written in one transaction, or none of them.  The tick is looked at first,
  * because that it is not due is the usual answer, and costs least.  Then, in this
  * order, and neither ever waits: the tick's advisory lock, so that nobody else decides
- * about it, and the lock.  All three are decided before anything is written, so that a
- * refusal has nothing to undo (I3).
+ * about it, and the lock.  The tick is looked at again as soon as the advisory half is
+ * held: the last run may have ended meanwhile, and that end writes the tick before the
+ * lock is free.  All three are decided before anything is written, so that a refusal has
+ * nothing to undo (I3).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,6 +32,11 @@ typedef struct Try
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		tick_locked;	/* by an open transaction that claims it */
 	bool		written;		/* the state of the ticks */
+	ShedlockStore *ticks;		/* this and the next three: if the run has a
+								 * plan */
+	ShedlockTick last;			/* as read last */
+	TimestampTz now;			/* when that was read */
+	ShedlockDue due;			/* by these two */
 	ShedlockBeginning beginning;
 	const char *reason;
 } Try;
@@ -96,17 +103,41 @@ lock_is_paused(const ShedlockName *name, ShedlockResult *result)
 }
 
 /*
+ * find_due - find what is due now, from the tick's row as committed now
+ */
+static void
+find_due(Try *try)
+{
+	ShedlockRereadTick(try->ticks, &try->run->request.name, &try->last);
+	try->now = GetCurrentTimestamp();
+	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
+}
+
+/*
+ * not_due - the answer that no run is due, with the reason if the caller wants it
+ */
+static ShedlockBeginning
+not_due(Try *try)
+{
+	if (try->explain)
+		try->reason = ShedlockTickReason(&try->run->request.name, &try->last, try->run->plan,
+										 try->now);
+	return SHEDLOCK_NOT_DUE;
+}
+
+/*
  * set_state - what the tick's row says of the plan and the caller
  */
 static void
-set_state(ShedlockTick *last, const ShedlockPlan *plan, const ShedlockDue *due, int64 token,
-		  const char *locked_by)
+set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
 {
+	const ShedlockPlan *plan = run->plan;
+
 	last->tick = due->tick;
 	last->claimed_at = GetCurrentTimestamp();
 	last->claimed_by = due->action == SHEDLOCK_REGISTER ? pstrdup("") :
-		ShedlockLockedBy(locked_by, token);
-	last->token = token;
+		ShedlockLockedBy(run->request.locked_by, run->token);
+	last->token = run->token;
 	last->attempt = ShedlockBroken(ATTEMPTS_UNCOUNTED) ? due->attempt - 1 : due->attempt;
 	last->done = due->action == SHEDLOCK_REGISTER;
 	last->again = false;
@@ -120,37 +151,31 @@ set_state(ShedlockTick *last, const ShedlockPlan *plan, const ShedlockDue *due, 
 }
 
 /*
- * write_state - write the tick's row, with its advisory lock held
+ * write_state - write what is due to the tick's row, with its advisory lock held
  *
- * *due is found again if an administrator has changed the row meanwhile.  Returns the
- * row before.  Errors: 55P03 if the row is locked for 100 ms, or the change decides.
+ * Finds it again if another writer has changed the row meanwhile.  Returns true if it
+ * was written; try->last stays as it was before.  Returns false if the row is locked
+ * for 100 ms, or another action is due after the change.
  */
-static ShedlockTick
-write_state(ShedlockStore *ticks, ShedlockRun *run, ShedlockTick last, ShedlockDue *due)
+static bool
+write_state(Try *try)
 {
-	const ShedlockName *name = &run->request.name;
-	ShedlockAction action = due->action;
+	ShedlockAction action = try->due.action;
 	int			tries = 0;
 
-	for (;;)
+	do
 	{
-		ShedlockTick next = last;
+		ShedlockTick next = try->last;
 
-		set_state(&next, run->plan, due, run->token, run->request.locked_by);
-		if (ShedlockWriteTick(ticks, name, &next, false))
-			return last;
-		if (ShedlockAwaitForeignLock(&tries))
-		{
-			ShedlockReadTick(ticks, name, &last);
-			*due = ShedlockFindDue(&last, run->plan, GetCurrentTimestamp());
-			if (due->action == action)
-				continue;
-		}
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not claim tick of lock \"%s\"", name->str),
-				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
-	}
+		set_state(&next, try->run, &try->due);
+		try->written = ShedlockWriteTick(try->ticks, &try->run->request.name, &next, false);
+		if (try->written)
+			return true;
+		if (!ShedlockAwaitForeignLock(&tries))
+			return false;
+		find_due(try);
+	} while (try->due.action == action);
+	return false;
 }
 
 /*
@@ -168,8 +193,11 @@ schedule_text(const ShedlockPlan *plan)
  * log_schedule - log that a job has another schedule now
  */
 static void
-log_schedule(const ShedlockRun *run, const ShedlockTick *last)
+log_schedule(const Try *try)
 {
+	const ShedlockTick *last = &try->last;
+	const ShedlockRun *run = try->run;
+
 	if (last->found && last->has_plan && last->has_schedule &&
 		!ShedlockSameSchedule(&last->plan.schedule, &run->plan->schedule))
 		ereport(LOG,
@@ -179,16 +207,38 @@ log_schedule(const ShedlockRun *run, const ShedlockTick *last)
 }
 
 /*
- * acquire - acquire the lock of a run
+ * confirm_due - is a run still due? for ShedlockAcquire()
+ *
+ * A tick whose run is at work is due again as far as its row says, because that run may
+ * have died.  If the run has ended after the row was read, the lock is free, and the
+ * tick used up.  Another tick can be due by now.
  */
 static bool
-acquire(ShedlockRun *run, ShedlockResult *result)
+confirm_due(void *arg)
 {
+	Try		   *try = arg;
+
+	find_due(try);
+	return try->due.action == SHEDLOCK_RUN_TICK;
+}
+
+/*
+ * acquire - acquire the lock of a run
+ *
+ * Returns false with the verdict SHEDLOCK_FREE if the run is not due any more.
+ */
+static bool
+acquire(Try *try, ShedlockResult *result)
+{
+	ShedlockRun *run = try->run;
+	ShedlockRequest request = run->request;
 	ShedlockStore locks;
 	bool		acquired;
 
-	ShedlockOpen(&locks, run->request.name.nsp, "shedlock");
-	acquired = ShedlockAcquire(&locks, &run->request, result);
+	request.confirm = run->plan ? confirm_due : NULL;
+	request.confirm_arg = try;
+	ShedlockOpen(&locks, request.name.nsp, "shedlock");
+	acquired = ShedlockAcquire(&locks, &request, result);
 	if (acquired)
 	{
 		ShedlockClose(&locks);
@@ -216,90 +266,77 @@ is_run_of(const ShedlockTick *last, const ShedlockDue *due, const ShedlockResult
  * begin_attempt - acquire the lock, and write that an attempt at a tick begins
  *
  * Not due is also a call for the very tick that is being run, or whose lock is kept
- * by its at-least time.
+ * by its at-least time.  Errors: 55P03 if the row of the tick is locked for 100 ms, or a
+ * writer without the advisory half, like an administrator, has used up the tick.
  */
 static ShedlockBeginning
-begin_attempt(Try *try, ShedlockStore *ticks, const ShedlockTick *last, ShedlockDue *due,
-			  ShedlockResult *result)
+begin_attempt(Try *try, ShedlockResult *result)
 {
 	ShedlockRun *run = try->run;
 	const ShedlockName *name = &run->request.name;
-	ShedlockTick before;
+	const ShedlockTick *before = &try->last;
 
-	ShedlockCheckPromises(ticks);
-	if (!acquire(run, result))
+	ShedlockCheckPromises(try->ticks);
+	if (!acquire(try, result))
 	{
-		if (!is_run_of(last, due, result) && !ShedlockIsKept(name, result))
+		if (result->verdict == SHEDLOCK_FREE)
+			return not_due(try);
+		if (!is_run_of(&try->last, &try->due, result) && !ShedlockIsKept(name, result))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
 			try->reason = ShedlockBusyReason(name, result);
 		return SHEDLOCK_NOT_DUE;
 	}
-	before = write_state(ticks, run, *last, due);
-	try->written = true;
-	run->tick = due->tick;
-	run->attempt = due->attempt;
-	if (before.found && !before.done && before.token != 0 && before.tick != due->tick)
-		ShedlockHistoryGaveUp(name->nsp, before.token);
-	log_schedule(run, &before);
+	if (!write_state(try))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not claim tick of lock \"%s\"", name->str),
+				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
+	run->tick = try->due.tick;
+	run->attempt = try->due.attempt;
+	if (before->found && !before->done && before->token != 0 && before->tick != run->tick)
+		ShedlockHistoryGaveUp(name->nsp, before->token);
+	log_schedule(try);
 	return SHEDLOCK_BEGUN;
 }
 
 /*
  * register_tick - write that a tick has passed before the job had this schedule
  *
- * A pause is as if nobody had called.
+ * Nothing is lost if the row is locked: the next call writes it.  Returns false if
+ * another writer has changed the row, and something else is due.
  */
-static ShedlockBeginning
-register_tick(Try *try, ShedlockStore *ticks, const ShedlockTick *last, ShedlockDue *due,
-			  ShedlockResult *result)
+static bool
+register_tick(Try *try)
 {
-	const ShedlockName *name = &try->run->request.name;
-
-	if (lock_is_paused(name, result))
-		return SHEDLOCK_REFUSED;
-	ShedlockCheckPromises(ticks);
-	(void) write_state(ticks, try->run, *last, due);
-	try->written = true;
-	log_schedule(try->run, last);
+	ShedlockCheckPromises(try->ticks);
+	if (!write_state(try))
+		return try->due.action == SHEDLOCK_REGISTER;
+	log_schedule(try);
 	if (try->explain)
-	{
-		ShedlockTick now;
-
-		ShedlockReadTick(ticks, name, &now);
-		try->reason = ShedlockTickReason(name, &now, try->run->plan, GetCurrentTimestamp());
-	}
-	return SHEDLOCK_NOT_DUE;
+		find_due(try);
+	return true;
 }
 
 /*
  * decide - do what is due; with the tick's advisory lock held
+ *
+ * A pause is as if nobody had called.
  */
 static ShedlockBeginning
-decide(Try *try, ShedlockStore *ticks, ShedlockResult *result)
+decide(Try *try, ShedlockResult *result)
 {
-	const ShedlockName *name = &try->run->request.name;
-	const ShedlockPlan *plan = try->run->plan;
-	TimestampTz now;
-	ShedlockTick last;
-	ShedlockDue due;
-
-	/* What was read without the lock may have changed. */
-	ShedlockReadTick(ticks, name, &last);
-	now = GetCurrentTimestamp();
-	due = ShedlockFindDue(&last, plan, now);
-	switch (due.action)
+	for (;;)
 	{
-		case SHEDLOCK_RUN_TICK:
-			return begin_attempt(try, ticks, &last, &due, result);
-		case SHEDLOCK_REGISTER:
-			return register_tick(try, ticks, &last, &due, result);
-		case SHEDLOCK_NOTHING:
-			break;
+		/* What was read without the lock may have changed. */
+		find_due(try);
+		if (try->due.action == SHEDLOCK_RUN_TICK)
+			return begin_attempt(try, result);
+		if (try->due.action == SHEDLOCK_REGISTER && lock_is_paused(&try->run->request.name, result))
+			return SHEDLOCK_REFUSED;
+		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
+			return not_due(try);
 	}
-	if (try->explain)
-		try->reason = ShedlockTickReason(name, &last, plan, now);
-	return SHEDLOCK_NOT_DUE;
 }
 
 /*
@@ -309,23 +346,18 @@ static ShedlockBeginning
 try_tick(Try *try, ShedlockResult *result)
 {
 	const ShedlockName *name = &try->run->request.name;
-	const ShedlockPlan *plan = try->run->plan;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
-	TimestampTz now = GetCurrentTimestamp();
 	ShedlockStore ticks;
-	ShedlockTick last;
 
 	try->tick_locked = false;
 	ShedlockOpen(&ticks, name->nsp, "shedlock_tick");
-	ShedlockReadTick(&ticks, name, &last);
-	if (ShedlockFindDue(&last, plan, now).action == SHEDLOCK_NOTHING)
-	{
-		if (try->explain)
-			try->reason = ShedlockTickReason(name, &last, plan, now);
-	}
+	try->ticks = &ticks;
+	find_due(try);
+	if (try->due.action == SHEDLOCK_NOTHING)
+		beginning = not_due(try);
 	else if (ShedlockLockTick(name))
 	{
-		beginning = decide(try, &ticks, result);
+		beginning = decide(try, result);
 		if (!try->written)
 			ShedlockUnlockTick(name);
 	}
@@ -371,7 +403,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (run->plan)
 		try->beginning = try_tick(try, result);
 	else
-		try->beginning = acquire(run, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+		try->beginning = acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
 
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,

@@ -148,6 +148,8 @@ extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan
 extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
 extern void ShedlockReadTick(ShedlockStore *store, const ShedlockName *name,
 							 ShedlockTick *last);
+extern void ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name,
+							   ShedlockTick *last);
 extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
 extern bool ShedlockLockTick(const ShedlockName *name);
 extern void ShedlockUnlockTick(const ShedlockName *name);

@@ -10,6 +10,8 @@
  * for which other callers never wait (I2); after the commit the row keeps them off
  * (I12).  A rollback undoes both (I6).  The end of a run and administrators write
  * the row without that lock.  A writer with the lock sees that by the row's version.
+ * The end of a run holds the advisory half of its lock, so a caller that has acquired
+ * the lock reads what the last run has made of the tick (begin.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -104,6 +106,18 @@ ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *l
 		return;
 	slot_getallattrs(store->slot);
 	ShedlockTickFromColumns(store->slot->tts_values, store->slot->tts_isnull, last);
+}
+
+/*
+ * ShedlockRereadTick - read the state again if it has changed
+ *
+ * *last must be unchanged since ShedlockReadTick(), or the store just opened.
+ */
+void
+ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
+{
+	if (!ShedlockIsCurrent(store))
+		ShedlockReadTick(store, name, last);
 }
 
 /*

@@ -8,8 +8,9 @@
  *	   Not available: refused, without waiting (I2).
  *	3. Read the row again.  The last process that had the advisory half committed,
  *	   or rolled back, before the server released it (I12), so that this read sees
- *	   the last word of all users of this library.  Refused now: the advisory half
- *	   is released at once.
+ *	   the last word of all users of this library.  For the same reason the caller's
+ *	   own condition is asked here (request->confirm).  Refused now, or not
+ *	   confirmed: the advisory half is released at once, and nothing was written.
  *	4. Read the clock (I4), draw the token (I7), write the row.
  *
  * Until this transaction ends the advisory half keeps other acquirers out, then
@@ -73,7 +74,8 @@ fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 /*
  * write_row - steps 3 and 4, with the advisory half held
  *
- * Returns false, with the verdict, if the lock is not free after all.
+ * Returns false, with the verdict, if the lock is not free after all; or with
+ * SHEDLOCK_FREE if the caller does not want it any more.
  */
 static bool
 write_row(ShedlockStore *store, const ShedlockRequest *request,
@@ -94,6 +96,8 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 			GetCurrentTransactionStartTimestamp() : GetCurrentTimestamp();
 		result->verdict = ShedlockJudge(row, &request->name, now, true);
 		if (result->verdict != SHEDLOCK_FREE && !ShedlockBroken(NO_SECOND_READ))
+			return false;
+		if (request->confirm && !request->confirm(request->confirm_arg))
 			return false;
 
 		if (token == 0 || token <= row->token)
@@ -123,9 +127,12 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * ShedlockAcquire - acquire a lock if it is free; never wait for a holder
  *
  * Returns true if it is acquired, with result->row as written.  If it returns
- * false, result has the verdict and the row that stood in the way.  Locks: the
- * advisory half, exclusive, to the end of the transaction; the caller has the
- * table open with RowExclusiveLock.
+ * false, result has the verdict and the row that stood in the way; the verdict is
+ * SHEDLOCK_FREE if request->confirm has returned false.  That function is called with
+ * the advisory half held, before anything is written, and again if a foreign writer
+ * has changed the row meanwhile; it must write nothing.  Locks: the advisory half,
+ * exclusive, to the end of the transaction; the caller has the table open with
+ * RowExclusiveLock.
  */
 bool
 ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
@@ -152,6 +159,10 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	if (!write_row(store, request, result))
 	{
 		ShedlockUnlock(&name->tag, ExclusiveLock);
+
+		/* The try of a waiter may have failed because of this call alone. */
+		if (result->verdict == SHEDLOCK_FREE)
+			ShedlockWake(&name->tag);
 		return false;
 	}
 

@@ -31,12 +31,15 @@ typedef struct ShedlockRequest
 	Interval   *at_most;		/* NULL: no limit (session lock, run) */
 	Interval   *at_least;		/* NULL: none */
 	char	   *locked_by;		/* NULL: made from the connection */
+	bool		(*confirm) (void *arg); /* does the caller still want the
+										 * lock? NULL: it does */
+	void	   *confirm_arg;
 } ShedlockRequest;
 
 /* What an acquire got. */
 typedef struct ShedlockResult
 {
-	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: it is acquired */
+	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: acquired, or not confirmed */
 	ShedlockRow row;			/* as written, or as it stood in the way */
 } ShedlockResult;
 

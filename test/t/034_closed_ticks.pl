@@ -1,5 +1,6 @@
-# A run that an administrator has ended has used up its tick, even for callers that fire
-# as often as they can.
+# Callers that fire as often as they can run each tick once, and get no error, whatever the
+# moment at which the last run ends.  A run that an administrator has ended has used up its
+# tick.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,9 +15,67 @@ use Time::HiRes qw(sleep);
 
 my $node = start_node('main');
 my $call = "CALL shedlock_run('job', '%s', once_every => '1 day', attempts => 1000, backoff => '0');\n";
-my $script = PostgreSQL::Test::Utils::tempdir . '/fire.sql';
+my $scripts = 0;
 
-append_to_file($script, sprintf($call, 'SELECT 1'));
+# Writes a script of pgbench, and returns its file.
+sub script
+{
+	my ($statements) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir . '/fire' . ++$scripts . '.sql';
+
+	append_to_file($file, $statements);
+	return $file;
+}
+
+# Starts clients that repeat scripts, given by their files, for some seconds.
+sub start_firing
+{
+	my ($out, $seconds, @scripts) = @_;
+
+	return IPC::Run::start(
+		[ 'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 6, '-T', $seconds, (map { ('-f', $_) } @scripts), 'postgres' ],
+		'<', \undef, '>&', $out);
+}
+
+# Runs outside the database, and runs of commands
+sub begin_and_end
+{
+	my ($name, $plan) = @_;
+
+	return script("SELECT coalesce(token, 0) AS token FROM shedlock_run_begin('$name', '10 min', $plan) \\gset\n"
+		  . "\\if :token\nSELECT shedlock_run_end('$name', :token);\n\\endif\n");
+}
+
+sub call
+{
+	my ($name, $plan) = @_;
+
+	return script("CALL shedlock_run('$name', 'SELECT 1', $plan);\n");
+}
+
+# A tick whose run is at work is due again as far as its row says, because that run may
+# have died.  It is not due if that run ends between the read of that row and the
+# acquire of the lock, nor if a caller with another schedule notes a tick as passed then.
+my $plan = "once_every => '10 ms', attempts => 3";
+my %jobs = (
+	commands => [ call('commands', $plan) ],
+	both => [ begin_and_end('both', $plan), call('both', $plan) ],
+	schedules => [
+		begin_and_end('schedules', $plan), call('schedules', $plan),
+		call('schedules', "once_every => '15 ms', attempts => 3, max_late => '1 ms'") ]);
+
+foreach my $name (sort keys %jobs)
+{
+	my $out;
+
+	local $ENV{PGOPTIONS} = '-c client_min_messages=warning';
+	ok(start_firing(\$out, 2, @{ $jobs{$name} })->finish, "$name: pgbench comes to its end");
+	is(join("\n", $out =~ /(?:ERROR|WARNING|FATAL): .*/g), '', "$name: no call fails");
+	is($node->safe_psql('postgres', "SELECT DISTINCT outcome, attempt FROM shedlock_history WHERE name = '$name'"),
+		'succeeded|1', "$name: the first attempt at each tick has succeeded");
+	is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT tick) FROM shedlock_history WHERE name = '$name'") =~ s/^(.*)\|\1$/once/r,
+		'once', "$name: no tick has two runs");
+}
 
 # Begins a run that lasts; returns its session and its token.
 sub long_run
@@ -44,9 +103,7 @@ foreach (1 .. 3)
 {
 	my ($session, $token) = long_run();
 	my $out;
-	my $firing = IPC::Run::start(
-		[ 'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 4, '-T', 1, '-f', $script, 'postgres' ],
-		'<', \undef, '>&', \$out);
+	my $firing = start_firing(\$out, 1, script(sprintf($call, 'SELECT 1')));
 
 	sleep(0.5);
 	is($node->safe_psql('postgres', "SELECT shedlock_force_release('job')"), 't', 'shedlock_force_release ends the run');
@@ -62,7 +119,7 @@ my ($session, $token) = long_run();
 my $writer = session($node);
 
 ask($writer, 'BEGIN');
-ask($writer, 'SELECT FROM shedlock_tick FOR UPDATE');
+ask($writer, "SELECT FROM shedlock_tick WHERE name = 'job' FOR UPDATE");
 like(error_of($node, "SET lock_timeout = '200ms'; SELECT shedlock_cancel('job')"),
 	qr/^55P03/, 'shedlock_cancel fails while the row of the tick is locked');
 ask($writer, 'ROLLBACK');
@@ -70,7 +127,7 @@ sleep(0.5);
 is(is_running($token), 't', 'the run continues');
 is($node->safe_psql('postgres', "SELECT shedlock_cancel('job')"), 't', 'shedlock_cancel ends it');
 ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE token = $token"), 'it is cancelled');
-is($node->safe_psql('postgres', 'SELECT done FROM shedlock_tick'), 't', 'its tick is used up');
+is($node->safe_psql('postgres', "SELECT done FROM shedlock_tick WHERE name = 'job'"), 't', 'its tick is used up');
 $writer->quit;
 $session->quit;
 
