@@ -1,6 +1,6 @@
 # Counts the runs of a job that is due each second and that six replicas call for, and kills
 # the replica at work now and then.  Arguments: folder of the server's socket, port, seconds.
-# Prints a table.
+# Prints a table, and the errors of the replicas.
 #
 # Each contender has three groups of replicas, and all groups run at the same time: timers
 # that differ by 100 ms, timers that are evenly spaced, and the same with kills.  A run is for
@@ -160,8 +160,9 @@ sub run_again
 	return sprintf '%.2f s (%.2f to %.2f), %d of %d', $after[ $#after / 2 ], $after[0], $after[-1], scalar @after, scalar @interrupted;
 }
 
-print "| contender | runs in $seconds ticks | extra | missed | timers evenly spaced: runs a minute | two at once | interrupted run is run again after |\n";
-print "|---|--:|--:|--:|--:|--:|---|\n";
+my @errors;
+print "| contender | runs in $seconds ticks | extra | missed | timers evenly spaced: runs a minute | two at once | calls that failed | interrupted run is run again after |\n";
+print "|---|--:|--:|--:|--:|--:|--:|---|\n";
 foreach my $contender (@contenders)
 {
 	my ($name) = @$contender;
@@ -173,10 +174,9 @@ foreach my $contender (@contenders)
 	$runs{ $_->{tick} }++ foreach @rows;
 	# neither the first seconds nor the last, for the same reason
 	my $spaced = grep { $_->{began} >= $start + 5 && $_->{began} < $start + $seconds - 5 } rows($group{spaced});
-	printf "| %s | %d | %d | %d | %.1f | %d | %s |\n", $name, scalar @rows, @rows - keys %runs, $seconds - keys %runs,
-	  60 * $spaced / ($seconds - 10), sum0(map { overlaps(rows($_)) } values %group), run_again($group{killed});
-	foreach my $group (values %group)
-	{
-		print STDERR "$name: $_->{error}\n" foreach grep { $_->{error} } $group->{replicas}->calls;
-	}
+	my @failed = map { $_->{replicas}->errors } values %group;
+	push @errors, map { "$name: $_\n" } @failed;
+	printf "| %s | %d | %d | %d | %.1f | %d | %d | %s |\n", $name, scalar @rows, @rows - keys %runs, $seconds - keys %runs,
+	  60 * $spaced / ($seconds - 10), sum0(map { overlaps(rows($_)) } values %group), scalar @failed, run_again($group{killed});
 }
+print "\n", @errors if @errors;

@@ -57,7 +57,7 @@ sub start
 {
 	my ($class, %options) = @_;
 	my $self = bless {
-		replicas => 6, period => 1, takes => 0.02, hang => 0, parent => $$, processes => {},
+		replicas => 6, period => 1, takes => 0.02, hang => 0, parent => $$, processes => {}, failed => [],
 		offset => sub { $_[0]->{period} * $_[1] / $_[0]->{replicas} }, %options }, $class;
 
 	$self->start_replica($_) foreach 0 .. $self->{replicas} - 1;
@@ -95,9 +95,23 @@ sub finish
 	my ($self, $now) = @_;
 
 	kill 'TERM', keys %{ $self->{processes} } if $now;
-	waitpid $_, 0 foreach keys %{ $self->{processes} };
+	foreach my $process (keys %{ $self->{processes} })
+	{
+		waitpid $process, 0;
+		push @{ $self->{failed} }, "replica $self->{processes}{$process} ended with status $?"
+		  unless $? == 0 || ($now && $? == POSIX::SIGTERM);
+	}
 	$self->{processes} = {};
 	return;
+}
+
+# Returns the errors of calls, and of replicas that ended too early.  A replica that was
+# killed has none: its last call has no end.
+sub errors
+{
+	my ($self) = @_;
+
+	return ((grep { $_ ne '' } map { $_->{error} } $self->calls), @{ $self->{failed} });
 }
 
 # Returns the calls that the replicas recorded themselves: replica, begin, end and error.
@@ -108,10 +122,10 @@ sub calls
 	my %calls;
 
 	open my $log, '<', $self->{log} or die "$self->{log}: $!";
-	while (<$log>)
+	while (my $line = <$log>)
 	{
-		chomp;
-		my ($replica, $begin, $end, $error) = split /\t/;
+		chomp $line;
+		my ($replica, $begin, $end, $error) = split /\t/, $line;
 
 		$calls{"$replica $begin"} = { replica => $replica, begin => $begin, end => $end, error => $error || '' };
 	}
