@@ -190,7 +190,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTE
 TAP_TESTS    = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN  = src/program/shedlock src/program/*.o results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so
+EXTRA_CLEAN  = src/program/shedlock src/program/*.o results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so test/faults/program/child
 
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)

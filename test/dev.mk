@@ -7,6 +7,7 @@
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for test/t/033_clock.pl
+#	make child          the command that the fault checker has the program run
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.
 STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wconversion \
@@ -22,7 +23,7 @@ INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text \
 	lint-meta lint-indent lint-floors lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
-	pgtap skew
+	pgtap skew child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -165,12 +166,18 @@ pgtap:
 	psql -X -q -v ON_ERROR_STOP=1 -d shedlock_pgtap -c 'CREATE EXTENSION pgtap' -c 'CREATE EXTENSION $(EXTENSION)'
 	pg_prove $(PROVE_FLAGS) -d shedlock_pgtap test/pgtap/*.sql
 
+FAULTS_CFLAGS = -Wall -Wextra -Werror -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes
+
 skew: test/faults/skew.so
 
 # Not by PGXS's rule: it knows nothing of PostgreSQL.
 test/faults/skew.so: test/faults/skew.c
-	$(CC) -O2 -fPIC -shared -Wall -Wextra -Werror -Wshadow -Wconversion -Wsign-conversion \
-		-Wstrict-prototypes -Wmissing-prototypes -o $@ $<
+	$(CC) -O2 -fPIC -shared $(FAULTS_CFLAGS) -o $@ $<
+
+child: test/faults/program/child
+
+test/faults/program/child: test/faults/program/child.c
+	$(CC) -O2 $(FAULTS_CFLAGS) -o $@ $<
 
 # Prints a variable, for scripts.
 print-%:

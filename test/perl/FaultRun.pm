@@ -9,7 +9,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(fault_run judge rules_of);
+our @EXPORT = qw(fault_run program_run judge rules_of);
 
 my $faults = "$FindBin::RealBin/../faults";
 my $runs = 0;
@@ -19,10 +19,25 @@ my $runs = 0;
 sub fault_run
 {
 	my ($node, %options) = @_;
+
+	return run_of($node, "$faults/run", %options);
+}
+
+# The same for the program shedlock.  Options are those of test/faults/program/run.
+sub program_run
+{
+	my ($node, %options) = @_;
+
+	return run_of($node, "$faults/program/run", child => "$faults/program/child", %options);
+}
+
+sub run_of
+{
+	my ($node, $program, %options) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir . '/faults' . ++$runs;
 	my ($out, $err);
 
-	IPC::Run::run([ $^X, "$faults/run", '--connect', 'host=' . $node->host . ';port=' . $node->port . ';dbname=postgres',
+	IPC::Run::run([ $^X, $program, '--connect', 'host=' . $node->host . ';port=' . $node->port . ';dbname=postgres',
 			'--data', $node->data_dir, '--serverlog', $node->logfile, '--dir', $dir,
 			map { ("--$_", $options{$_}) } sort keys %options ],
 		'<', \undef, '>', \$out, '2>', \$err);
