@@ -283,7 +283,11 @@ keep_lock(Keeper *keeper, Message *report)
 		{
 			ssize_t		length = recv(guardian_socket, report, sizeof(*report), MSG_DONTWAIT);
 
-			if (length < 0 && (errno == EAGAIN || errno == EINTR))
+			/*
+			 * ECONNRESET comes once, and before the reports: the guardian has
+			 * ended without reading the last order.
+			 */
+			if (length < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 				continue;
 			if (length != sizeof(*report))
 				return false;
