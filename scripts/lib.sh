@@ -192,7 +192,7 @@ user_command() {
         COMMAND+=(setpriv "--reuid=$RUN_AS" "--regid=$(id -g "$RUN_AS")" --init-groups --)
     fi
     COMMAND+=(env -i -C "$WORK" --default-signal=INT,QUIT
-        "PATH=${PG_BIN:+$PG_BIN:}$WORK/pg/usr/bin:$WORK/pg/usr/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        "PATH=${PG_BIN:+$PG_BIN:}$WORK/bindir:$WORK/pg/usr/bin:$WORK/pg/usr/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         "HOME=$WORK/home" "TMPDIR=$WORK/t"
         LC_ALL=C.UTF-8 "TERM=${TERM:-dumb}" "${PG_ENVIRONMENT[@]}" "$@")
 }
@@ -219,8 +219,8 @@ spawn() {
 # Writes the tree to standard output as tar, without git's files and what was built.
 tree() {
     tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' \
-        --exclude='./shedlock-*.zip' --exclude=./results --exclude=./output_iso --exclude=./tmp_check \
-        --exclude=./tmp_check_iso --exclude=./log -cf - .
+        --exclude=./src/program/shedlock --exclude='./shedlock-*.zip' --exclude=./results \
+        --exclude=./output_iso --exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./log -cf - .
 }
 
 # Copies the tree, which may belong to another user and stays clean, to WORK/src.
@@ -229,7 +229,8 @@ copy_tree() {
     tree | as_user tar -C "$WORK/src" -xf -
 }
 
-# Builds target $1 of such a copy, and installs it into WORK/dest.
+# Builds target $1 of such a copy, and installs it into WORK/dest.  WORK/bindir, which is in
+# PATH, has the program shedlock.
 # with_llvm=no: bitcode for inlining takes longer than all the rest.
 build_extension() {
     local target=${1:-all} log=$WORK/build.log
@@ -240,6 +241,7 @@ build_extension() {
         tail -n 60 "$log"
         return 1
     fi
+    as_user ln -s "$WORK/dest$("$PG_BIN/pg_config" --bindir)" "$WORK/bindir"
     add_unpacked
 }
 

@@ -219,7 +219,7 @@ require_postgres() {
     if [ -z "$PG_BIN" ]; then
         PG_BIN=$WORK/pg/usr/lib/postgresql/$PG_MAJOR/bin
         set -- "postgresql-$PG_MAJOR" "postgresql-client-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR" libpq5 \
-            "$@" -- "$pg_cron"
+            libpq-dev "$@" -- "$pg_cron"
     fi
     for name; do
         if [ "$name" = -- ]; then
