@@ -207,9 +207,10 @@ $(DATA_built): $(SQL_PARTS) Makefile
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*/*.h)
 
 # Not by PGXS's rules: these link a program with the objects of the library.
-PROGRAM_CPPFLAGS = -D_GNU_SOURCE -I$(srcdir)/src -I$(includedir) \
+PROGRAM_CPPFLAGS = -D_GNU_SOURCE $(filter -D_FORTIFY_SOURCE%,$(CPPFLAGS)) -I$(srcdir)/src -I$(includedir) \
 	-DSHEDLOCK_VERSION=$(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(srcdir)/$(EXTENSION).control)
 
+# A packager who has the program already sets NO_PROGRAM to the reason.
 ifneq ($(PORTNAME),linux)
 NO_PROGRAM = it needs Linux
 else ifeq ($(wildcard $(includedir)/libpq-fe.h),)
