@@ -49,11 +49,15 @@ lint-clang:
 lint-no-timers:
 	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/session/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
 
-# Each header compiles after postgres.h alone.
+# Each header of the library compiles after postgres.h alone, that of the program alone.
 lint-headers:
 	@for h in $(H_FILES); do \
-		printf '#include "postgres.h"\n#include "%s"\n' $$h | \
-			$(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -I. -fsyntax-only -x c - || exit 1; \
+		case $$h in \
+			src/program/*) printf '#include "%s"\n' $$h | \
+				$(CC) $(CFLAGS) $(STRICT_CFLAGS) $(PROGRAM_CPPFLAGS) -I. -fsyntax-only -x c - ;; \
+			*) printf '#include "postgres.h"\n#include "%s"\n' $$h | \
+				$(CC) $(CFLAGS) $(STRICT_CFLAGS) $(CPPFLAGS) -I. -fsyntax-only -x c - ;; \
+		esac || exit 1; \
 	done
 
 # No file includes a header of a higher floor, see src/README: a call upwards does not compile.
@@ -128,8 +132,8 @@ analyze-clang:
 # The macros spare cppcheck the configurations of other machines.
 analyze-cppcheck:
 	@cppcheck --quiet -j 2 --std=c99 --enable=warning,performance,portability \
-		-D__GNUC__=12 -D__linux__ -D__x86_64__ -DUSE_ASSERT_CHECKING $(filter -D%,$(CPPFLAGS)) \
-		-I $(srcdir)/src -I $(includedir_server) --suppressions-list=test/hard/cppcheck.suppress \
+		-D__GNUC__=12 -D__linux__ -D__x86_64__ -DUSE_ASSERT_CHECKING $(filter -D%,$(CPPFLAGS) $(PROGRAM_CPPFLAGS)) \
+		-I $(srcdir)/src -I $(includedir_server) -I $(includedir) --suppressions-list=test/hard/cppcheck.suppress \
 		--error-exitcode=1 $(C_FILES)
 
 # PGXN refuses what it does not like when it is uploaded: too late.
