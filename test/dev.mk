@@ -103,7 +103,7 @@ lint-lists:
 		"$$(ls expected | sed 's/\(_[0-9]\)*\.out$$//' | uniq)"; \
 	exit $$rc
 
-# Trailing blanks, missing final newlines, shell syntax, types unknown to indent.
+# Trailing blanks, missing final newlines, shell syntax, the manual page, types unknown to indent.
 lint-text:
 	@files=$$(find . -type f ! -path './.git/*' ! -path './results/*' ! -path './tmp_check/*' ! -path './log/*' \
 		! -name '*.out' ! -name '*.o' ! -name '*.bc' ! -name '*.so' ! -name '*.gc??' ! -name '*.diffs' \
@@ -115,6 +115,11 @@ lint-text:
 		case $$f,$$(head -c 20 $$f | head -n 1) in *.sh,* | *,'#!'*bash) bash -n $$f || rc=1 ;; esac; \
 	done; \
 	exit $$rc
+	@if command -v mandoc >/dev/null; then \
+		! mandoc -T lint doc/shedlock.1 2>&1 | grep -vE 'referenced manual not found|outdated mandoc.db'; \
+	else \
+		echo "lint: there is no mandoc"; \
+	fi
 	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
 		{ echo "test/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
 
