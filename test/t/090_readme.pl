@@ -1,6 +1,6 @@
 # Tests the documentation: its SQL runs here in the order of the text and must give the
-# answers in its comments, its functions in Python and JavaScript and its script for
-# hosts must run a job once, and its links must lead somewhere.
+# answers in its comments, its functions in Python and JavaScript and its lines for hosts
+# must run a job once, and its links must lead somewhere.
 #
 #	```sql            one session for all of a file, in a database of its own
 #	```sql pg_cron    one session for all files, in the database of a real pg_cron
@@ -8,7 +8,12 @@
 #	```sql adopt      the same, with tables of ShedLock
 #	```sql tenants    not here, but in 048_tenants.pl
 #	```sh             not run; the scripts that it names must exist
-#	```sh host        a script for several hosts
+#	```crontab        each line is called by three hosts
+#	```systemd        the same with ExecStart
+#	```yaml           the same with args
+#	```ini            a service file of libpq for these
+#	```sh command     a script that the program shedlock runs
+#	```dockerfile     not run
 #	```LANGUAGE job   not here, but in 091_recipes.pl and test/slow/clients.pl
 #	```python call    not run
 #
@@ -27,7 +32,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my @files = ('README.md', map { "doc/$_.md" } qw(services pg_cron java operations failures reference orms));
+my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations failures reference orms));
 my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md');
 
 # The databases, and their contents before the reader's blocks
@@ -36,6 +41,7 @@ my $orders = 'CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);';
 my %prepare = (
 	'README.md' => '',
 	'services.md' => "$extension $orders",
+	'hosts.md' => "$extension CREATE TABLE reports (made_at timestamptz)",
 	'pg_cron.md' => "$extension $orders",
 	'java.md' => $extension,
 	'operations.md' => $extension,
@@ -79,7 +85,8 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', map({ "$_ job" } qw(python js go java)), 'sh', 'sh host', 'sql tenants', map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants',
+	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
 	foreach my $file (@files)
@@ -158,22 +165,83 @@ sub check_answer
 	return;
 }
 
-# The script for hosts, run on three hosts
+# What the hosts of a file call, as words of a shell
+sub host_calls
+{
+	my ($file) = @_;
+	my @calls;
+
+	foreach my $block (grep { $_->{file} eq $file } @blocks)
+	{
+		push @calls, $block->{text} =~ /^(?:\S+ ){5}(shedlock .*)$/mg if $block->{words} eq 'crontab';
+		push @calls, $block->{text} =~ m{^ExecStart=\S+/(shedlock .*)$}mg if $block->{words} eq 'systemd';
+		push @calls, join ' ', 'shedlock', map { s/"/'/gr } $1 =~ /"[^"]*"/g
+		  if $block->{words} eq 'yaml' && $block->{text} =~ /^ *args: \[(.*)\]$/m;
+	}
+	return @calls;
+}
+
+# Runs a shell's words on a host; returns the exit status.
+sub on_host
+{
+	my ($words) = @_;
+
+	return system('/bin/sh', '-c', "$words 2>/dev/null") >> 8;
+}
+
+# Tests a call on three hosts, and without a server.
+sub check_call
+{
+	my ($call, $dir) = @_;
+	my $busy = $call =~ /--busy-exit '0'/ ? 0 : 75;
+	my $made = sub { return -e "$dir/made" ? scalar(() = slurp_file("$dir/made") =~ /^made$/mg) : 0 };
+	my @statuses = map { on_host($call) } 1 .. 3;
+	my $runs = $made->();
+
+	# A schedule begins with the first call, which seldom comes within a minute of a tick.
+	my ($expected, $most) = $call =~ /--once-every/ ? ("0 $busy $busy", '==') : ("(?:0|$busy) $busy $busy", '<=');
+	like("@statuses", qr/\A$expected\z/, "exit statuses of three hosts: $call");
+	cmp_ok($runs, $most, 1, "of three hosts one makes the backup: $call");
+	{
+		local @ENV{qw(PGHOST PGSERVICEFILE)} = ($dir, "$dir/no_server");
+		is(on_host($call), 69, "without a server: $call");
+	}
+	is($made->(), $runs, 'without a server no backup is made');
+	unlink "$dir/made";
+	return;
+}
+
+# Tests the lines for hosts with the program that was built here, or that is installed.
 sub run_hosts
 {
-	my ($script, @others) = texts('sh host');
 	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my ($service, @others) = texts('ini');
+	my $here = 'host=' . $node->host . "\nport=" . $node->port;
 
-	is(scalar @others, 0, 'there is one script for hosts');
-	append_to_file("$dir/job", $script);
+	is(scalar @others, 0, 'there is one service file');
+	append_to_file("$dir/no_server", $service =~ s/^host=.*/host=$dir/mr);
+	append_to_file("$dir/service", $service =~ s/^host=.*/$here/mr =~ s/^dbname=.*/dbname=hosts.md/mr =~ s/^user=.*/user=hosts/mr);
 	append_to_file("$dir/backup", "#!/bin/sh\necho made >>$dir/made\n");
-	chmod 0755, "$dir/job", "$dir/backup";
-	local @ENV{qw(PGHOST PGPORT PGDATABASE PATH)} = ($node->host, $node->port, 'README.md', "$dir:$ENV{PATH}");
-	is(system("$dir/job"), 0, "host $_: the script succeeds") foreach 1 .. 3;
-	is(slurp_file("$dir/made"), "made\n", 'one of three hosts makes the backup');
-	local $ENV{PGDATABASE} = 'nowhere';
-	isnt(system("$dir/job 2>/dev/null"), 0, 'the script for hosts fails without a server');
-	is(slurp_file("$dir/made"), "made\n", 'without a server no backup is made');
+	append_to_file("$dir/write", texts('sh command'));
+	chmod 0755, "$dir/backup", "$dir/write";
+
+	local @ENV{qw(PGHOST PGPORT PGDATABASE PGSERVICEFILE PATH)} =
+	  ($node->host, $node->port, 'README.md', "$dir/service", "$dir:src/program:$ENV{PATH}");
+  SKIP:
+	{
+		skip 'this system does not have the program shedlock', 1 if on_host('shedlock --version >/dev/null') != 0;
+
+		my @calls = (host_calls('README.md'), host_calls('doc/hosts.md'));
+		is(scalar @calls, 4, 'README.md has one call of the program, and doc/hosts.md three');
+		foreach my $call (@calls)
+		{
+			check_call($call, $dir);
+			$ENV{PGDATABASE} = 'hosts.md';
+		}
+		is(on_host('shedlock -n write -- write >/dev/null'), 0, 'a command writes behind a fence');
+		isnt(on_host('shedlock -n write -- env SHEDLOCK_TOKEN=0 write >/dev/null'), 0, 'another token does not write');
+		is($node->safe_psql('hosts.md', 'SELECT count(*) FROM reports'), '1', 'one command has written');
+	}
 	return;
 }
 
