@@ -1,8 +1,8 @@
-# scripts/demo.d/cron.sh - parts 3 to 5: pg_cron on two servers
+# scripts/demo.d/cron.sh - parts 4 to 6: pg_cron on two servers
 # shellcheck shell=bash
 
 # Schedules everything right away, since pg_cron's ticks fall on whole minutes,
-# and starts the loop that reschedules the jobs of part 5.
+# and starts the loop that reschedules the jobs of part 6.
 cron_start() {
     cron_pass_minute
     cluster_psql a -f "$PARTS/cron-a.sql" >/dev/null
@@ -44,7 +44,7 @@ TEXT
 
 TEXT
     cron_await "$FIRST_MINUTE" 6 2
-    cron_minute 3 "$FIRST_MINUTE"
+    cron_minute 4 "$FIRST_MINUTE"
 }
 
 cron_two_servers() {
@@ -60,7 +60,7 @@ TEXT
   Look at which server's pg_cron ran it.  Both have fired.
 
 TEXT
-    cron_minute 4 "$FIRST_MINUTE"
+    cron_minute 5 "$FIRST_MINUTE"
 }
 
 cron_long() {
@@ -71,7 +71,7 @@ cron_long() {
 TEXT
     show cron-rebuild.sql schedule
     wait "$RESCHEDULER" || die "the job rebuild could not be scheduled again"
-    cron_minute 5 "$FIRST_MINUTE"
+    cron_minute 6 "$FIRST_MINUTE"
     cluster_psql a -At -c "SELECT to_char(at, '\"  At \"HH24:MI:SS\", while both were at work, the demo ran this and made both jobs again:\"')
         FROM demo.rescheduled"
     say
@@ -85,7 +85,7 @@ TEXT
     cron_await "$minute" 12 4
     await "SELECT count(*) > 1 FROM demo.run WHERE job = 'rebuild' AND variant = 'without'"
     await "SELECT count(*) > 0 FROM cron.job_run_details JOIN demo.job USING (jobid) WHERE jobname = 'rebuild' AND status = 'succeeded'"
-    cron_minute 5 "$minute"
+    cron_minute 6 "$minute"
     cron_end
 }
 

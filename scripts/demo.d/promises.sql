@@ -38,6 +38,23 @@ SELECT 'killed: its lease stands until its time', refused > 0 AND taken_at >= lo
 FROM demo.takeover
 WHERE scene = 'lease';
 
+-- What the history says of the hosts, and what their script itself wrote.  A step of
+-- it takes 0.5 s.
+INSERT INTO demo.promise (claim, kept, evidence)
+SELECT 'a host vanishes: a second attempt follows',
+	   array_agg(attempt || ' ' || outcome ORDER BY token) = '{1 lost,2 succeeded}' AND
+	   count(DISTINCT tick) = 1 AND count(DISTINCT locked_by) = 2,
+	   string_agg(attempt || ' ' || outcome, ', ' ORDER BY token)
+FROM shedlock_history
+WHERE name = 'nightly-backup'
+UNION ALL
+SELECT 'a host vanishes: never two scripts at once',
+	   min(at) FILTER (WHERE attempt = 2) > max(at) FILTER (WHERE attempt = 1) + 0.5 AND
+	   count(*) FILTER (WHERE attempt = 2) = 10 AND count(DISTINCT host) = 2 AND count(DISTINCT tick) = 1,
+	   format('%s steps, then %s, %s s later', count(*) FILTER (WHERE attempt = 1), count(*) FILTER (WHERE attempt = 2),
+			  round(min(at) FILTER (WHERE attempt = 2) - max(at) FILTER (WHERE attempt = 1), 2))
+FROM demo.backup;
+
 -- Ticks as both launchers count them, runs as the history has them.
 INSERT INTO demo.promise (claim, kept, evidence)
 SELECT 'pg_cron: VACUUM runs under a lock',
@@ -90,5 +107,5 @@ WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo: all of these were checked', count(*) = 16, format('%s of 16', count(*))
+SELECT 'the demo: all of these were checked', count(*) = 18, format('%s of 18', count(*))
 FROM demo.promise;

@@ -26,6 +26,16 @@ CREATE TABLE demo.takeover (
 	taken_at timestamptz
 );
 
+-- The hosts: the steps of their script, from the file that it writes.
+CREATE TABLE demo.backup (
+	host text NOT NULL,
+	tick timestamptz NOT NULL,
+	attempt integer NOT NULL,
+	step integer NOT NULL,
+	at numeric NOT NULL,				-- seconds since 1970
+	PRIMARY KEY (host, tick, attempt, step)
+);
+
 -- The pg_cron jobs: one row per run.
 CREATE TABLE demo.run (
 	variant text NOT NULL,				-- with, without

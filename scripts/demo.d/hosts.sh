@@ -1,0 +1,82 @@
+# scripts/demo.d/hosts.sh - part 3: hosts that run a script, one of which vanishes
+# shellcheck shell=bash
+
+# Starts host $1, a session of processes; its number is then in SPAWNED.
+host_start() {
+    local programs
+    programs=$WORK/dest$("$PG_BIN/pg_config" --bindir)
+    [ -x "$programs/shedlock" ] || die "the program shedlock was not built"
+    spawn "HOST=$1" "PATH=$programs:$PARTS:/usr/bin:/bin" "PGHOST=$WORK/s/a" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres \
+        setsid host.sh >"$WORK/$1.log" 2>&1
+}
+
+# Kills all processes of session $1, and prints their names.  A minimal Debian has no pkill.
+host_kill() {
+    local pids pid
+    pids=$(cat /proc/[0-9]*/stat 2>/dev/null |
+        awk -v session="$1" '{ pid = $1; sub(/.*\) /, ""); if ($4 == session && $1 != "Z") print pid }')
+    for pid in $pids; do
+        printf '  kill -9 %-7s  %s\n' "$pid" "$(cat "/proc/$pid/comm" 2>/dev/null || true)"
+    done
+    # one of them may have ended meanwhile
+    # shellcheck disable=SC2086
+    kill -KILL $pids 2>/dev/null || true
+    { wait "$1"; } 2>/dev/null || true
+}
+
+# Waits until file $1 has a line that matches $2.
+host_await() {
+    local deadline=$(($(date +%s) + 300))
+    until grep -qs "$2" "$WORK/$1"; do
+        [ "$(date +%s)" -lt "$deadline" ] || { tail -n 5 "$WORK"/host-?.log; die "this did not come into $1: $2"; }
+        pause 0.1
+    done
+}
+
+# A tick that comes in the middle of the part would end the attempts of the one before.
+hosts_pass_midnight() {
+    while [ $(($(date +%s) % 86400)) -ge 86310 ]; do
+        pause 1
+    done
+}
+
+hosts() {
+    local host other
+    local -A session
+    cat <<'TEXT'
+  Two hosts have the same line in their crontabs.  The program shedlock begins a run,
+  and keeps its lock while the script is at work.  Here both hosts are processes of
+  this machine, and run the line every second:
+
+TEXT
+    show host.sh crontab
+    hosts_pass_midnight
+    for host in host-1 host-2; do
+        host_start "$host"
+        session[$host]=$SPAWNED
+    done
+    host_await backup.csv ',1,2,.*[0-9]$'
+    host=$(sed -n '1s/,.*//p' "$WORK/backup.csv")
+    other=host-$((3 - ${host#host-}))
+    host_await "$other.log" '^exit status 75'
+    say "  $host runs backup.sh.  $other is told:"
+    say
+    grep -m 2 -E '^(shedlock:|exit status)' "$WORK/$other.log" | sed 's/^/      /'
+    say
+    say "  $host loses its power, with all that runs on it:"
+    say
+    host_kill "${session[$host]}"
+    say
+    cat <<TEXT
+  Its lease lasts up to six seconds more.  Then the run is lost, and $other begins
+  the second attempt.  Look at when:
+
+TEXT
+    show host-history.sql history
+    host_await backup.csv ',2,10,.*[0-9]$'
+    await "SELECT count(*) = 1 FROM shedlock_history WHERE name = 'nightly-backup' AND outcome = 'succeeded'"
+    cluster_psql a -P footer=off -f "$PARTS/host-history.sql" | sed '/^$/d; s/ *$//; s/^/      /'
+    say
+    host_kill "${session[$other]}" >/dev/null
+    cluster_psql a -c "\\copy demo.backup FROM '$WORK/backup.csv' (FORMAT csv)"
+}
