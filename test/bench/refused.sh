@@ -28,15 +28,3 @@ refused_state() {
         (SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_all_tables),
         pg_current_wal_insert_lsn()"
 }
-
-# Prints the bytes of WAL between two positions, without the snapshots that the
-# background writer logs on its own.
-wal_bytes() {
-    if [ "$1" = "$2" ]; then
-        say 0
-    else
-        as_user pg_waldump -p "$WORK/main/pg_wal" -s "$1" -e "$2" 2>/dev/null |
-            awk '/^rmgr/ && !/RUNNING_XACTS/ { sub(/.*len \(rec\/tot\): */, ""); split($0, part, /[\/,]/); bytes += part[2] }
-                END { print bytes + 0 }'
-    fi
-}
