@@ -504,7 +504,7 @@ KeepRun(const Options *options)
 	catch_signals();
 	status = BeginRun(keeper.server, &keeper.run);
 	if (status != 0 || told_signal != 0)
-		return end_early(&keeper, status);
+		return end_early(&keeper, status == EXIT_BUSY ? options->busy_exit : status);
 	if (options->verbose)
 		Complain("run of \"%s\" with token %lld begins", options->name, (long long) keeper.run.token);
 	return run_command(&keeper);

@@ -462,6 +462,8 @@ has_class(const PGresult *result, const char *class)
 
 /*
  * read_run - read the answer of shedlock_run_begin
+ *
+ * Returns 0, or EXIT_BUSY, whatever --busy-exit says: that may be 0.
  */
 static int
 read_run(Server *server, const PGresult *result, Run *run)
@@ -472,7 +474,7 @@ read_run(Server *server, const PGresult *result, Run *run)
 	{
 		if (server->options->verbose)
 			Complain("%s", PQgetvalue(result, 0, 2));
-		return server->options->busy_exit;
+		return EXIT_BUSY;
 	}
 	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
 	run->attempt = PQgetisnull(result, 0, 1) ? 0 : atoi(PQgetvalue(result, 0, 1));
