@@ -193,7 +193,7 @@ sub on_host
 sub check_call
 {
 	my ($call, $dir) = @_;
-	my $busy = $call =~ /--busy-exit '0'/ ? 0 : 75;
+	my $busy = $call =~ /--busy-exit' '0'/ ? 0 : 75;
 	my $made = sub { return -e "$dir/made" ? scalar(() = slurp_file("$dir/made") =~ /^made$/mg) : 0 };
 	my @statuses = map { on_host($call) } 1 .. 3;
 	my $runs = $made->();
