@@ -93,7 +93,8 @@ FROM unnest('{00:59:59.999999, 01:00, 01:00:00.000001, 01:30}'::time[]) t,
 	 timezone('UTC', '2026-03-29'::date + t) at;
 
 -- Wildcards that the clock always skips have no tick; of times that are years away there is one
-SELECT shedlock_next_tick('*/5 2 25-31 3 */7', 'Europe/Berlin', '2026-01-01') AS never,
+SELECT shedlock_tick('*/5 2 25-31 3 */7', 'Europe/Berlin') AS none,
+	   shedlock_next_tick('*/5 2 25-31 3 */7', 'Europe/Berlin', '2026-01-01') AS never,
 	   (_shedlock_cron_due('*/5 2 25-31 3 */7', 'Europe/Berlin', '2026-01-01')).last_due AS never_was,
 	   shedlock_next_tick('*/5 2 25-31 3 */7', 'UTC', '2026-01-01') AS in_utc;
 SELECT shedlock_next_tick('0 0 29 2 *', 'UTC', '2096-03-01') AS leap_day,

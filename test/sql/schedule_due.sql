@@ -152,6 +152,11 @@ SELECT pg_temp.back('due long', 3);
 CALL shedlock_run('due long', $$SELECT pg_temp.back('due long', 2)$$, schedule => '@yearly');
 SELECT years_ago, done FROM pg_temp.ticks WHERE name = 'due long';
 
+-- A schedule whose times the clock always skips has no ticks.
+CALL shedlock_run('due never', 'SELECT 1', schedule => '*/5 2 25-31 3 */7', time_zone => 'Europe/Berlin', on_busy => 'error');
+SELECT * FROM shedlock_run_begin('due never', schedule => '*/5 2 25-31 3 */7', time_zone => 'Europe/Berlin', catch_up => 'all');
+SELECT (SELECT count(*) FROM shedlock_tick WHERE name = 'due never') AS ticks, (SELECT count(*) FROM shedlock_history WHERE name = 'due never') AS runs;
+
 -- Arguments that make no sense together
 \set VERBOSITY terse
 CALL shedlock_run('due', 'SELECT 1', once_every => '1 day', schedule => '@daily');
@@ -160,6 +165,8 @@ CALL shedlock_run('due', 'SELECT 1', schedule => '@daily', catch_up => 'some');
 CALL shedlock_run('due', 'SELECT 1', catch_up => 'all');
 CALL shedlock_run('due', 'SELECT 1', max_late => '1 h');
 CALL shedlock_run('due', 'SELECT 1', attempts => 2);
+CALL shedlock_run('due', 'SELECT 1', time_zone => 'Europe/Berlin');
+CALL shedlock_run('due', 'SELECT 1', once_every => '1 day', time_zone => 'Europe/Berlin');
 CALL shedlock_run('due', 'SELECT 1', schedule => '@daily', attempts => 0);
 CALL shedlock_run('due', 'SELECT 1', schedule => '@daily', attempts => 1001);
 CALL shedlock_run('due', 'SELECT 1', schedule => '@daily', max_late => '0');

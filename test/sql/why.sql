@@ -81,6 +81,12 @@ CALL shedlock_run('why plain', 'INSERT INTO why SELECT pg_temp.why(''why plain''
 SELECT * FROM why;
 DROP TABLE why;
 
+-- A tick that passed during a run
+SELECT token FROM shedlock_run_begin('why long', once_every => '36500 days') \gset
+UPDATE shedlock_tick SET tick = tick - interval '36500 days', claimed_at = claimed_at - interval '36500 days' WHERE name = 'why long';
+SELECT shedlock_run_end('why long', :token) \gset
+SELECT pg_temp.why('why long');
+
 -- Rows that were written by hand
 UPDATE shedlock_tick SET schedule = 'nonsense' WHERE name = 'why run';
 SELECT pg_temp.why('why run');

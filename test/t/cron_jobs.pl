@@ -253,11 +253,13 @@ query("SELECT cron.alter_job(jobid, schedule => '$new_year') FROM cron.job");
 like(notices_of("SELECT shedlock_again('ticks')"), qr/does not fire job "ticks"/, 'for one that is not there is');
 query('GRANT EXECUTE ON FUNCTION shedlock_again TO plain, other_role');
 is(notices_of("SELECT shedlock_again('ticks')", extra_params => [ '-U', $_ ]), '', "a role that cannot see the job gets none: $_") foreach 'plain', 'other_role';
-foreach my $every ('0', '1 month')
+foreach my $argument ("once_every => ''0''", "once_every => ''1 month''", "schedule => ''61 * * * *''")
 {
-	query("SELECT cron.alter_job(jobid, command => 'CALL shedlock_run(''ticks'', ''SELECT 1'', once_every => ''$every'')') FROM cron.job");
-	is(query("SELECT shedlock_again('ticks')"), 't', "a job with a period that shedlock_run refuses does not stop it: $every");
+	query("SELECT cron.alter_job(jobid, command => 'CALL shedlock_run(''ticks'', ''SELECT 1'', $argument)') FROM cron.job");
+	is(query("SELECT shedlock_again('ticks')"), 't', "a job with an argument that shedlock_run refuses does not stop it: $argument");
 }
+query("SELECT cron.alter_job(jobid, command => 'CALL shedlock_run(''ticks'', ''SELECT 1'')') FROM cron.job");
+is(notices_of("SELECT shedlock_again('ticks')"), '', 'for a job without ticks there is no notice');
 query("SELECT shedlock_cron_unschedule('ticks'); REVOKE EXECUTE ON FUNCTION shedlock_again FROM plain, other_role; SELECT cron.unschedule(jobid) FROM cron.job");
 
 # Jobs that are not guarded, as pg_cron's own records show them
@@ -523,6 +525,8 @@ is(query($claims), "other_role:claimed|t|secret|held|t|\nplain:claimed|t|mine|fr
 is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_jobs shows them to members of pg_read_all_stats');
 is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_jobs shows them without the setting');
 query("SELECT shedlock_force_release('other_role:claimed')");
+query_as_plain("SELECT shedlock_cron_unguard('other_role:claimed'), shedlock_cron_unguard('plain:claimed')");
+is(query("SELECT string_agg(name, ' ' ORDER BY name) FROM shedlock_tick WHERE name LIKE '%:claimed'"), 'other_role:claimed', 'the end of a guard forgets no ticks of other roles');
 query(q{SELECT cron.unschedule(jobid) FROM cron.job; LOAD 'shedlock'; ALTER SYSTEM RESET shedlock.role_prefix; SELECT pg_reload_conf()});
 $node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'off'");
 
