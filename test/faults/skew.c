@@ -1,14 +1,17 @@
 /*
- * skew.c - a clock that can be moved, to be preloaded into a server
+ * skew.c - a clock that can be moved, to be preloaded into a program
  *
  * A program that asks for the time of day gets it with an offset added.  The
-  * offset is read each time from the file SKEW_FILE: a number of microseconds,
-  * 64 bits in the machine's byte order.  Writing the file moves the clock of the
-  * running server, as an administrator or a time daemon would.  Clocks that count
-  * from the machine's start are not changed, nor are timers and sleeps.
+ * offset is read each time from the file SKEW_FILE: a number of microseconds,
+ * 64 bits in the machine's byte order.  Writing the file moves the clock of the
+ * running server, as an administrator or a time daemon would.  Clocks that count
+ * from the machine's start are not changed, nor are timers and sleeps.
+ *
+ * If SKEW_BOOTTIME is set, CLOCK_BOOTTIME is moved instead, as when the system was
+ * suspended.
  *
  * It uses system calls, not the library's functions, because everything must
-  * work in signal handlers.
+ * work in signal handlers.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 static volatile const int64_t *offset;
+static int	boottime;
 
 /* Without the file a test would pass with a clock that never moves. */
 __attribute__((constructor))
@@ -43,6 +47,15 @@ map_offset(void)
 		_exit(1);
 	}
 	offset = map;
+	boottime = getenv("SKEW_BOOTTIME") != NULL;
+}
+
+static int
+is_moved(clockid_t clock)
+{
+	if (boottime)
+		return clock == CLOCK_BOOTTIME;
+	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
 }
 
 int
@@ -50,7 +63,7 @@ clock_gettime(clockid_t clock, struct timespec *now)
 {
 	int			result = (int) syscall(SYS_clock_gettime, clock, now);
 
-	if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+	if (result == 0 && is_moved(clock))
 	{
 		int64_t		us = *offset;
 		int64_t		ns = now->tv_nsec + us % 1000000 * 1000;
