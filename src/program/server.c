@@ -238,7 +238,7 @@ await_server(Server *server, Usec until, bool interruptible)
 }
 
 /*
- * read_answer - the last result of the statements sent; NULL if it does not come in time
+ * read_answer - the last result of what was sent; NULL if it does not come in time
  *
  * An error is the last result of its statements.
  */
@@ -283,18 +283,42 @@ cancel(Server *server)
 }
 
 /*
- * ask - send statements, and wait for the last one's answer
+ * send_statement - send a statement for which no timeouts of the server count
  *
- * interruptible: cancel them when the program is told to end.  Returns NULL, with the
+ * Those that are set for the role would end a wait or an extension.  All of a query
+ * string is one transaction, so SET LOCAL needs no block; a setting of the session would
+ * stay with the next client of a pooler.
+ */
+static bool
+send_statement(Server *server, const char *statement)
+{
+	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; ";
+	const char *more = PQserverVersion(server->conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "";
+	size_t		size = sizeof(start) + strlen(more) + strlen(statement);
+	char	   *text = malloc(size);
+	bool		sent;
+
+	if (text == NULL)
+		Die(EXIT_NO_RESOURCES, "out of memory");
+	(void) snprintf(text, size, "%s%s%s", start, more, statement);
+	sent = PQsendQuery(server->conn, text) == 1;
+	free(text);
+	return sent;
+}
+
+/*
+ * ask - send a statement, and wait for its answer
+ *
+ * interruptible: cancel it when the program is told to end.  Returns NULL, with the
  * connection closed, if there is no answer.
  */
 static PGresult *
-ask(Server *server, const char *statements, Usec until, bool interruptible)
+ask(Server *server, const char *statement, Usec until, bool interruptible)
 {
 	PGresult   *result = NULL;
 
 	server->warned = false;
-	if (PQsendQuery(server->conn, statements))
+	if (send_statement(server, statement))
 	{
 		result = read_answer(server, until, interruptible);
 		if (result == NULL && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
@@ -372,11 +396,7 @@ add_duration(Text *text, const char *name, Usec duration)
 }
 
 /*
- * statement_of_begin - the statements that begin the run
- *
- * The times of the program count, not those that are set for its role: a wait would end
- * early.  All of a query string is one transaction, so SET LOCAL needs no block; a
- * setting of the session would stay with the next client of a pooler.
+ * statement_of_begin - the statement that begins the run
  */
 static const char *
 statement_of_begin(Server *server, Text *text, Usec wait)
@@ -385,8 +405,6 @@ statement_of_begin(Server *server, Text *text, Usec wait)
 
 	begin_text(text);
 	fprintf(text->stream,
-			"SELECT pg_catalog.set_config(name, '0', true) FROM pg_catalog.pg_settings "
-			"WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout}');"
 			"SELECT token, attempt, reason, "
 			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US') "
 			"FROM %s.shedlock_run_begin(name => ", server->schema);
