@@ -599,7 +599,8 @@ refresh(Server *server, Run *run)
  * BeginRun - begin the run, with a lease that is fresh
  *
  * Without --wait one attempt is made to reach a server.  If its answer is lost others
- * follow, as long as the run that it may have begun has time left.  Returns 0, or the
+ * follow, as long as the run that it may have begun has time left.  They wait for the
+ * lock, because the first statement may still be at work, and hold it.  Returns 0, or the
  * exit status of the program; run->token may be set in both cases.
  */
 int
@@ -607,7 +608,6 @@ BeginRun(Server *server, Run *run)
 {
 	const Options *options = server->options;
 	Usec		wait_end = Now() + (options->wait > 0 ? options->wait : 0);
-	Usec		retry_end = wait_end;
 	bool		was_uncertain = false;
 
 	for (;;)
@@ -630,10 +630,10 @@ BeginRun(Server *server, Run *run)
 			Usec		lost = LeaseStop(&options->lease, Now() + options->lease.length);
 
 			was_uncertain = true;
-			if (retry_end < lost)
-				retry_end = lost;
+			if (wait_end < lost)
+				wait_end = lost;
 		}
-		if (told_to_end(server) || Now() >= retry_end)
+		if (told_to_end(server) || Now() >= wait_end)
 			return EXIT_NO_SERVER;
 		Nap(RETRY_NAP);
 	}
