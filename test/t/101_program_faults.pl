@@ -1,0 +1,553 @@
+# Whatever happens to the program shedlock, to its server or to what is between them: the
+# command's processes are gone before another caller has the lock.
+#
+# In each situation another caller waits for the lock.  The margin is the time from the
+# last sign of life of any process of the command to the instant at which the other caller
+# has the lock.  The table at the end is that of doc/failures.md.
+
+use strict;
+use warnings FATAL => 'all';
+use DBI;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use PoolerNode;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ProgramFaults;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+plan skip_all => 'the program needs Linux' if $^O ne 'linux';
+
+my $limit = $PostgreSQL::Test::Utils::timeout_default;
+my @situations;
+my %watch;
+
+#
+# Situations
+#
+
+# Adds a situation.  Keys: title, kind (of command), steps; length (of the lease), short or
+# another; exit and outcome, the expected ones; margin, "none" if no margin is promised;
+# options, env, dbname and node, of the program; extra, further checks.
+sub situation
+{
+	my ($title, %s) = @_;
+
+	push @situations, { title => $title, kind => 'plain', length => 'short', exit => 76, outcome => 'lost', margin => 'kept', %s };
+	return;
+}
+
+# A step is a condition and an action; the next step follows when the condition is true.
+# The conditions get the situation, with the time of the last step as {at}.
+sub at_once { return 1 }
+
+sub after
+{
+	my ($seconds) = @_;
+
+	return sub { time - $_[0]{at} > $seconds };
+}
+
+# The lease was extended twice since the last step.
+sub extended
+{
+	my ($s) = @_;
+	my $now = end_of_lease($s) or return;
+
+	$s->{seen} //= [ $now, 0 ];
+	@{ $s->{seen} } = ($now, $s->{seen}[1] + 1) if $now ne $s->{seen}[0];
+	return $s->{seen}[1] >= 2;
+}
+
+sub program_ended { return defined ended($_[0]{p}) }
+sub is_dead { my ($s, $who) = @_; return !grep { $_ == $who->($s->{p}) } survivors($s->{p}) }
+
+# Sends a signal to processes of the situation.
+sub signals
+{
+	my ($signal, @whose) = @_;
+
+	return sub {
+		my ($s) = @_;
+		kill $signal, map { $_->($s->{p}) } @whose;
+	};
+}
+
+sub command_of { my ($p) = @_; my %beats = beats($p); return $beats{command}[0] + 0 }
+sub finish { my ($s) = @_; return end_command($s->{p}) }
+
+# Steps of a situation in which the command continues, and ends by itself
+sub continues { return ([ \&extended, \&finish ]) }
+
+#
+# The life of a situation
+#
+
+sub connection
+{
+	my ($node) = @_;
+
+	return DBI->connect('dbi:Pg:host=' . $node->host . ';port=' . $node->port . ';dbname=postgres', 'postgres', '',
+		{ RaiseError => 1, PrintError => 0 });
+}
+
+sub disconnect
+{
+	my ($node) = @_;
+	my $watch = delete $watch{ $node->name };
+
+	$watch->{dbh}->disconnect if $watch;
+	return;
+}
+
+# Returns when a lease ends.  Those of all locks are read together, ten times a second.
+sub end_of_lease
+{
+	my ($s) = @_;
+	my $watch = $watch{ $s->{node}->name } //= { dbh => connection($s->{node}), at => 0 };
+
+	if (time - $watch->{at} > 0.1)
+	{
+		$watch->{until} = { map { @$_ } @{ $watch->{dbh}->selectall_arrayref('SELECT name, lock_until FROM shedlock') } };
+		$watch->{at} = time;
+	}
+	return $watch->{until}{ $s->{name} };
+}
+
+my $number = 0;
+
+sub start
+{
+	my ($s, $node, $lengths) = @_;
+	my ($lease, $kill_after) = @{ $lengths->{ $s->{length} } };
+
+	$s->{node} //= $node;
+	$s->{name} = sprintf 'fault %02d', ++$number;
+	$s->{p} = start_program(
+		name => $s->{name}, kind => $s->{kind}, dbname => $s->{dbname} // $s->{node}->connstr('postgres'),
+		lease => $lease, kill_after => $kill_after, options => $s->{options}, env => $s->{env});
+	return;
+}
+
+# Waits until a condition is true for all these situations.
+sub await_all
+{
+	my ($what, $condition, @those) = @_;
+	my $start = time;
+
+	while (my @missing = grep { !$condition->($_) } @those)
+	{
+		if (time - $start > $limit)
+		{
+			foreach my $s (@missing)
+			{
+				diag("$s->{title}, $s->{kind}: not $what");
+				diag(slurp_file($_)) foreach glob("$s->{p}{base}.log");
+			}
+			return 0;
+		}
+		sleep(0.02);
+	}
+	return 1;
+}
+
+# Another caller waits for the lock from now on.
+sub compete
+{
+	my ($s) = @_;
+
+	return start_other($s->{p}, ($s->{other_node} // $s->{node})->connstr('postgres'));
+}
+
+# Starts programs, a few at a time, until all their commands are at work and others wait.
+sub start_all
+{
+	my ($node, $lengths, @those) = @_;
+
+	while (my @few = splice @those, 0, 8)
+	{
+		start($_, $node, $lengths) foreach @few;
+		await_all('started', sub { started($_[0]{p}) || defined ended($_[0]{p}) }, @few);
+		foreach my $s (@few)
+		{
+			guardian_of($s->{p}) if started($s->{p});
+			compete($s) unless $s->{alone};
+		}
+	}
+	return;
+}
+
+# Does what it is time for; returns whether the situation is over.
+sub proceed
+{
+	my ($s) = @_;
+
+	$s->{at} //= time;
+	return 1 if program_ended($s) && !defined last_sign($s->{p});
+	while (@{ $s->{steps} } && $s->{steps}[0][0]->($s))
+	{
+		my $step = shift @{ $s->{steps} };
+
+		$s->{fault} //= time;
+		$step->[1]->($s);
+		$s->{at} = time;
+		delete $s->{seen};
+	}
+	return !@{ $s->{steps} } && program_ended($s) && $s->{p}{other} && defined waited($s->{p}{other}) && (!survivors($s->{p}) || $s->{leaves});
+}
+
+# Checks how a situation ended.
+sub check
+{
+	my ($s) = @_;
+	my $node = $s->{other_node} // $s->{node};
+	my $title = "$s->{title}, $s->{kind} command";
+	my ($since, $outcome, $runs, $token) = split /\|/, $node->safe_psql('postgres', qq{
+SELECT extract(epoch FROM timezone('UTC', locked_at)),
+	(SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history h WHERE h.name = l.name),
+	(SELECT count(*) FROM shedlock_history h WHERE h.name = l.name),
+	(SELECT min(token) FROM shedlock_history h WHERE h.name = l.name)
+FROM shedlock l WHERE name = '$s->{name}'});
+	my $last = last_sign($s->{p});
+	my $fault = $s->{fault} //= $s->{at};
+	my $exit = ended($s->{p}) // 'none';
+
+	if (!defined $last)
+	{
+		fail("$title: the command was started");
+		diag(slurp_file("$s->{p}{base}.log"));
+		return;
+	}
+	chomp(my @tokens = split /\n/, slurp_file("$s->{p}{base}.started"));
+	$s->{measured} = [ $s->{title}, $s->{kind}, sprintf('%.3f', $last - $fault), sprintf('%.3f', $since - $fault),
+		sprintf('%.3f', $since - $last), $exit, $outcome // '' ];
+	my $ok = 1;
+	$ok &= cmp_ok($since - $last, '>', 0, "$title: no sign of life after another caller has the lock") if $s->{margin} eq 'kept';
+	$ok &= is("$exit, " . ($outcome // ''), "$s->{exit}, $s->{outcome}", "$title: exit status and outcome");
+	$ok &= is("@tokens", $token // '', "$title: the command was started once, with the token of its run") unless $s->{no_history};
+	$s->{extra}->($s, $title) if $s->{extra};
+	diag("$s->{name}:\n", slurp_file("$s->{p}{base}.log")) unless $ok;
+	return;
+}
+
+# Lets all happen at once, and checks it.
+sub happen
+{
+	my (@those) = @_;
+
+	await_all('over', \&proceed, @those);
+	check($_) foreach @those;
+	return;
+}
+
+# Returns the situations that were added last.
+sub added { my $from = $_[0]; my @added = @situations[ $from .. $#situations ]; return @added }
+
+#
+# One server that is well
+#
+
+my $node = start_node('main', conf => "max_connections = 200\nlog_statement = none\n");
+my $slow = slowness($node);
+my %lengths = (short => [ 3 * $slow, $slow ], late => [ 6 * $slow, $slow ], long => [ 9 * $slow, 2 * $slow ],
+	outage => [ 20 * $slow, 4 * $slow ], minute => [ 60 * $slow, $slow ]);
+my $over = 3 * $slow + 1;
+
+note("a lease of $lengths{short}[0] s, or $lengths{long}[0] s where the command continues");
+$node->safe_psql('postgres', q{
+CREATE ROLE app LOGIN;
+CREATE ROLE hasty_1 LOGIN;
+ALTER ROLE hasty_1 SET statement_timeout = '1ms';
+ALTER ROLE hasty_1 SET lock_timeout = '1ms';
+CREATE ROLE hasty_100 LOGIN;
+ALTER ROLE hasty_100 SET statement_timeout = '100ms';
+ALTER ROLE hasty_100 SET lock_timeout = '1ms';
+CREATE ROLE idle LOGIN;
+ALTER ROLE idle SET idle_session_timeout = '100ms'});
+
+foreach my $kind ('plain', 'tree')
+{
+	situation('keeper stopped', kind => $kind,
+		steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
+	situation('keeper killed', kind => $kind, exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of) ] ]);
+	situation('guardian stopped', kind => $kind, steps => [ [ \&at_once, signals(STOP => \&guardian_of) ] ]);
+	situation('guardian killed', kind => $kind, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
+	situation('command killed', kind => $kind, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&command_of) ] ]);
+	situation('command stopped, keeper killed', kind => $kind, exit => 137,
+		steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ after(0.2), signals(KILL => \&keeper_of) ] ]);
+	situation('command stopped, guardian stopped', kind => $kind,
+		steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ after(0.2), signals(STOP => \&guardian_of) ] ]);
+	situation('force-released', kind => $kind, margin => 'none', outcome => 'cancelled',
+		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{name}')") } ] ],
+		extra => \&ends_soon);
+}
+
+sub ends_soon
+{
+	my ($s, $title) = @_;
+
+	cmp_ok($s->{measured}[2], '<', $lengths{short}[0], "$title: ended after the next heartbeat");
+	return;
+}
+
+situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
+situation('command stopped and continued', length => 'long', exit => 0, outcome => 'succeeded',
+	steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ \&extended, signals(CONT => \&processes_of) ], continues() ]);
+situation('keeper and guardian killed', exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of, \&guardian_of) ] ]);
+
+# No process is left that could end these: service managers can.
+situation('keeper and guardian killed', kind => 'tree', exit => 137, margin => 'none', leaves => 1,
+	steps => [ [ \&at_once, signals(KILL => \&keeper_of, \&guardian_of) ] ],
+	extra => sub {
+		my ($s, $title) = @_;
+		ok(is_dead($s, \&command_of), "$title: the command itself is dead");
+		kill 'KILL', survivors($s->{p});
+	});
+
+# A process that does not run cannot end another one; the token is what is left.
+sub resumed
+{
+	my ($s, $title) = @_;
+
+	note(sprintf '%s: %.3f s from the resumption to the last sign', $title, last_sign($s->{p}) - $s->{resumed});
+	return;
+}
+
+situation('keeper and guardian stopped, continued', margin => 'none', extra => \&resumed,
+	steps => [ [ \&at_once, signals(STOP => \&keeper_of, \&guardian_of) ],
+		[ after($over), sub { $_[0]{resumed} = time; signals(CONT => \&guardian_of, \&keeper_of)->($_[0]) } ] ]);
+situation('all processes stopped, continued', kind => $_, margin => 'none', extra => \&resumed,
+	steps => [ [ \&at_once, signals(STOP => \&keeper_of, \&guardian_of, \&processes_of) ],
+		[ after($over), sub { $_[0]{resumed} = time; signals(CONT => \&processes_of, \&guardian_of, \&keeper_of)->($_[0]) } ] ])
+  foreach 'plain', 'tree';
+
+situation('its session terminated', length => 'long', exit => 0, outcome => 'succeeded',
+	dbname => $node->connstr('postgres') . ' application_name=victim',
+	steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'victim'") } ], continues() ]);
+situation('paused', length => 'long', exit => 0, outcome => 'succeeded',
+	steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "SELECT shedlock_pause('$_[0]{name}')") } ],
+		[ \&extended, sub { $node->safe_psql('postgres', "SELECT shedlock_resume('$_[0]{name}')") } ], continues() ]);
+situation("timeouts of $_ ms set for its role", length => 'long', exit => 0, outcome => 'succeeded',
+	dbname => $node->connstr('postgres') . " user=hasty_$_", options => [ '--wait', "${limit}s" ], steps => [ continues() ])
+  foreach 1, 100;
+situation('idle_session_timeout', length => 'long', exit => 0, outcome => 'succeeded',
+	dbname => $node->connstr('postgres') . ' user=idle', steps => [ continues() ]);
+
+# Packets are lost without a sign, as with a cable that is cut.
+foreach my $kind ('plain', 'stubborn', 'tree')
+{
+	my ($conninfo, $proxy) = start_proxy($node, 'pass');
+
+	situation('cut off', kind => $kind, dbname => $conninfo, steps => [ [ \&at_once, sub { kill 'USR1', $proxy } ] ]);
+}
+
+# The lease counts from the sending, not from the answer.
+my ($late_conninfo, $late_proxy) = start_proxy($node, 'pass', 0.7 * $slow);
+
+situation('answers are late, cut off', kind => 'stubborn', length => 'late', dbname => $late_conninfo,
+	steps => [ [ \&extended, sub { kill 'USR1', $late_proxy } ] ]);
+
+# The answer of shedlock_run_begin is lost.
+situation("connection lost, $_->[1]", length => 'long', exit => 0, outcome => 'succeeded',
+	dbname => (start_proxy($node, $_->[0]))[0], steps => [ continues() ])
+  foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ];
+
+# The host was suspended: its clock is ahead.
+sub clock_file
+{
+	my ($name) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir . "/$name";
+
+	append_to_file($file, pack('q', 0));
+	return $file;
+}
+
+sub suspend
+{
+	my ($s) = @_;
+
+	$s->{until} = $node->safe_psql('postgres', "SELECT lock_until FROM shedlock WHERE name = '$s->{name}'");
+	open my $file, '+<', $s->{env}{SKEW_FILE} or die "$s->{env}{SKEW_FILE}: $!";
+	syswrite $file, pack('q', 3600 * 1_000_000);
+	close $file;
+	return;
+}
+
+if ($ENV{SHEDLOCK_SKEW})
+{
+	my %env = (LD_PRELOAD => $ENV{SHEDLOCK_SKEW}, SKEW_BOOTTIME => 'yes');
+	my $not_extended = sub {
+		my ($s) = @_;
+		$s->{until_at_end} = $node->safe_psql('postgres', "SELECT lock_until FROM shedlock WHERE name = '$s->{name}'");
+		return;
+	};
+	my $same = sub {
+		my ($s, $title) = @_;
+		is($s->{until_at_end}, $s->{until}, "$title: the lease is not extended");
+	};
+
+	foreach my $kind ('plain', 'tree')
+	{
+		situation('host suspended', kind => $kind, env => { %env, SKEW_FILE => clock_file("short_$kind") },
+			steps => [ [ \&at_once, \&suspend ], [ \&program_ended, $not_extended ] ], extra => $same);
+
+		# Any message wakes the guardian, which ends the command long before the lease ends
+		# on the server.
+		situation('host suspended, a signal comes', kind => $kind, length => 'minute', env => { %env, SKEW_FILE => clock_file("minute_$kind") },
+			steps => [
+				[ \&at_once, \&suspend ],
+				[ \&at_once, signals(USR1 => \&keeper_of) ],
+				[ \&program_ended, sub { $not_extended->($_[0]); $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{name}')") } ] ],
+			outcome => 'cancelled', extra => $same);
+	}
+}
+
+# A pooler in transaction mode
+my $pooler = find_pgbouncer() ? start_pooler($node, 'transaction', 5) : undef;
+
+situation('PgBouncer restarted', length => 'long', exit => 0, outcome => 'succeeded', dbname => pooled_url($pooler),
+	steps => [ [ \&extended, sub { restart_pooler($pooler) } ], continues() ])
+  if $pooler;
+
+start_all($node, \%lengths, @situations);
+happen(@situations);
+
+# The statement that begins the run is still at work when its connection is lost.
+my $from = @situations;
+situation('connection lost, run begins slowly', length => 'outage', exit => 0, outcome => 'succeeded', alone => 1,
+	dbname => (start_proxy($node, 'cut'))[0], steps => [ continues() ]);
+my $slowly = $situations[-1];
+my $locker = connection($node);
+$locker->begin_work;
+$locker->do('LOCK TABLE shedlock_run_log IN SHARE MODE');
+start($slowly, $node, \%lengths);
+ok(defined await($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation' AND query LIKE '%shedlock_run_begin%'}),
+	'a statement begins a run, and waits');
+ok(!started($slowly->{p}), 'the command is not started yet');
+sleep(2 * $slow);
+$locker->rollback;
+$locker->disconnect;
+await_all('started', sub { started($_[0]{p}) || defined ended($_[0]{p}) }, $slowly);
+compete($slowly);
+happen($slowly);
+
+stop_pooler($pooler) if $pooler;
+disconnect($node);
+$node->stop;
+
+#
+# A server that is away
+#
+
+# Stops all processes of a server, or continues them.
+sub freeze
+{
+	my ($server, $signal) = @_;
+	my $postmaster = $server->{_pid};
+
+	kill $signal, $postmaster;
+	kill $signal, grep { (eval { slurp_file("/proc/$_/stat") } // '') =~ /\) . $postmaster / } map { m,(\d+)$, } glob('/proc/[0-9]*');
+	return;
+}
+
+my $away = start_node('away', conf => "max_connections = 100\n");
+
+# This one sees all of it.
+$from = @situations;
+situation('server restarted, away and stopped for less than the lease', length => 'outage', exit => 0, outcome => 'succeeded', alone => 1,
+	steps => [ continues() ]);
+my $patient = $situations[-1];
+start_all($away, \%lengths, $patient);
+$away->restart;
+
+foreach my $way ('away', 'stopped')
+{
+	$from = @situations;
+	situation("server $way for longer than the lease", kind => $_, alone => 1, steps => []) foreach 'plain', 'stubborn', 'tree';
+	my @those = added($from);
+
+	start_all($away, \%lengths, @those);
+	$_->{fault} = time foreach @those;
+	$way eq 'away' ? $away->stop('immediate') : freeze($away, 'STOP');
+
+	# It is back before the leases end.
+	await_all('told to end', sub { !survivors($_[0]{p}) }, $those[0]);
+	$way eq 'away' ? $away->start : freeze($away, 'CONT');
+	compete($_) foreach @those;
+	happen(@those);
+}
+compete($patient);
+happen($patient);
+disconnect($away);
+$away->stop;
+
+#
+# A primary and its standbys
+#
+
+my $primary = start_node('primary', allows_streaming => 1, conf => "max_connections = 100\n");
+my %standby;
+
+$primary->backup('copy');
+foreach my $name ('gone', 'synchronous', 'asynchronous')
+{
+	$standby{$name} = PostgreSQL::Test::Cluster->new($name);
+	$standby{$name}->init_from_backup($primary, 'copy', has_streaming => 1);
+	$standby{$name}->start;
+}
+$primary->append_conf('postgresql.conf', "synchronous_standby_names = '2 (gone, synchronous)'\n");
+$primary->reload;
+defined await($primary, "SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'sync'") or BAIL_OUT('no synchronous standbys');
+
+# Cuts a standby off from its primary.
+sub cut_off
+{
+	my ($node) = @_;
+
+	$node->append_conf('postgresql.conf', "primary_conninfo = ''\n");
+	$node->reload;
+	defined await($node, 'SELECT count(*) = 0 FROM pg_stat_wal_receiver') or BAIL_OUT('the standby is not cut off');
+	return;
+}
+
+sub either
+{
+	my (@nodes) = @_;
+
+	return 'dbname=postgres host=' . join(',', map { $_->host } @nodes) . ' port=' . join(',', map { $_->port } @nodes);
+}
+
+cut_off($standby{asynchronous});
+$from = @situations;
+situation('primary fails, synchronous standby promoted', length => 'outage', exit => 0, outcome => 'succeeded', alone => 1,
+	node => $standby{synchronous}, dbname => either($primary, $standby{synchronous}), steps => [ continues() ]);
+situation('primary fails, asynchronous standby promoted', kind => $_, length => 'outage', outcome => '', alone => 1, margin => 'none', no_history => 1,
+	node => $standby{asynchronous}, dbname => either($primary, $standby{asynchronous}), steps => [])
+  foreach 'plain', 'tree';
+my @failover = added($from);
+
+$from = @situations;
+situation('synchronous standby gone', kind => $_, alone => 1, other_node => $standby{gone}, steps => []) foreach 'plain', 'stubborn', 'tree';
+my @alone = added($from);
+
+start_all($primary, \%lengths, @failover, @alone);
+$_->{fault} = time foreach @alone;
+cut_off($standby{gone});
+$standby{gone}->promote;
+compete($_) foreach @alone;
+happen(@alone);
+
+$_->{fault} = time foreach @failover;
+$primary->kill9;
+$standby{$_}->promote foreach 'synchronous', 'asynchronous';
+compete($_) foreach @failover;
+happen(@failover);
+disconnect($standby{synchronous});
+$_->stop foreach values %standby;
+
+note("seconds since the fault:\n \n",
+	table_of([ 'situation', 'command', 'last sign', 'other has it', 'margin', 'exit', 'outcome' ], map { $_->{measured} // () } @situations));
+stop_processes();
+done_testing();
