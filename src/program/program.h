@@ -80,6 +80,7 @@ typedef struct Tail
 } Tail;
 
 extern void AppendTail(Tail *tail, const char *data, size_t length);
+extern char *PrintableText(const char *bytes, bool ascii);
 extern char *TailText(const Tail *tail, size_t length, bool ascii);
 
 /* options.c */

@@ -387,6 +387,36 @@ add_argument(Text *text, Server *server, const char *name, const char *value)
 }
 
 /*
+ * TakesUnicode - does the connection take every character, and can the database store it?
+ */
+bool
+TakesUnicode(const Server *server)
+{
+	static const char *const encodings[] = {"server_encoding", "client_encoding"};
+
+	for (int i = 0; i < 2; i++)
+	{
+		const char *encoding = server->conn ? PQparameterStatus(server->conn, encodings[i]) : NULL;
+
+		if (encoding == NULL || strcmp(encoding, "UTF8") != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * add_printable - add a named argument that people read; any bytes will do
+ */
+static void
+add_printable(Text *text, Server *server, const char *name, const char *value)
+{
+	char	   *printable = value ? PrintableText(value, !TakesUnicode(server)) : NULL;
+
+	add_argument(text, server, name, printable);
+	free(printable);
+}
+
+/*
  * add_duration - add a named argument in microseconds
  */
 static void
@@ -420,8 +450,8 @@ statement_of_begin(Server *server, Text *text, Usec wait)
 	add_argument(text, server, "backoff", options->backoff);
 	if (wait > 0)
 		add_duration(text, "wait", wait);
-	add_argument(text, server, "locked_by", options->locked_by);
-	add_argument(text, server, "description", options->description);
+	add_printable(text, server, "locked_by", options->locked_by);
+	add_printable(text, server, "description", options->description);
 	add_argument(text, server, "request", server->request);
 	fputs(")", text->stream);
 	return end_text(text);
@@ -723,17 +753,6 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 	answer = ask_about_run(server, text.text, Now() + LeasePatience(&server->options->lease));
 	free(text.text);
 	return answer;
-}
-
-/*
- * TakesUnicode - can the database store every character?
- */
-bool
-TakesUnicode(const Server *server)
-{
-	const char *encoding = server->conn ? PQparameterStatus(server->conn, "server_encoding") : NULL;
-
-	return encoding && strcmp(encoding, "UTF8") == 0;
 }
 
 /*

@@ -104,10 +104,27 @@ escape(const unsigned char *text, size_t length, bool ascii, char *copy)
 }
 
 /*
+ * PrintableText - any bytes as valid UTF-8; as a new string
+ *
+ * ascii: for a database whose encoding may lack a character.
+ */
+char *
+PrintableText(const char *bytes, bool ascii)
+{
+	size_t		length = strlen(bytes);
+	char	   *copy = malloc(4 * length + 1);
+
+	if (copy == NULL)
+		Die(EXIT_NO_RESOURCES, "out of memory");
+	escape((const unsigned char *) bytes, length, ascii, copy);
+	return copy;
+}
+
+/*
  * TailText - the last bytes as valid UTF-8, without the newline at the end
  *
- * length: how many bytes at most, in the answer as well.  ascii: for a database whose
- * encoding may lack a character.  Returns a new string, or NULL if it is empty.
+ * length: how many bytes at most, in the answer as well.  ascii: as for PrintableText().
+ * Returns a new string, or NULL if it is empty.
  */
 char *
 TailText(const Tail *tail, size_t length, bool ascii)
