@@ -50,7 +50,6 @@ struct Server
 static const char *const connection_defaults[][2] = {
 	{"fallback_application_name", "shedlock"},
 	{"client_encoding", "UTF8"},
-	{"target_session_attrs", "read-write"},
 	{"connect_timeout", "2"},
 	{"keepalives_idle", "10"},
 	{"keepalives_interval", "5"},
@@ -116,7 +115,7 @@ is_given(const PQconninfoOption *known, const char *keyword)
 	for (; known->keyword; known++)
 	{
 		if (strcmp(known->keyword, keyword) == 0)
-			return known->val && (known->compiled == NULL || strcmp(known->val, known->compiled) != 0);
+			return known->val != NULL;
 	}
 	return false;
 }
@@ -148,6 +147,26 @@ find_settings(const char *dbname)
 	else
 		(void) unsetenv("PGSERVICE");
 	return settings;
+}
+
+/*
+ * connect_writable - connect, by default only to a server that can write
+ *
+ * That default is a variable of the environment, because PQconndefaults() does not tell
+ * whether a service file has "any" or nothing.
+ */
+static PGconn *
+connect_writable(const char *const *keywords, const char *const *values)
+{
+	static const char variable[] = "PGTARGETSESSIONATTRS";
+	bool		inherited = getenv(variable) != NULL;
+	PGconn	   *conn;
+
+	(void) setenv(variable, "read-write", 0);
+	conn = PQconnectdbParams(keywords, values, 1);
+	if (!inherited)
+		(void) unsetenv(variable);
+	return conn;
 }
 
 /*
@@ -189,7 +208,7 @@ connect_server(Server *server)
 	values[count++] = server->options->dbname;
 	keywords[count] = NULL;
 
-	server->conn = PQconnectdbParams(keywords, values, 1);
+	server->conn = connect_writable(keywords, values);
 	if (PQstatus(server->conn) != CONNECTION_OK || PQsetnonblocking(server->conn, 1) != 0)
 	{
 		if (!server->complained)
