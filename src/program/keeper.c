@@ -104,6 +104,7 @@ catch_signals(void)
 {
 	struct sigaction action = {.sa_flags = SA_RESTART};
 	struct sigaction old;
+	sigset_t	none;
 
 	(void) sigfillset(&action.sa_mask);
 	for (size_t i = 0; i < PASSED_SIGNALS; i++)
@@ -114,6 +115,14 @@ catch_signals(void)
 	}
 	action.sa_handler = end_all;
 	(void) sigaction(SIGALRM, &action, NULL);
+
+	/*
+	 * What the caller blocks would not arrive; nor would a status, if it
+	 * ignores SIGCHLD.
+	 */
+	(void) signal(SIGCHLD, SIG_DFL);
+	(void) sigemptyset(&none);
+	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 /*
