@@ -70,6 +70,8 @@ pass_signal(int number)
 	Message		message = {.kind = ORDER_SIGNAL,.number = number};
 	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
 
+	if (guardian == 0 && number == SIGHUP)
+		ends = true;
 	if (guardian == 0 && !ends)
 		return;
 	if (told_signal == 0 && ends)
