@@ -46,6 +46,7 @@ typedef struct Guardian
 	int			timer;			/* timerfd of CLOCK_BOOTTIME */
 	int			children;		/* signalfd of SIGCHLD */
 	bool		alone;			/* the keeper is gone */
+	bool		command_ended;	/* that was noticed */
 	Usec		lease_end;
 	Ending		ending;
 
@@ -382,8 +383,9 @@ notice_end(Guardian *guardian)
 {
 	int			status;
 
-	if (guardian->kill_at == NEVER && guardian->leftovers_at == NEVER && CommandEnded(&status))
+	if (!guardian->command_ended && CommandEnded(&status))
 	{
+		guardian->command_ended = true;
 		guardian->at_most_at = NEVER;
 		guardian->leftovers_at = Now() + LEFTOVER_PATIENCE;
 	}
