@@ -7,21 +7,48 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "program/program.h"
 
+/* How long a reader of standard error may take; less than the margin of a lease */
+#define READER_PATIENCE		100 /* ms */
+
 static void say(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+
+/*
+ * WriteError - write to standard error, unless that would block
+ *
+ * The deadlines of a lease do not wait for a reader.  A pipe that is ready takes PIPE_BUF
+ * bytes at once.  May be called in a signal handler.
+ */
+void
+WriteError(const char *data, size_t length)
+{
+	struct pollfd polls = {.fd = STDERR_FILENO,.events = POLLOUT};
+
+	if (poll(&polls, 1, READER_PATIENCE) > 0)
+		(void) !write(STDERR_FILENO, data, length);
+}
 
 static void
 say(const char *format, va_list arguments)
 {
-	flockfile(stderr);
-	fputs("shedlock: ", stderr);
-	(void) vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	funlockfile(stderr);
+	static const char head[] = "shedlock: ";
+	char		line[PIPE_BUF];
+	const size_t start = sizeof(head) - 1;
+	size_t		length;
+
+	(void) strcpy(line, head);
+	(void) vsnprintf(line + start, sizeof(line) - start - 1, format, arguments);
+	length = strlen(line);
+	line[length++] = '\n';
+	WriteError(line, length);
 }
 
 /*

@@ -157,6 +157,8 @@ copy_output(void *arg)
 
 	while ((length = read(copier->from, data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
 	{
+		if (length > 0)
+			AppendTail(copier->tail, data, (size_t) length);
 		for (ssize_t written = 0, n; written < length; written += n)
 		{
 			n = write(STDERR_FILENO, data + written, (size_t) (length - written));
@@ -165,8 +167,6 @@ copy_output(void *arg)
 			if (n < 0)
 				n = 0;
 		}
-		if (length > 0)
-			AppendTail(copier->tail, data, (size_t) length);
 	}
 	return NULL;
 }

@@ -94,7 +94,7 @@ end_all(int number)
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
-	(void) !write(STDERR_FILENO, text, sizeof(text) - 1);
+	WriteError(text, sizeof(text) - 1);
 	_exit(EXIT_LOST);
 }
 

@@ -210,9 +210,9 @@ warn_refused(pid_t pid)
 	char		room[24];
 	const char *folder = folder_name(pid, room, sizeof(room));
 
-	(void) !write(STDERR_FILENO, start, sizeof(start) - 1);
-	(void) !write(STDERR_FILENO, folder, strlen(folder));
-	(void) !write(STDERR_FILENO, "\n", 1);
+	WriteError(start, sizeof(start) - 1);
+	WriteError(folder, strlen(folder));
+	WriteError("\n", 1);
 }
 
 /*
