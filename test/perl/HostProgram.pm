@@ -16,17 +16,21 @@ our @EXPORT = qw(program_path start_program run_program eventually);
 my @signal_names = split ' ', $Config{sig_name};
 my $parent = $$;
 my $count = 0;
+my $path;
 my @started;
 
-# The program that was built in the top-level folder, else the one that is installed; undef
-# if there is none, because this system cannot have it.
+# The program in PATH, else that of PostgreSQL's folder; undef if there is none, because
+# this system cannot have it
 sub program_path
 {
-	my $installed = `pg_config --bindir`;
+	unless (defined $path)
+	{
+		my $installed = `pg_config --bindir`;
 
-	chomp $installed;
-	my ($found) = grep { -x } (POSIX::getcwd() . '/src/program/shedlock', "$installed/shedlock");
-	return $found;
+		chomp $installed;
+		($path) = grep { -x } map { "$_/shedlock" } (split(/:/, $ENV{PATH}), $installed);
+	}
+	return $path;
 }
 
 # Starts the program.  The options, a hash that may be left out, are
@@ -41,6 +45,7 @@ sub start_program
 	my ($node, @arguments) = @_;
 	my %options = ref $arguments[0] eq 'HASH' ? %{ shift @arguments } : ();
 	my $number = ++$count;
+	my @program = (@{ $options{wrapper} || [] }, program_path());
 	my $files = PostgreSQL::Test::Utils::tempdir;
 	my $run = bless { number => $number, out => "$files/out", err => "$files/err" }, __PACKAGE__;
 	my %environment = (
@@ -61,7 +66,7 @@ sub start_program
 			_redirect(*STDOUT, '>', $options{stdout} // $run->{out});
 			_redirect(*STDERR, '>', $options{stderr} // $run->{err});
 			$options{before}->() if $options{before};
-			exec { ($options{wrapper} || [program_path()])->[0] } @{ $options{wrapper} || [] }, program_path(), @arguments;
+			exec { $program[0] } @program, @arguments;
 		};
 		POSIX::_exit(99);
 	}
@@ -181,6 +186,14 @@ sub command_processes
 	my ($run) = @_;
 
 	return grep { _environment($_) =~ /(^|\0)SHEDLOCK_TOKEN=/ } $run->processes;
+}
+
+# Their states as ps shows them: "T" for a stopped one.
+sub command_states
+{
+	my ($run) = @_;
+
+	return map { _read_proc("$_/stat") =~ /.*\) (\S)/s ? $1 : () } $run->command_processes;
 }
 
 # Process ID of the guardian, once there is one.

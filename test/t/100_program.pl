@@ -1,0 +1,648 @@
+# The program shedlock: its exit statuses and options, what the command sees, which signals
+# reach it, and what the history has of its run.
+
+use strict;
+use warnings FATAL => 'all';
+use Fcntl;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use HostProgram;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShedlockNode;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+plan skip_all => 'this system cannot have the program shedlock' unless program_path();
+
+my $node = start_node('main', allows_streaming => 1);
+my $slow = slowness($node);
+my $watcher = session($node);
+my $files = PostgreSQL::Test::Utils::tempdir;
+
+# A command that the shell understands
+sub sh
+{
+	return ('--', 'sh', '-c', @_);
+}
+
+# A command that takes as long as there is no file, which the test makes.
+sub until_there
+{
+	my ($file, $then) = @_;
+
+	return sh("echo ready; until [ -e $file ]; do sleep 0.05; done; " . ($then // ''));
+}
+
+sub touch
+{
+	my ($file) = @_;
+
+	PostgreSQL::Test::Utils::append_to_file($file, '');
+	return;
+}
+
+# Columns of the last run of a name in the history
+sub last_run
+{
+	my ($name, $columns) = @_;
+
+	return ask($watcher, "SELECT $columns FROM shedlock_history WHERE name = '$name' ORDER BY token DESC LIMIT 1");
+}
+
+# Is the lock free, and are all processes of this run gone?
+sub nothing_left
+{
+	my ($run, $name, $what) = @_;
+
+	is(join(' ', $run->processes), '', "$what: no process is left");
+	is(ask($watcher, "SELECT count(*) FROM shedlock_locks WHERE name = '$name'"), '0', "$what: the lock is free");
+	return;
+}
+
+# A call that must be refused before its command is started
+sub refused
+{
+	my ($expected, $pattern, $where, @arguments) = @_;
+	my $file = "$files/refused";
+	my ($status, $out, $err) = run_program($where, @arguments, '--', 'touch', $file);
+	my $what = join(' ', map { ref $_ ? () : length $_ > 60 ? 'a long name' : $_ } @arguments) || 'no option';
+
+	is($status, $expected, "exit status $expected: $what");
+	like($err, $pattern, "the message says why: $what");
+	ok(!-e $file, "the command is not started: $what");
+	unlink $file;
+	return;
+}
+
+sub start_waiting
+{
+	my ($name, @arguments) = @_;
+	my $run = start_program($node, @arguments);
+
+	ok(defined await($watcher, "SELECT waiters FROM shedlock_locks WHERE name = '$name'", '1'), "$name: the program waits");
+	return $run;
+}
+
+#
+# Calls that are wrong
+#
+
+my @named = ('--name', 'wrong');
+my $duration = qr/^shedlock: --\S+: ".*" is no duration, such as 30s, 5min, 2h or 1d$/;
+refused(64, qr/^shedlock: --name is required$/, undef);
+refused(64, $duration, undef, @named, "--lease=$_") foreach '', 'soon', '-5', '5 weeks', 'inf', '1.2.3', '1e3', '5s 5s', '5S';
+refused(64, $duration, undef, @named, '--wait=x');
+refused(64, $duration, undef, @named, '--at-most=x');
+refused(64, $duration, undef, @named, '--kill-after=x');
+refused(64, qr/--at-most must be positive/, undef, @named, '--at-most=0');
+refused(64, qr/--lease must be at least twice as long as --kill-after, and 0\.6 s longer/, undef, @named, @$_)
+  foreach [ '--lease=20s', '--kill-after=10s' ], ['--lease=0'], [ '--lease=500ms', '--kill-after=0' ];
+refused(64, qr/"$_" is no number from 0 to 4096/, undef, @named, "--tail=$_") foreach 'x', '-1', '4097', '1.5';
+refused(64, qr/is no number from 0 to 4$/m, undef, @named, '--tail=5kB');
+refused(64, qr/"256" is no number from 0 to 255/, undef, @named, '--busy-exit=256');
+refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
+refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
+my ($status, $out, $err) = run_program(undef, @named);
+is("$status $err", "64 shedlock: there is no command to run\n", 'without a command');
+
+refused(64, qr/^shedlock: /, $node, @named, @$_)
+  foreach ['--schedule=nightly'], [ '--schedule=0 3 * * *', '--time-zone=Moon/Base' ], ['--at-least=2min'], ['--at-least=soon'],
+  ['--once-every=1 month'], [ '--once-every=1h', '--schedule=0 3 * * *' ], [ '--once-every=1h', '--catch-up=some' ],
+  [ '--once-every=1h', '--catch-up=none' ], [ '--once-every=1h', '--attempts=0' ], [ '--once-every=1h', '--attempts=many' ],
+  [ '--once-every=1h', '--backoff=soon' ], [ '--once-every=1h', '--max-late=-1s' ];
+refused(64, qr/^shedlock: /, $node, '--name', $_) foreach '', 'x' x 256, "\xff";
+is(ask($watcher, 'SELECT count(*) FROM shedlock_history'), '0', 'a call that is wrong begins no run');
+
+#
+# No server
+#
+
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$node->backup('standby');
+$standby->init_from_backup($node, 'standby', has_streaming => 1);
+$standby->start;
+my $dead = PostgreSQL::Test::Cluster::get_free_port();
+$node->safe_psql('postgres', 'CREATE DATABASE empty');
+$standby->poll_query_until('postgres', "SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'empty')");
+
+@named = ('--name', 'unreachable');
+refused(69, qr/^shedlock: .+\n\z/, $node, @named, "--dbname=port=$dead");
+refused(69, qr/^shedlock: .+\n\z/, $node, @named, '--dbname=nowhere');
+refused(69, qr/^shedlock: .+\n\z/, undef, @named, '--dbname=host=/nowhere');
+refused(69, qr/database "empty" has no extension shedlock: CREATE EXTENSION shedlock$/, $node, @named, '--dbname=empty');
+refused(69, qr/^shedlock: .+\n\z/, $standby, @named);
+refused(69, qr/read-only transaction/, $standby, @named, '--dbname=target_session_attrs=any');
+is((run_program($node, @named, '--dbname=nowhere', '--dry-run'))[0], 69, 'exit status 69 of --dry-run');
+
+#
+# Ways to the server.  The command shows that it runs, and that it has no settings of the
+# connection.
+#
+
+my ($host, $port) = ($node->host, $node->port);
+my $url_host = $host =~ s/([^\w.])/sprintf '%%%02X', ord $1/ger;
+my $both = $standby->host . ",$host port=" . $standby->port . ",$port";
+PostgreSQL::Test::Utils::append_to_file("$files/services",
+	"[here]\nhost=$host\nport=$port\ndbname=postgres\nuser=postgres\n[standby]\nhost=" . $standby->host . "\nport=" .
+	$standby->port . "\ndbname=postgres\ntarget_session_attrs=any\n");
+my %services = (environment => { PGSERVICEFILE => "$files/services" });
+my %ways = (
+	'a name' => [ $node, 'postgres' ],
+	'a connection string' => [ undef, "host=$host port=$port dbname=postgres" ],
+	'a URI' => [ undef, "postgresql://postgres@/postgres?host=$url_host&port=$port" ],
+	'a service' => [ undef, 'service=here', \%services ],
+	'a URI with a service' => [ undef, 'postgresql:///postgres?service=here', \%services ],
+	'the environment' => [$node],
+	'the environment with a service' => [ undef, undef, { environment => { %{ $services{environment} }, PGSERVICE => 'here' } } ],
+	'a dead host before the server' => [ undef, "host=$host,$host port=$dead,$port dbname=postgres" ],
+	'a standby before the server' => [ undef, "host=$both dbname=postgres" ]);
+foreach my $way (sort keys %ways)
+{
+	my ($where, $dbname, $options) = @{ $ways{$way} };
+	my %given = %{ $options->{environment} || {} };
+	my $asked = join ' ', map { "$_=" . ($given{$_} // '') } sort qw(PGSERVICE PGPASSWORD PGTARGETSESSIONATTRS);
+
+	($status, $out, $err) = run_program($where, $options ? $options : (), '-n', 'way', defined $dbname ? ('-d', $dbname) : (),
+		sh('echo "PGPASSWORD=$PGPASSWORD PGSERVICE=$PGSERVICE PGTARGETSESSIONATTRS=$PGTARGETSESSIONATTRS"'));
+	is("$status $out$err", "0 $asked\n", "the server is reached by $way");
+}
+refused(69, qr/read-only/, $node, @$_)
+  foreach [ '-n', 'way', '-d', "host=$both target_session_attrs=any" ],
+  [ { environment => { PGTARGETSESSIONATTRS => 'any' } }, '-n', 'way', '-d', "host=$both" ],
+  [ \%services, '-n', 'way', '-d', 'service=standby' ];
+$standby->stop('immediate');
+
+#
+# Exit statuses of a command, and its run in the history
+#
+
+@named = ('--name', 'status');
+my @endings = (
+	[ 'true', 0, 'succeeded|0|' ],
+	[ 'exit 3', 3, 'failed|3|exit status 3' ],
+	[ 'exit 255', 255, 'failed|255|exit status 255' ],
+	[ 'echo went wrong >&2; exit 1', 1, 'failed|1|went wrong' ],
+	[ 'echo went well >&2', 0, 'succeeded|0|' ],
+	[ 'kill -KILL $$', 137, 'failed|137|signal 9 (Killed)' ],
+	[ 'kill -TERM $$', 143, 'failed|143|signal 15 (Terminated)' ]);
+foreach my $ending (@endings)
+{
+	my ($command, $expected, $recorded) = @$ending;
+
+	is((run_program($node, @named, sh($command)))[0], $expected, "exit status $expected of: $command");
+	is(last_run('status', 'outcome, exit_code, message'), $recorded, "the history has the run of: $command");
+}
+is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'status'"), scalar(@endings), 'each run is in the history once');
+
+PostgreSQL::Test::Utils::append_to_file("$files/plain", "#!/bin/sh\n");
+foreach my $case ([ 126, "$files/plain", 'Permission denied' ], [ 126, $files, 'Permission denied' ],
+	[ 127, "$files/nothing", 'No such file or directory' ], [ 127, 'no-such-command', 'No such file or directory' ])
+{
+	my ($expected, $command, $why) = @$case;
+
+	($status, $out, $err) = run_program($node, @named, $command);
+	is("$status $err", qq($expected shedlock: could not execute "$command": $why\n), "exit status $expected: $why");
+	is(last_run('status', 'outcome, exit_code, message'),
+		qq(failed|$expected|shedlock: could not execute "$command": $why), "the history says so: $why");
+}
+
+# The system refuses descriptors before a run begins, and a process afterwards.
+@named = ('--name', 'resources');
+refused(71, qr/^shedlock: could not prepare a run: Too many open files$/,
+	$node, { wrapper => [ 'bash', '-c', 'ulimit -n 4; exec "$@"', 'bash' ] }, @named);
+is(last_run('resources', 'count(*) OVER ()'), '', 'without descriptors no run begins');
+SKIP:
+{
+	skip 'root may have any number of processes', 4 if $> == 0;
+	refused(71, qr/^shedlock: could not create a process: /,
+		$node, { wrapper => [ 'bash', '-c', 'ulimit -u 1; exec "$@"', 'bash' ] }, @named);
+	is(last_run('resources', 'outcome, exit_code'), 'failed|71', 'a run without a process has failed');
+}
+
+#
+# Not run
+#
+
+ask($watcher, "SELECT shedlock_acquire('busy', '1 h', locked_by => 'a stranger')");
+refused($_->[0], $_->[1], $node, '--name=busy', @{ $_->[2] })
+  foreach [ 75, qr/^\z/, [] ], [ 0, qr/^\z/, ['--busy-exit=0'] ], [ 9, qr/^\z/, ['--busy-exit=9'] ],
+  [ 75, qr/^shedlock: It has been held by "a stranger.*" since /, ['--verbose'] ], [ 75, qr/^shedlock: It has been held/, ['-v'] ];
+my $took = seconds { refused(75, qr/^\z/, $node, '--name=busy', '--wait=500ms') };
+cmp_ok($took, '>=', 0.5, '--wait: the program waits that long');
+ask($watcher, "SELECT shedlock_release('busy')");
+ask($watcher, "SELECT shedlock_pause('busy', reason => 'moving house')");
+refused(75, qr/^shedlock: It was paused by "postgres".*: moving house\.$/, $node, '--name=busy', '-v');
+is(last_run('busy', 'count(*) OVER ()'), '', 'a call that is refused leaves no run');
+
+@named = ('--name=daily', '--once-every=1 day');
+($status, $out, $err) = run_program($node, @named, '-v', sh('echo $SHEDLOCK_TICK $SHEDLOCK_ATTEMPT $SHEDLOCK_TOKEN'));
+is($status, 0, '--once-every: the first call of a period runs');
+my $run_of_day = last_run('daily', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ' ' || attempt || ' ' || token});
+is($out, "$run_of_day\n", 'the command knows its tick, its attempt and its token');
+like($run_of_day, qr/^....-..-..T00:00:00Z 1 \d+$/, 'the tick is that of the day');
+like($err, qr/^shedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that a run begins');
+refused(75, qr/^shedlock: Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
+
+#
+# Options of a job
+#
+
+# A tick of this minute, of a schedule that is due once a day.
+foreach my $try (1 .. 5)
+{
+	my $tick = ask($watcher, "SELECT date_trunc('minute', now())");
+	my $schedule = ask($watcher, "SELECT to_char('$tick'::timestamptz AT TIME ZONE 'Asia/Kolkata', 'FMMI FMHH24 * * *')");
+
+	($status, $out) = run_program($node, "--name=zone$try", "--schedule=$schedule", sh('echo $SHEDLOCK_TICK'));
+	is($status, 75, '--schedule: in UTC another time is meant');
+	($status, $out) =
+	  run_program($node, "--name=zone$try", "--schedule=$schedule", '--time-zone=Asia/Kolkata', sh('echo $SHEDLOCK_TICK'));
+	next if $status == 75 && $tick ne ask($watcher, "SELECT date_trunc('minute', now())");
+	is($status, 0, '--time-zone: the tick of this minute runs');
+	is($out, ask($watcher, qq(SELECT to_char('$tick'::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))) . "\n",
+		'SHEDLOCK_TICK is in UTC');
+	is(ask($watcher, "SELECT schedule, time_zone FROM shedlock_schedules WHERE name = 'zone$try'"),
+		"$schedule|Asia/Kolkata", 'the job has that schedule');
+	last;
+}
+
+@named = ('--name=attempts', '--once-every=1 day', '--attempts=2', '--backoff=1 ms');
+foreach my $attempt (1, 2)
+{
+	($status, $out) = run_program($node, @named, sh('echo $SHEDLOCK_ATTEMPT; exit 1'));
+	is("$status $out", "1 $attempt\n", "--attempts: attempt $attempt runs");
+	is(last_run('attempts', 'attempt, gave_up'), $attempt . '|' . ($attempt == 2 ? 't' : 'f'), "the history has attempt $attempt");
+}
+refused(75, qr/No attempt is left/, $node, @named, '-v');
+@named = ('--name=backoff', '--once-every=1 day', '--attempts=2', '--backoff=1h');
+is((run_program($node, @named, 'false'))[0], 1, '--backoff: the first attempt fails');
+refused(75, qr/Attempt 2 of 2 is due at/, $node, @named, '-v');
+refused(75, qr/^\z/, $node, '--name=late', '--once-every=1 day', '--max-late=1 ms');
+is((run_program($node, '--name=punctual', '--once-every=1 day', '--max-late=1 day', 'true'))[0], 0, '--max-late: not too late');
+is((run_program($node, '--name=missed', '--once-every=1 day', '--catch-up=all', 'true'))[0], 0, '--catch-up');
+
+is((run_program($node, '--name=kept', '--at-least=50s', 'true'))[0], 0, '--at-least: the run succeeds');
+is(ask($watcher, "SELECT state, remaining > '30 s' FROM shedlock_locks WHERE name = 'kept'"), 'kept|t', 'the lock is kept');
+refused(75, qr/is kept until .* by its lock_at_least_for/, $node, '--name=kept', '-v');
+
+# without the token, which the library adds
+my $holder = q{regexp_replace(locked_by, ' #\d+$', '')};
+my $run = start_program($node, '--name=who', 'true', 'two words', 'more');
+$run->finish;
+my $user = getpwuid $>;
+my $machine = (POSIX::uname())[1];
+is(last_run('who', "$holder, command"), "$user\@$machine/" . $run->pid . q{|true 'two words' more}, 'the history says who ran what');
+run_program($node, '--name=who', '--locked-by=the crew', '--description=stand around', 'true');
+is(last_run('who', "$holder, command"), 'the crew|stand around', '--locked-by and --description');
+
+# Any character
+my $name = q{it's "100%s" \\ $HOME %n};
+($status, $out, $err) = run_program($node, '--name', $name, '--locked-by', "$name by", '--description', "$name does",
+	sh('printf "%s\n" "$SHEDLOCK_NAME" "$1" >&2; exit 1', 'sh', $name));
+is("$status $err", "1 $name\n$name\n", 'a name with quotes, backslashes and percent signs');
+is(last_run($name =~ s/'/''/gr, "$holder, command, message"), "$name by|$name does|$name\n$name", 'the history has it');
+is((run_program($node, '--name=bytes', 'true', 'x' x 100_000))[0], 0, 'a long command line');
+
+#
+# Waiting for the lock
+#
+
+# Each waits for a lock of its own, at once.
+my @ends = qw(TERM INT QUIT HUP);
+my @waits = ('released', @ends);
+ask($watcher, "SELECT shedlock_acquire('wait $_', '1 h')") foreach @waits;
+my %waiting = map { $_ => start_waiting("wait $_", "--name=wait $_", '--wait=1h', sh('echo runs')) } @waits;
+ask($watcher, "SELECT shedlock_release('wait released')");
+is($waiting{released}->finish . $waiting{released}->out, "0runs\n", '--wait: the command runs when the lock is released');
+foreach my $signal (@ends)
+{
+	my $waiter = $waiting{$signal};
+
+	$waiter->signal($signal);
+	is($waiter->finish, "signal $signal", "$signal ends a program that waits");
+	is($waiter->out . $waiter->err, '', "$signal: it says nothing");
+	ask($watcher, "SELECT shedlock_release('wait $signal')");
+	nothing_left($waiter, "wait $signal", $signal);
+	is(last_run("wait $signal", 'token'), '', "$signal: no run has begun");
+}
+
+#
+# Twenty at once
+#
+
+my @crowd = map { start_program($node, '--name=crowd', until_there("$files/crowd")) } 1 .. 20;
+ok(eventually(sub { (grep { $_->has_ended } @crowd) == 19 }), 'of twenty programs nineteen end while one is at work');
+is(join(' ', map { $_->{status} } grep { $_->has_ended } @crowd), join(' ', (75) x 19), 'they say that it is busy');
+touch("$files/crowd");
+is(join(' ', sort { $a <=> $b } map { $_->finish } @crowd), join(' ', 0, (75) x 19), 'one of twenty has run its command');
+is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'crowd'"), '1', 'it is the only run');
+
+#
+# The times of a run, each at once
+#
+
+my $long = 60 * $slow . 's';
+my %timed = (
+	obeys => start_program($node, '--name=obeys', '--at-most=300ms', sh('sleep 600')),
+	ignores => start_program($node, '--name=ignores', '--at-most=300ms', '--kill-after=300ms', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
+	extended => start_program($node, '--name=extended', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 3')),
+	taken => start_program($node, '--name=taken', '--lease=' . 3 * $slow . 's', sh('echo work >&2; sleep 600')));
+ok(defined await($watcher, "SELECT count(*) FROM shedlock_locks WHERE name = 'taken' AND state = 'held'", '1'), 'a lock is held');
+ask($watcher, "SELECT shedlock_force_release('taken')");
+
+#
+# Signals of a run that is at work
+#
+
+# without what the shell says when it is told that a sleep was ended
+my $traps = 'exec 2>/dev/null; for s in TERM INT QUIT HUP USR1 USR2 CONT; do trap "echo got $s" $s; done; echo ready; until [ -e %s ]; do sleep 0.05; done; exit 5';
+my %at_work;
+foreach my $signal (qw(TERM INT QUIT))
+{
+	$at_work{$signal} = start_program($node, "--name=at work $signal", "--lease=$long", sh(sprintf $traps, "$files/$signal"));
+}
+foreach my $signal (qw(TERM INT QUIT))
+{
+	my $worker = $at_work{$signal};
+
+	ok($worker->await_out(qr/ready/), "$signal: the command is at work");
+	if ($signal eq 'TERM')
+	{
+		foreach my $passed (qw(HUP USR1 USR2 CONT))
+		{
+			$worker->signal($passed);
+			ok($worker->await_out(qr/got $passed\n/), "$passed is passed on to the command");
+		}
+		is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'at work TERM'"), 'running', 'it runs all the same');
+	}
+	$worker->signal($signal);
+	ok($worker->await_out(qr/got $signal\n/), "$signal is passed on to the command");
+	touch("$files/$signal");
+	is($worker->finish, 5, "the exit status is the command's after $signal");
+	is(last_run("at work $signal", 'outcome, exit_code'), 'cancelled|5', "$signal: the run is cancelled");
+	like(last_run("at work $signal", 'message'), qr/^the program got signal \d+ \(/, "$signal: the history says why");
+	nothing_left($worker, "at work $signal", $signal);
+}
+
+# A stopped command keeps its lock.
+my $stopped = start_program($node, '--name=stopped', '--lease=' . 3 * $slow . 's', sh("echo ready; sleep 0.1; until [ -e $files/stopped ]; do sleep 0.05; done"));
+ok($stopped->await_out(qr/ready/), 'a command is at work');
+$stopped->signal('TSTP');
+ok(eventually(sub { join('', $stopped->command_states) =~ /^T+$/ }), 'TSTP stops the command');
+my $until = ask($watcher, "SELECT lock_until FROM shedlock_locks WHERE name = 'stopped'");
+ok(defined await($watcher, "SELECT lock_until > '$until' FROM shedlock_locks WHERE name = 'stopped'"), 'its lease is extended');
+$stopped->signal('CONT');
+touch("$files/stopped");
+is($stopped->finish, 0, 'CONT lets it go on');
+
+# Two signals to end the command within a second kill it.
+my $stubborn = start_program($node, '--name=stubborn', '--lease=1h', '--kill-after=20min', sh(q{trap 'echo no' TERM; echo ready; while :; do sleep 0.05; done}));
+ok($stubborn->await_out(qr/ready/), 'a command is at work that does not end by TERM');
+$stubborn->signal('TERM');
+ok($stubborn->await_out(qr/no\n/), 'it has got the first TERM');
+sleep(1.2);
+ok(!$stubborn->has_ended, 'the first TERM does not kill it');
+ok(eventually(sub { $stubborn->signal('TERM'); sleep(0.1); $stubborn->has_ended }), 'two within a second kill it');
+is($stubborn->finish, 137, 'its exit status is that of KILL');
+is(last_run('stubborn', 'outcome, exit_code'), 'cancelled|137', 'its run is cancelled');
+
+is($timed{obeys}->finish, 124, '--at-most: the exit status is 124');
+like($timed{obeys}->err, qr/^shedlock: "sh" was ended at --at-most$/m, 'the message says so');
+is(last_run('obeys', 'outcome, exit_code, message'), 'timed out|143|signal 15 (Terminated)', 'the history says so');
+is($timed{ignores}->finish, 124, '--at-most: the exit status of a command that ignores TERM');
+is(last_run('ignores', 'outcome, exit_code, message'), 'timed out|137|signal 9 (Killed)', '--kill-after: it was killed');
+is($timed{extended}->finish, 3, 'a run takes longer than its lease');
+is($timed{taken}->finish, 76, 'the exit status is 76 after force_release');
+like($timed{taken}->err, qr/^work\n.*shedlock: lock "taken" was lost\n\z/s, 'the message says so');
+is(join(' ', $timed{taken}->processes), '', 'its command is gone');
+nothing_left($timed{$_}, $_, $_) foreach qw(obeys ignores extended);
+
+#
+# What the command leaves running
+#
+
+# Its successor looks for the processes as soon as it has the lock.
+my $leaving = start_program($node, '--name=leaving', '--lease=' . 20 * $slow . 's',
+	sh(q{MARK=left; export MARK; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; nohup sleep 600 >/dev/null 2>&1 & echo ready}));
+ok($leaving->await_out(qr/ready/), 'a command leaves processes running');
+my $successor = start_program($node, '--name=leaving', '--wait=1h',
+	sh('echo looking; grep -lsaz "^MARK=left$" /proc/[0-9]*/environ'));
+is($leaving->finish, 0, 'its exit status is that of the command');
+like($leaving->err, qr/^shedlock: "sh" has left processes running: they are ended, too$/m, 'the program says so');
+$successor->finish;
+is($successor->out, "looking\n", 'its successor finds no process');
+nothing_left($leaving, 'leaving', 'processes in the background');
+
+($status, $out, $err) = run_program($node, '--name=pipeline', sh('(sleep 0.1; echo last words) & exit 4'));
+is("$status $out$err", "4 last words\n", 'what ends by itself within a second is let do so');
+
+# TERM reaches what has left the command's group when the command has ended.
+my $away = start_program($node, '--name=away', '--lease=1h', '--kill-after=20min', sh("setsid sh -c 'echo ready; exec sleep 600'; true"));
+ok($away->await_out(qr/ready/), 'a process has a session of its own');
+$away->signal('TERM');
+is($away->finish, 143, 'TERM ends the command, and then that process');
+nothing_left($away, 'away', 'TERM');
+
+#
+# What the command gets
+#
+
+# Everything in the environment stays as it is.
+my %stale = (SHEDLOCK_NAME => 'stale', SHEDLOCK_TOKEN => '-1', SHEDLOCK_TICK => 'stale', SHEDLOCK_ATTEMPT => '-1', PGPASSWORD => 'secret');
+$run = start_program($node, { environment => \%stale }, '--name=environment', 'env', '-0');
+is($run->finish, 0, 'a command shows its environment');
+my %seen = map { /(.*?)=(.*)/s } split /\0/, $run->out;
+my $token = last_run('environment', 'token');
+is_deeply(
+	\%seen, {
+		%ENV, HOST_PROGRAM => $seen{HOST_PROGRAM}, PGHOST => $host, PGPORT => $port, PGDATABASE => 'postgres',
+		PGPASSWORD => 'secret', SHEDLOCK_NAME => 'environment', SHEDLOCK_TOKEN => $token },
+	'its environment is that of the program, and nothing in it is stale');
+
+# Signals: nothing is blocked, and what the caller ignores stays ignored.
+my @signals = ('--name=signals', '--', 'grep', '-E', '^Sig(Blk|Ign)', '/proc/self/status');
+my ($none, $hup) = map { "SigBlk:\t" . '0' x 16 . "\nSigIgn:\t" . $_ . "\n" } '0' x 16, '0' x 15 . 1;
+my $all = sub { POSIX::sigprocmask(POSIX::SIG_SETMASK, POSIX::SigSet->new(map { POSIX->can("SIG$_")->() } qw(TERM ALRM CHLD USR1))) };
+is((run_program($node, @signals))[1], $none, 'no signal is blocked or ignored');
+is((run_program($node, { before => $all }, @signals))[1],
+	$none, 'signals that the caller blocks are not blocked');
+is((run_program($node, { wrapper => ['nohup'] }, @signals))[1],
+	$hup, 'after nohup HUP stays ignored');
+$run = start_program($node, { before => $all }, '--name=signals', sh('echo ready; sleep 600'));
+ok($run->await_out(qr/ready/), 'a command is at work, and its caller blocked TERM');
+$run->signal('TERM');
+is($run->finish, 143, 'TERM ends it');
+is((run_program($node, { before => sub { $SIG{CHLD} = 'IGNORE' } }, '--name=signals', 'false'))[0], 1,
+	'the exit status is known if the caller ignores CHLD');
+is((run_program($node, '--name=group', sh('read a b c d group rest </proc/$$/stat; [ $group = $$ ]')))[0], 0, 'the command leads its process group');
+
+# No descriptor of the program reaches the command.
+foreach my $options ([], ['--quiet'], ['--tail=0'], ['--stdin'], [ '--quiet', '--tail=0' ])
+{
+	my $clean = sub { POSIX::close($_) foreach 3 .. 1023 };
+
+	is((run_program($node, { before => $clean }, '--name=descriptors', @$options, sh('ls /proc/self/fd; exit 1')))[1],
+		"0\n1\n2\n3\n", "the command has three descriptors, and ls a fourth: @$options");
+}
+
+# Standard input
+PostgreSQL::Test::Utils::append_to_file("$files/input", "some input\n");
+pipe my $reader, my $writer or die "pipe: $!";
+syswrite $writer, "from a pipe\n";
+close $writer;
+is((run_program($node, { stdin => "$files/input" }, '--name=stdin', 'cat'))[1], '', 'without --stdin the command reads nothing');
+is((run_program($node, { stdin => $reader }, '--name=stdin', '--stdin', 'cat'))[1], "from a pipe\n", '--stdin: the command reads it');
+close $reader;
+
+#
+# Output
+#
+
+# --quiet
+my $talk = 'echo out; echo err >&2;';
+($status, $out, $err) = run_program($node, '--name=quiet', '--quiet', sh($talk));
+is("$status $out$err", '0 ', '--quiet: a run that succeeds says nothing');
+($status, $out, $err) = run_program($node, '--name=quiet', '--quiet', sh("$talk exit 1"));
+is("$status $out$err", "1 out\nerr\n", '--quiet: a run that fails shows its output');
+is(last_run('quiet', 'message'), 'err', '--quiet: the history has it, too');
+ask($watcher, "SELECT shedlock_acquire('quiet', '1 h')");
+refused(75, qr/^\z/, $node, '--name=quiet', '--quiet');
+
+# --tail, in databases of three encodings
+$node->safe_psql('postgres', "CREATE DATABASE $_ TEMPLATE template0 ENCODING $_ LOCALE 'C'") foreach qw(UTF8 LATIN1);
+$node->safe_psql($_, 'CREATE EXTENSION shedlock') foreach qw(utf8 latin1);
+sub message_of
+{
+	my ($dbname, $bytes, @options) = @_;
+
+	run_program($node, '-d', $dbname, '--name=tail', @options, sh("printf '%b' '$bytes' >&2; exit 1"));
+	return $node->safe_psql($dbname, "SELECT encode(convert_to(message, 'UTF8'), 'escape') FROM shedlock_history ORDER BY token DESC LIMIT 1");
+}
+# what convert_to and encode make of a text
+my $euro = '\\342\\202\\254';
+is(message_of('utf8', '\0342\0202\0254 end\n\n'), "$euro end", 'a message has any character, and no newline at its end');
+is(message_of('utf8', '\0342\0202\0254 end', '--tail=0'), 'exit status 1', '--tail=0');
+is(message_of('utf8', '1234567890\0342\0202\0254', '--tail=10'), "4567890$euro", '--tail=10');
+is(message_of('utf8', '\0342\0202\0254' . '123456789\n', '--tail=10'), '123456789', '--tail=10 and a newline');
+foreach my $options ([], ['--quiet'])
+{
+	is(message_of('utf8', '\0342\0202\0254' . '12345678', @$options, '--tail=10'), '12345678', "a character that is cut is left out: @$options");
+	is(message_of('utf8', '\0342\0202\0254' . 'x' x 4095, @$options, '--tail=4kB'), 'x' x 4095, "the same at the end of 4 kB: @$options");
+}
+is(message_of('utf8', 'a\0377\0000\0303b'), 'a\\\\xff\\\\x00\\\\xc3b', 'bytes that are no characters');
+is(message_of('latin1', 'caf\0303\0251 \0377'), 'caf\\\\xc3\\\\xa9 \\\\xff', 'in a database of another encoding, other characters than those of ASCII');
+{
+	local $ENV{PGCLIENTENCODING} = 'SJIS';
+	is(message_of('utf8', 'caf\0303\0251'), 'caf\\\\xc3\\\\xa9', 'the same if the client has another encoding');
+}
+foreach my $dbname ('utf8', 'latin1')
+{
+	my $expected = $dbname eq 'utf8' ? $euro : '\\\\xe2\\\\x82\\\\xac';
+
+	is((run_program($node, '-d', $dbname, '--name=bytes', 'true', "caf\xe9", "\xe2\x82\xac"))[0], 0, "$dbname: an argument may have any bytes");
+	is($node->safe_psql($dbname, "SELECT encode(convert_to(command, 'UTF8'), 'escape') FROM shedlock_history ORDER BY token DESC LIMIT 1"),
+		"true caf\\\\xe9 $expected", "$dbname: the history shows them");
+}
+
+# Closed descriptors
+foreach my $closed ('>&-', '2>&-', '<&-', '<&- >&- 2>&-')
+{
+	is((run_program($node, { wrapper => [ 'sh', '-c', qq(exec "\$@" $closed), 'sh' ] }, '--name=closed', '--lease=' . 2 * $slow . 's', sh('echo went wrong >&2; sleep 0.5; exit 3')))[0],
+		3, "the program runs with $closed");
+	is(last_run('closed', 'outcome, exit_code, message'), 'failed|3|went wrong', "the history has its run with $closed");
+}
+
+# A pipe that is full, and that nobody reads
+pipe $reader, $writer or die "pipe: $!";
+fcntl $writer, F_SETFL, O_NONBLOCK;
+1 while syswrite $writer, 'x' x 4096;
+1 while syswrite $writer, 'x';
+fcntl $writer, F_SETFL, 0;
+my @full = ({ stderr => $writer }, '--lease=' . 2 * $slow . 's', '--kill-after=' . 0.5 * $slow . 's');
+my %unread = (
+	'full' => start_program($node, @full, '--name=full', '-v', sh('echo went wrong >&2; sleep 600 & sleep ' . 3 * $slow . '; exit 3')),
+	'full and lost' => start_program($node, @full, '--name=full and lost', sh('sleep 600')));
+ok(defined await($watcher, "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'full%' AND state = 'held'", '2'), 'two programs have no reader');
+ask($watcher, "SELECT shedlock_force_release('full and lost')");
+is($unread{'full and lost'}->finish, 76, 'without a reader: the exit status of a lost lock');
+is($unread{full}->finish, 3, 'without a reader: the lock is kept');
+is(last_run('full', 'outcome, exit_code, message'), 'failed|3|went wrong', 'without a reader: the history has the run');
+nothing_left($unread{$_}, $_, 'without a reader') foreach sort keys %unread;
+close $reader;
+close $writer;
+
+#
+# Other options
+#
+
+($status, $out, $err) = run_program(undef, '--help');
+like($out, qr/^Usage:$/m, '--help');
+is(join(' ', run_program(undef, '--version')), '0 shedlock ' . ask($watcher, "SELECT extversion FROM pg_extension WHERE extname = 'shedlock'") . "\n ",
+	'--version');
+
+ask($watcher, "SELECT shedlock_acquire('dry', '1 h', locked_by => 'a stranger')");
+($status, $out, $err) = run_program($node, '--name=dry', '--dry-run', '--lease=60s', '--at-most=2h');
+is("$status $err", '0 ', '--dry-run succeeds');
+like($out, qr/^lease: 60 s, extended every 10 s\nwithout an extension: SIGTERM after 49\.15 s, SIGKILL after 59\.15 s\nat most: SIGTERM after 7200 s, SIGKILL 10 s later\nIt has been held by "a stranger/,
+	'--dry-run shows the times and why the lock is refused');
+like((run_program($node, '--name=never', '--dry-run', 'touch', "$files/dry"))[1], qr/^It is free, and was never acquired\.$/m, '--dry-run of a free lock');
+ok(!-e "$files/dry", '--dry-run runs no command');
+is(ask($watcher, "SELECT count(*) FROM shedlock WHERE name = 'never'"), '0', '--dry-run takes no lock');
+
+#
+# A role with settings in the way: short timeouts, other formats, and functions in front of
+# the server's
+#
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE SCHEMA hostile;
+CREATE FUNCTION hostile.quote_ident(text) RETURNS text LANGUAGE sql AS 'SELECT 1/0; SELECT $1';
+CREATE FUNCTION hostile.quote_ident(name) RETURNS text LANGUAGE sql AS 'SELECT 1/0; SELECT $1::text';
+CREATE FUNCTION hostile.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS 'SELECT 1/0; SELECT $1';
+CREATE FUNCTION hostile.to_char(timestamp, text) RETURNS text LANGUAGE sql AS 'SELECT 1/0; SELECT $2';
+CREATE FUNCTION hostile.timezone(text, timestamptz) RETURNS timestamp LANGUAGE sql AS 'SELECT 1/0; SELECT $2::timestamp';
+CREATE FUNCTION hostile.never(name, text) RETURNS boolean LANGUAGE sql AS 'SELECT 1/0; SELECT true';
+CREATE FUNCTION hostile.never(name, name) RETURNS boolean LANGUAGE sql AS 'SELECT 1/0; SELECT true';
+CREATE FUNCTION hostile.never(oid, oid) RETURNS boolean LANGUAGE sql AS 'SELECT 1/0; SELECT true';
+CREATE OPERATOR hostile.= (LEFTARG = name, RIGHTARG = text, FUNCTION = hostile.never);
+CREATE OPERATOR hostile.= (LEFTARG = name, RIGHTARG = name, FUNCTION = hostile.never);
+CREATE OPERATOR hostile.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = hostile.never);
+CREATE FUNCTION hostile.shedlock_extend(name text, token bigint, lock_at_most_for text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+CREATE FUNCTION hostile.shedlock_run_end(name text, token bigint, outcome text, exit_code integer) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+CREATE ROLE hampered LOGIN;
+GRANT USAGE ON SCHEMA hostile TO hampered;
+ALTER ROLE hampered SET search_path = hostile, pg_catalog;
+ALTER ROLE hampered SET statement_timeout = '1s';
+ALTER ROLE hampered SET lock_timeout = '1s';
+ALTER ROLE hampered SET standard_conforming_strings = off;
+ALTER ROLE hampered SET datestyle = 'SQL, DMY';
+ALTER ROLE hampered SET timezone = 'Asia/Tokyo';
+ALTER ROLE hampered SET intervalstyle = 'sql_standard';
+SQL
+ask($watcher, "SELECT shedlock_acquire('hamper\\ed', '1 h')");
+my $hampered = start_waiting('hamper\\ed', '--dbname=user=hampered', '--name=hamper\\ed', '--wait=1h', '--once-every=1 day', '--lease=' . 3 * $slow . 's',
+	sh('echo $SHEDLOCK_TICK; sleep ' . $slow));
+sleep(1.5);
+ok(!$hampered->has_ended, 'a wait does not end by the statement_timeout and lock_timeout of the role');
+ask($watcher, "SELECT shedlock_release('hamper\\ed')");
+is($hampered->finish . $hampered->err, '0', 'a role with settings in the way: the run succeeds, and no statement fails');
+is($hampered->out, last_run('hamper\\ed', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}) . "\n", 'its tick is right');
+is(last_run('hamper\\ed', 'outcome, run_role'), 'succeeded|hampered', 'the history has the run');
+
+#
+# A server that is started during a wait
+#
+
+reap($watcher);
+$node->stop;
+$run = start_program($node, '--name=early', '--wait=1h', sh('echo runs'));
+ok(eventually(sub { $run->err =~ /\n/ }), 'the program says that there is no server');
+ok(!$run->has_ended, 'it waits for one');
+$node->start;
+is($run->finish . $run->out, "0runs\n", 'the command runs as soon as there is a server');
+like($run->err, qr/^shedlock: .*\n\z/, 'the program has said once that there was none');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'early'"), 'succeeded', 'the history has the run');
+
+done_testing();
