@@ -9,7 +9,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(fault_run program_run judge rules_of);
+our @EXPORT = qw(fault_run program_run judge judge_program rules_of);
 
 my $faults = "$FindBin::RealBin/../faults";
 my $runs = 0;
@@ -49,9 +49,24 @@ sub run_of
 sub judge
 {
 	my ($dir, @options) = @_;
+
+	return report_of("$faults/check", @options, $dir);
+}
+
+# The same for logs of the program shedlock.
+sub judge_program
+{
+	my ($dir, @options) = @_;
+
+	return report_of("$faults/program/check", @options, $dir);
+}
+
+sub report_of
+{
+	my @command = @_;
 	my $out;
 
-	IPC::Run::run([ $^X, "$faults/check", @options, $dir ], '<', \undef, '>&', \$out);
+	IPC::Run::run([ $^X, @command ], '<', \undef, '>&', \$out);
 	return $out;
 }
 
