@@ -39,7 +39,7 @@ dry_run(const Options *options)
 int
 main(int argc, char **argv)
 {
-	Options		options;
+	static Options options;
 
 	ParseOptions(argc, argv, &options);
 	return options.dry_run ? dry_run(&options) : KeepRun(&options);

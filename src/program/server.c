@@ -62,16 +62,19 @@ static const char *const connection_defaults[][2] = {
 /*
  * NewServer - prepare for connections; connects to nothing yet
  *
+ * The program has one.
+ *
  * wakeup: a descriptor that becomes readable to end a wait for the lock.
  */
 Server *
 NewServer(const Options *options, int wakeup)
 {
-	Server	   *server = calloc(1, sizeof(Server));
+	static Server the_server;
+	Server	   *server = &the_server;
 	unsigned char bytes[16];
 
-	if (server == NULL || getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-		Die(EXIT_NO_RESOURCES, "could not get memory or random numbers");
+	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+		Die(EXIT_NO_RESOURCES, "could not get random numbers");
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		(void) snprintf(server->request + 2 * i, 3, "%02x", bytes[i]);
 	server->options = options;
