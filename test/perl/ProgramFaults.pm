@@ -9,6 +9,7 @@ package ProgramFaults;
 use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
+use HostProgram ();
 use IO::Select;
 use IO::Socket::UNIX;
 use List::Util qw(max);
@@ -17,8 +18,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(find_program start_program keeper_of guardian_of processes_of beats started last_sign
-  end_command ended survivors start_other waited stop_processes spawn_process start_proxy table_of);
+our @EXPORT = qw(start_program keeper_of guardian_of processes_of command_of started last_sign end_command
+  told_to_end ended survivors start_other is_over measure stop_processes start_proxy
+  start_witness lateness table_of);
 
 my (@children, %status);
 my $dir;
@@ -26,7 +28,7 @@ my $dir;
 # Kinds of commands: how many processes there are, besides the command itself
 my %others = (plain => 0, stubborn => 0, tree => 3);
 
-# A plain command ends at SIGTERM; the other ones ignore it.  A tree has a process in the
+# A plain command ends at SIGTERM; the other ones only note it.  A tree has a process in the
 # background, a daemon (with a session of its own, and no parent), and a daemon of that.
 my $beat = <<'BEAT';
 use strict;
@@ -65,7 +67,7 @@ sub daemon
 open my $started, '>>', "$base.started" or die "$base: $!";
 syswrite $started, "$ENV{SHEDLOCK_TOKEN}\n";
 $SIG{USR1} = 'IGNORE';
-$SIG{$_} = 'IGNORE' foreach $kind eq 'plain' ? () : qw(TERM HUP INT);
+$SIG{TERM} = sub { open my $told, '>', "$base.told" } if $kind ne 'plain';
 if ($kind eq 'tree')
 {
 	fork or beat('background');
@@ -88,14 +90,6 @@ sub stop_processes
 	waitpid($_, 0) foreach grep { !defined $status{$_} } @children;
 	$status{$_} //= 0 foreach @children;
 	return;
-}
-
-# Returns the file of the program.  scripts/test runs the tests where it was built.
-sub find_program
-{
-	my ($found) = grep { -x } ('src/program/shedlock', map { "$_/shedlock" } split /:/, $ENV{PATH});
-
-	return $found // die 'there is no program shedlock';
 }
 
 # Starts a program; what it writes goes to a file.
@@ -125,7 +119,7 @@ sub start_program
 	append_to_file("$dir/beat", $beat) unless -e "$dir/beat";
 	$p{pid} = spawn_process(
 		"$p{base}.log", $p{env} // {},
-		@{ $p{on} // [] }, find_program(), '--name', $p{name}, '--dbname', $p{dbname},
+		@{ $p{on} // [] }, HostProgram::program_path(), '--name', $p{name}, '--dbname', $p{dbname},
 		'--lease', "$p{lease}s", '--kill-after', "$p{kill_after}s", @{ $p{options} // [] },
 		'--', $^X, "$dir/beat", $p{base}, $p{kind}, $others{ $p{kind} });
 	return \%p;
@@ -175,13 +169,20 @@ sub survivors
 
 sub keeper_of { return $_[0]{pid} }
 
-# Returns the process ID of the guardian, the parent of the command.
-sub guardian_of
+sub command_of
 {
 	my ($p) = @_;
 	my %beats = beats($p);
 
-	return $p->{guardian} //= (slurp_file('/proc/' . ($beats{command}[0] + 0) . '/stat') =~ /\) . (\d+)/)[0];
+	return $beats{command}[0] + 0;
+}
+
+# Returns the process ID of the guardian, the parent of the command.
+sub guardian_of
+{
+	my ($p) = @_;
+
+	return $p->{guardian} //= (slurp_file('/proc/' . command_of($p) . '/stat') =~ /\) . (\d+)/)[0];
 }
 
 # Tells the command to end with status 0.
@@ -191,6 +192,14 @@ sub end_command
 
 	append_to_file("$p->{base}.stop", '');
 	return;
+}
+
+# Returns whether the command has got SIGTERM, or has ended.
+sub told_to_end
+{
+	my ($p) = @_;
+
+	return -e "$p->{base}.told" || !survivors($p);
 }
 
 # Returns the wait status of a process of ours, or undef if it has not ended.
@@ -220,6 +229,64 @@ sub start_other
 	$p->{other} = spawn_process("$p->{base}.other", {}, 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $connstr, '-c',
 		"SELECT shedlock_acquire_token('$p->{name}', '1 hour', wait => '1 hour')");
 	return;
+}
+
+# Starts a process that sleeps and notes when it wakes late: no process of the program
+# wakes sooner on this machine.
+my $witness;
+
+sub start_witness
+{
+	$witness = PostgreSQL::Test::Utils::tempdir . '/witness';
+	my $pid = fork // die "fork: $!";
+
+	if ($pid == 0)
+	{
+		my $before = time;
+
+		open my $file, '>', $witness or POSIX::_exit(1);
+		for (;;)
+		{
+			sleep(0.005);
+			my $now = time;
+			syswrite $file, sprintf("%.6f %.6f\n", $before, $now - $before - 0.005) if $now - $before > 0.02;
+			$before = $now;
+		}
+	}
+	push @children, $pid;
+	return;
+}
+
+# Returns how many seconds it was late in that time.
+sub lateness
+{
+	my ($from, $to) = @_;
+	my @late = map { my ($at, $late) = split ' '; $at + $late > $from && $at < $to ? $late : () } split /\n/, slurp_file($witness);
+
+	return max(0, @late);
+}
+
+# Returns whether the program has ended, and the other caller has the lock.
+sub is_over
+{
+	my ($p) = @_;
+
+	return defined ended($p) && $p->{other} && defined waited($p->{other});
+}
+
+# Returns what became of it, as a server knows it now: last, the last sign of life; since,
+# when the other caller got the lock (both in seconds); exit; outcome and token of its
+# runs; tokens, those with which the command was started.
+sub measure
+{
+	my ($p, $node) = @_;
+	my ($since, $outcome, $token) = split /\|/, $node->safe_psql('postgres', qq{
+SELECT extract(epoch FROM timezone('UTC', locked_at)), string_agg(outcome, ', '), string_agg(h.token::text, ', ')
+FROM shedlock l LEFT JOIN shedlock_history h USING (name) WHERE name = '$p->{name}' GROUP BY locked_at}), -1;
+	my $tokens = -e "$p->{base}.started" ? slurp_file("$p->{base}.started") : '';
+
+	return { last => last_sign($p), since => $since, exit => ended($p) // 'none', outcome => $outcome, token => $token,
+		tokens => join(', ', split /\n/, $tokens) };
 }
 
 # Starts a proxy in front of a server's socket; returns a conninfo.  mode:

@@ -7,6 +7,9 @@
 # are the tables of doc/failures.md.  The test runs in a user namespace, so it does not
 # touch the machine's network and needs no root.
 #
+# Two of the hosts also run the program shedlock: its command must end before another
+# caller has its lock.
+#
 # Programs: iproute2 util-linux
 
 use strict;
@@ -28,10 +31,12 @@ BEGIN
 
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use HostProgram ();
 use List::Util qw(max);
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use ProgramFaults;
 use ShedlockNode;
 use Time::HiRes qw(sleep time);
 
@@ -254,6 +259,25 @@ SELECT count(*) = (SELECT count(*) FROM watched)
 FROM shedlock_locks WHERE state = 'held'}), 'a cut of a second ends no session');
 update("taken = (SELECT timezone('UTC', locked_at) FROM shedlock l WHERE l.name = w.name)", 'true');
 
+# The program shedlock, with another caller that waits for its lock
+my @programs;
+if (HostProgram::program_path())
+{
+	foreach my $n (1, 2)
+	{
+		push @programs, map {
+			start_program(
+				name => "program $ways[ $n - 1 ][0] $_", kind => $_, lease => $own, kill_after => 2, on => [ on($ways[ $n - 1 ][0]) ],
+				dbname => "host=10.77.$n.1 port=" . $node->port . ' dbname=postgres')
+		} 'plain', 'tree';
+	}
+	foreach my $p (@programs)
+	{
+		sleep(0.1) until started($p) || defined ended($p);
+		start_other($p, $node->connstr('postgres'));
+	}
+}
+
 #
 # Cut off
 #
@@ -291,6 +315,20 @@ update("since = clock_timestamp(), try_from = clock_timestamp() + '1 s'", "kind 
 terminate($node, "(SELECT pid FROM pg_stat_activity WHERE application_name = 'holder')");
 waitpid($watcher, 0);
 is($?, 0, 'the watcher ends without an error');
+
+my @rows;
+foreach my $p (@programs)
+{
+	sleep(0.1) until is_over($p) || time - $start > $PostgreSQL::Test::Utils::timeout_default;
+	my $m = measure($p, $node);
+
+	push @rows, [ $p->{name}, map({ sprintf '%.3f', $_ } $m->{last} - $start, $m->{since} - $start, $m->{since} - $m->{last}), $m->{exit}, $m->{outcome} ];
+	cmp_ok($m->{since} - $m->{last}, '>', 0, "$p->{name}: no sign of life after another caller has the lock")
+	  & is("$m->{exit}, $m->{outcome}", '76, lost', "$p->{name}: exit status and outcome")
+	  or diag(slurp_file("$p->{base}.log"));
+	ok(!survivors($p), "$p->{name}: no process is left");
+}
+note("The program; seconds since the cut:\n \n", table_of([ 'name', 'last sign', 'other has it', 'margin', 'exit', 'outcome' ], @rows)) if @rows;
 
 my %measured;
 foreach my $row (split /\n/, $node->safe_psql('postgres', q{

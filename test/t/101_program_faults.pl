@@ -4,12 +4,16 @@
 # In each situation another caller waits for the lock.  The margin is the time from the
 # last sign of life of any process of the command to the instant at which the other caller
 # has the lock.  The table at the end is that of doc/failures.md.
+#
+# No process ends another one in time on a machine that wakes none: a margin that is
+# negative counts only if a process that sleeps meanwhile wakes in time.
 
 use strict;
 use warnings FATAL => 'all';
 use DBI;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use HostProgram ();
 use PoolerNode;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -18,7 +22,7 @@ use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-plan skip_all => 'the program needs Linux' if $^O ne 'linux';
+plan skip_all => 'this system cannot have the program' unless HostProgram::program_path();
 
 my $limit = $PostgreSQL::Test::Utils::timeout_default;
 my @situations;
@@ -75,7 +79,6 @@ sub signals
 	};
 }
 
-sub command_of { my ($p) = @_; my %beats = beats($p); return $beats{command}[0] + 0 }
 sub finish { my ($s) = @_; return end_command($s->{p}) }
 
 # Steps of a situation in which the command continues, and ends by itself
@@ -195,38 +198,40 @@ sub proceed
 		$s->{at} = time;
 		delete $s->{seen};
 	}
-	return !@{ $s->{steps} } && program_ended($s) && $s->{p}{other} && defined waited($s->{p}{other}) && (!survivors($s->{p}) || $s->{leaves});
+	return !@{ $s->{steps} } && is_over($s->{p}) && (!survivors($s->{p}) || $s->{leaves});
 }
 
 # Checks how a situation ended.
 sub check
 {
 	my ($s) = @_;
-	my $node = $s->{other_node} // $s->{node};
+	my $m = measure($s->{p}, $s->{other_node} // $s->{node});
 	my $title = "$s->{title}, $s->{kind} command";
-	my ($since, $outcome, $runs, $token) = split /\|/, $node->safe_psql('postgres', qq{
-SELECT extract(epoch FROM timezone('UTC', locked_at)),
-	(SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history h WHERE h.name = l.name),
-	(SELECT count(*) FROM shedlock_history h WHERE h.name = l.name),
-	(SELECT min(token) FROM shedlock_history h WHERE h.name = l.name)
-FROM shedlock l WHERE name = '$s->{name}'});
-	my $last = last_sign($s->{p});
-	my $fault = $s->{fault} //= $s->{at};
-	my $exit = ended($s->{p}) // 'none';
 
-	if (!defined $last)
+	if (!defined $m->{last})
 	{
 		fail("$title: the command was started");
 		diag(slurp_file("$s->{p}{base}.log"));
 		return;
 	}
-	chomp(my @tokens = split /\n/, slurp_file("$s->{p}{base}.started"));
-	$s->{measured} = [ $s->{title}, $s->{kind}, sprintf('%.3f', $last - $fault), sprintf('%.3f', $since - $fault),
-		sprintf('%.3f', $since - $last), $exit, $outcome // '' ];
+	$s->{fault} //= $s->{at};
+	$s->{measured} = [ $s->{title}, $s->{kind}, map({ sprintf '%.3f', $_ } $m->{last} - $s->{fault}, $m->{since} - $s->{fault}, $m->{since} - $m->{last}),
+		$m->{exit}, $m->{outcome} ];
 	my $ok = 1;
-	$ok &= cmp_ok($since - $last, '>', 0, "$title: no sign of life after another caller has the lock") if $s->{margin} eq 'kept';
-	$ok &= is("$exit, " . ($outcome // ''), "$s->{exit}, $s->{outcome}", "$title: exit status and outcome");
-	$ok &= is("@tokens", $token // '', "$title: the command was started once, with the token of its run") unless $s->{no_history};
+	if ($s->{margin} eq 'kept')
+	{
+		my $margin = $m->{since} - $m->{last};
+		my $late = lateness($m->{since} - 2, $m->{since});
+
+	  SKIP:
+		{
+			skip(sprintf('%s: a sleep of 5 ms ended %.3f s late, and the margin is %.3f s', $title, $late, $margin), 1)
+			  if $late > 0.05 && $margin <= 0 && $margin > -5 * $late;
+			$ok &= cmp_ok($margin, '>', 0, "$title: no sign of life after another caller has the lock");
+		}
+	}
+	$ok &= is("$m->{exit}, $m->{outcome}", "$s->{exit}, $s->{outcome}", "$title: exit status and outcome");
+	$ok &= is($m->{tokens}, $m->{token}, "$title: the command was started once, with the token of its run") unless $s->{no_history};
 	$s->{extra}->($s, $title) if $s->{extra};
 	diag("$s->{name}:\n", slurp_file("$s->{p}{base}.log")) unless $ok;
 	return;
@@ -255,6 +260,7 @@ my %lengths = (short => [ 3 * $slow, $slow ], late => [ 6 * $slow, $slow ], long
 	outage => [ 20 * $slow, 4 * $slow ], minute => [ 60 * $slow, $slow ]);
 my $over = 3 * $slow + 1;
 
+start_witness();
 note("a lease of $lengths{short}[0] s, or $lengths{long}[0] s where the command continues");
 $node->safe_psql('postgres', q{
 CREATE ROLE app LOGIN;
@@ -472,8 +478,8 @@ foreach my $way ('away', 'stopped')
 	$_->{fault} = time foreach @those;
 	$way eq 'away' ? $away->stop('immediate') : freeze($away, 'STOP');
 
-	# It is back before the leases end.
-	await_all('told to end', sub { !survivors($_[0]{p}) }, $those[0]);
+	# It is back as soon as no extension counts any more.
+	await_all('told to end', sub { told_to_end($_[0]{p}) }, @those);
 	$way eq 'away' ? $away->start : freeze($away, 'CONT');
 	compete($_) foreach @those;
 	happen(@those);
