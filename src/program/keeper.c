@@ -427,7 +427,8 @@ finish(Keeper *keeper, Ending ending, int status)
 {
 	static const char *const outcomes[] = {
 		[ENDING_TIMED_OUT] = "timed out",
-		[ENDING_CANCELLED] = "cancelled"
+		[ENDING_CANCELLED] = "cancelled",
+		[ENDING_LOST] = "lost"
 	};
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
