@@ -434,6 +434,10 @@ finish(Keeper *keeper, Ending ending, int status)
 	bool		lost = ending == ENDING_LOST;
 
 	set_last_resort(keeper, NEVER);
+
+	/* systemd sends SIGTERM to the command as well, which may end first. */
+	if (ending == ENDING_NONE && told_signal != 0 && status != 0)
+		outcome = outcomes[ENDING_CANCELLED];
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
 	read_quiet_output(keeper);

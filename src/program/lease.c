@@ -33,9 +33,10 @@
 /*
  * MakeLease - set the times of a lease
  *
- * kill_after: -1 for the default.  Returns NULL, or why the lease cannot be kept.
+ * kill_after: -1 for the default.  Returns 0, or the shortest length that allows for
+ * kill_after.
  */
-const char *
+Usec
 MakeLease(Lease *lease, Usec length, Usec kill_after)
 {
 	if (kill_after < 0)
@@ -53,8 +54,8 @@ MakeLease(Lease *lease, Usec length, Usec kill_after)
 
 	/* There is time for two extensions that fail, and for one that does not. */
 	if (length / 2 < kill_after + lease->margin)
-		return "--lease must be at least twice as long as --kill-after, and 0.6 s longer";
-	return NULL;
+		return (kill_after + MARGIN_MIN) / (MARGIN_SHARE / 2 - 1) * MARGIN_SHARE;
+	return 0;
 }
 
 /*

@@ -60,7 +60,7 @@ static const char help[] =
 "\n"
 "      --busy-exit=STATUS   exit status if it is not run (75)\n"
 "      --dry-run            show the times of the lease, and what a run would be told\n"
-"  -v, --verbose            say why it is not run, and when a run begins\n"
+"  -v, --verbose            say why it is not run, as on a terminal, and when a run begins\n"
 "      --help               show this help\n"
 "      --version            show the version\n"
 "\n"
@@ -333,7 +333,7 @@ ParseOptions(int argc, char **argv, Options *options)
 {
 	Usec		lease = DEFAULT_LEASE;
 	Usec		kill_after = -1;
-	const char *problem;
+	Usec		shortest;
 	int			option;
 	int			index = 0;
 
@@ -353,9 +353,10 @@ ParseOptions(int argc, char **argv, Options *options)
 		Die(EXIT_USAGE, "there is no command to run");
 	if (options->at_most <= 0)
 		Die(EXIT_USAGE, "--at-most must be positive");
-	problem = MakeLease(&options->lease, lease, kill_after);
-	if (problem)
-		Die(EXIT_USAGE, "%s", problem);
+	shortest = MakeLease(&options->lease, lease, kill_after);
+	if (shortest > 0)
+		Die(EXIT_USAGE, "--lease is too short for --kill-after: it must be at least %.2f s",
+			(double) shortest / (double) USEC_PER_SEC + 0.01);
 	if (options->locked_by == NULL)
 		options->locked_by = default_locked_by();
 	if (options->description == NULL && options->command)

@@ -60,7 +60,7 @@ typedef struct Lease
 /* From an attempt to reach the server that failed to the next */
 #define RETRY_NAP			(250 * USEC_PER_MS)
 
-extern const char *MakeLease(Lease *lease, Usec length, Usec kill_after);
+extern Usec MakeLease(Lease *lease, Usec length, Usec kill_after);
 extern Usec LeasePatience(const Lease *lease);
 extern Usec LeaseStop(const Lease *lease, Usec end);
 extern Usec LeaseKill(const Lease *lease, Usec end);

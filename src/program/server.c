@@ -43,7 +43,7 @@ struct Server
 								 * yet */
 	char		request[33];
 	bool		warned;			/* the last answer came with a WARNING */
-	bool		complained;		/* that it cannot connect */
+	bool		complained;		/* since the last answer that counts */
 };
 
 /* Settings of the connection, where the user has not set them */
@@ -220,7 +220,6 @@ connect_server(Server *server)
 		disconnect(server);
 		return false;
 	}
-	server->complained = false;
 	(void) PQsetNoticeReceiver(server->conn, receive_notice, server);
 	return true;
 }
@@ -542,8 +541,8 @@ read_run(Server *server, const PGresult *result, Run *run)
 
 	if (PQgetisnull(result, 0, 0))
 	{
-		if (server->options->verbose)
-			Complain("%s", PQgetvalue(result, 0, 2));
+		if (server->options->verbose || isatty(STDERR_FILENO))
+			Complain("\"%s\" is not run.  %s", server->options->name, PQgetvalue(result, 0, 2));
 		return EXIT_BUSY;
 	}
 	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
@@ -711,9 +710,13 @@ ask_about_run(Server *server, const char *question, Usec until)
 	}
 	else if (result)
 	{
-		show_error(result);
+		if (!server->complained)
+			show_error(result);
+		server->complained = true;
 		disconnect(server);
 	}
+	if (answer != ANSWER_NONE)
+		server->complained = false;
 	PQclear(result);
 	return answer;
 }
