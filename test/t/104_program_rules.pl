@@ -95,6 +95,8 @@ sub finds
 
 finds('none', 'nothing is wrong');
 finds('outlived its lease', 'a process lives after the end of its lease', '104.1 105.7', '104.1 106.1');
+finds('none', 'it may for as long as the machine is late', '104.1 105.7', '104.1 106.1', 'run.log: 120', "run.log: 106.0 late 0.15\n	run.log: 120");
+finds('outlived its lease', 'but no longer', '104.1 105.7', '104.1 106.2', 'run.log: 120', "run.log: 106.0 late 0.15\n	run.log: 120");
 finds('none', 'an extension keeps it alive', '104.1 105.7', '104.1 105.95');
 finds('outlived its lease, outlived its run, two at once', 'and after the begin of the next one', '104.1 105.7', '104.1 107.7');
 finds('outlived its run', 'a process lives after the end of its run', '102.1 102.5', '102.1 102.7');
