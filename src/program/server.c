@@ -479,6 +479,21 @@ statement_of_begin(Server *server, Text *text, Usec wait)
 }
 
 /*
+ * show_error - say what the server says
+ */
+static void
+show_error(const PGresult *result)
+{
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+
+	Complain("%s%s%s%s%s", message ? message : "the server did not answer",
+			 detail ? "\n  " : "", detail ? detail : "",
+			 hint ? "\n  " : "", hint ? hint : "");
+}
+
+/*
  * find_schema - find the extension's schema
  *
  * Returns 0 or the exit status of the program.
@@ -499,23 +514,13 @@ find_schema(Server *server)
 		server->schema = strdup(PQgetvalue(result, 0, 0));
 	else if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
+	else if (result)
+	{
+		show_error(result);
+		disconnect(server);
+	}
 	PQclear(result);
 	return server->schema ? 0 : EXIT_NO_SERVER;
-}
-
-/*
- * show_error - say what the server says
- */
-static void
-show_error(const PGresult *result)
-{
-	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
-	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
-
-	Complain("%s%s%s%s%s", message ? message : "the server did not answer",
-			 detail ? "\n  " : "", detail ? detail : "",
-			 hint ? "\n  " : "", hint ? hint : "");
 }
 
 /*
