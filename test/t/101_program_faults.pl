@@ -396,8 +396,9 @@ if ($ENV{SHEDLOCK_SKEW})
 
 	foreach my $kind ('plain', 'tree')
 	{
-		situation('host suspended', kind => $kind, env => { %env, SKEW_FILE => clock_file("short_$kind") },
-			steps => [ [ \&at_once, \&suspend ], [ \&program_ended, $not_extended ] ], extra => $same);
+		# Just after an extension, so that none is on its way.
+		situation('host suspended', kind => $kind, length => 'late', env => { %env, SKEW_FILE => clock_file("short_$kind") },
+			steps => [ [ \&extended, \&suspend ], [ \&program_ended, $not_extended ] ], extra => $same);
 
 		# Any message wakes the guardian, which ends the command long before the lease ends
 		# on the server.
@@ -548,6 +549,9 @@ happen(@alone);
 $_->{fault} = time foreach @failover;
 $primary->kill9;
 $standby{$_}->promote foreach 'synchronous', 'asynchronous';
+# With asynchronous replication tokens may repeat: a program would extend the lock of another
+# caller that got its token.
+$standby{asynchronous}->safe_psql('postgres', "SELECT count(shedlock_acquire_token('burnt ' || i, '1 s')) FROM generate_series(1, 100) i");
 compete($_) foreach @failover;
 happen(@failover);
 disconnect($standby{synchronous});
