@@ -44,13 +44,13 @@ sub start_program
 {
 	my ($node, @arguments) = @_;
 	my %options = ref $arguments[0] eq 'HASH' ? %{ shift @arguments } : ();
-	my $number = ++$count;
+	my $mark = join('.', $parent, ++$count, time);
 	my @program = (@{ $options{wrapper} || [] }, program_path());
 	my $files = PostgreSQL::Test::Utils::tempdir;
-	my $run = bless { number => $number, out => "$files/out", err => "$files/err" }, __PACKAGE__;
+	my $run = bless { mark => $mark, out => "$files/out", err => "$files/err" }, __PACKAGE__;
 	my %environment = (
 		($node ? (PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres') : ()),
-		HOST_PROGRAM => $number, %{ $options{environment} || {} });
+		HOST_PROGRAM => $mark, %{ $options{environment} || {} });
 
 	$run->{pid} = fork // die "fork: $!";
 	if ($run->{pid} == 0)
@@ -172,12 +172,13 @@ sub await_file
 }
 
 # Process IDs of the keeper, the guardian and the command's processes, also daemons: what
-# has the environment of the program.
+# has the environment of the program.  Its mark differs from those of other tests, which may
+# run at the same time.
 sub processes
 {
 	my ($run) = @_;
 
-	return grep { _environment($_) =~ /(^|\0)HOST_PROGRAM=$run->{number}(\0|$)/ } map { m{(\d+)} } glob('/proc/[0-9]*');
+	return grep { _environment($_) =~ /(^|\0)HOST_PROGRAM=\Q$run->{mark}\E(\0|$)/ } map { m{(\d+)} } glob('/proc/[0-9]*');
 }
 
 # Process IDs of the command's processes only.

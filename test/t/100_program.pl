@@ -425,10 +425,10 @@ nothing_left($timed{$_}, $_, $_) foreach qw(obeys ignores extended);
 
 # Its successor looks for the processes as soon as it has the lock.
 my $leaving = start_program($node, '--name=leaving', '--lease=' . 20 * $slow . 's',
-	sh(q{MARK=left; export MARK; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; nohup sleep 600 >/dev/null 2>&1 & echo ready}));
+	sh("MARK=$files; export MARK; " . q{sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; nohup sleep 600 >/dev/null 2>&1 & echo ready}));
 ok($leaving->await_out(qr/ready/), 'a command leaves processes running');
 my $successor = start_program($node, '--name=leaving', '--wait=1h',
-	sh('echo looking; grep -lsaz "^MARK=left$" /proc/[0-9]*/environ'));
+	sh(qq(echo looking; grep -lsazFx "MARK=$files" /proc/[0-9]*/environ)));
 is($leaving->finish, 0, 'its exit status is that of the command');
 like($leaving->err, qr/^shedlock: "sh" has left processes running: they are ended, too$/m, 'the program says so');
 $successor->finish;
