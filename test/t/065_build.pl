@@ -44,9 +44,10 @@ sub files
 }
 
 mkdir $_ foreach $source, $build;
-system("tar --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' "
-	. "--exclude=./src/program/shedlock --exclude=./tmp_check --exclude=./results --exclude=./log -cf - . | tar -C '$source' -xf -") == 0
-  or die "tar failed";
+# make would find in the tree what was built there
+system("tar --exclude=./.git --exclude=./tmp_check --exclude=./results --exclude=./log -cf - . | tar -C '$source' -xf - && "
+	. "make -s -C '$source' with_llvm=no clean") == 0
+  or die "the tree could not be copied";
 my $before = files($source);
 
 # Without libpq's headers
