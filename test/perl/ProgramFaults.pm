@@ -22,7 +22,7 @@ our @EXPORT = qw(start_program keeper_of guardian_of processes_of command_of sta
   told_to_end ended survivors start_other is_over measure stop_processes start_proxy
   start_witness lateness table_of);
 
-my (@children, %status);
+my (@children, @programs, %status);
 my $dir;
 
 # Kinds of commands: how many processes there are, besides the command itself
@@ -83,9 +83,11 @@ END
 	stop_processes();
 }
 
-# Ends what was started here.
+# Ends what was started here, also what a program has left running.
 sub stop_processes
 {
+	kill 'KILL', grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /^shedlock-guard/ } map { $_->{guardian} // () } @programs;
+	kill 'KILL', map { survivors($_) } @programs;
 	kill 'KILL', grep { !defined $status{$_} } @children;
 	waitpid($_, 0) foreach grep { !defined $status{$_} } @children;
 	$status{$_} //= 0 foreach @children;
@@ -122,6 +124,7 @@ sub start_program
 		@{ $p{on} // [] }, HostProgram::program_path(), '--name', $p{name}, '--dbname', $p{dbname},
 		'--lease', "$p{lease}s", '--kill-after', "$p{kill_after}s", @{ $p{options} // [] },
 		'--', $^X, "$dir/beat", $p{base}, $p{kind}, $others{ $p{kind} });
+	push @programs, \%p;
 	return \%p;
 }
 
