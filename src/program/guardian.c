@@ -58,13 +58,22 @@ typedef struct Guardian
 	Usec		told_at;		/* when a signal last told them to end */
 } Guardian;
 
-/* What the thread that copies standard error works on */
+/* A thread that passes on what the command writes to a standard stream */
 typedef struct Copier
 {
+	int			stream;
+	int			ends[2];		/* of the pipe from the command; -1: none */
+	int			to;
+	Tail	   *tail;			/* or NULL */
 	pthread_t	thread;
-	int			from;
-	Tail	   *tail;
 } Copier;
+
+static Copier copiers[] = {
+	{.stream = STDOUT_FILENO,.ends = {-1, -1}},
+	{.stream = STDERR_FILENO,.ends = {-1, -1}}
+};
+
+#define COPIERS				2
 
 /*
  * set_number - set a variable of the environment to a number
@@ -103,12 +112,11 @@ set_environment(const Start *start)
 /*
  * execute - become the command
  *
- * error: where its standard error goes to, or -1.  Signals that the caller of the
- * program ignores stay ignored, as after any exec.
+ * Signals that the caller of the program ignores stay ignored, as after any exec.
  */
 static void
 __attribute__((noreturn))
-execute(const Start *start, pid_t guardian, int error)
+execute(const Start *start, pid_t guardian)
 {
 	char	  **command = start->options->command;
 	sigset_t	none;
@@ -129,10 +137,11 @@ execute(const Start *start, pid_t guardian, int error)
 			(void) close(null);
 		}
 	}
-	if (start->output >= 0)
-		(void) dup2(start->output, STDOUT_FILENO);
-	if (error >= 0)
-		(void) dup2(error, STDERR_FILENO);
+	for (int i = 0; i < COPIERS; i++)
+	{
+		if (copiers[i].ends[1] >= 0)
+			(void) dup2(copiers[i].ends[1], copiers[i].stream);
+	}
 
 	set_environment(start);
 	(void) signal(SIGPIPE, start->on_broken_pipe);
@@ -144,7 +153,7 @@ execute(const Start *start, pid_t guardian, int error)
 }
 
 /*
- * copy_output - thread: pass on what the command writes to standard error, and keep its end
+ * copy_output - thread: pass on what the command writes, and keep its end
  *
  * A thread, because a terminal that is stopped may block it for any time.
  */
@@ -155,13 +164,13 @@ copy_output(void *arg)
 	char		data[4096];
 	ssize_t		length;
 
-	while ((length = read(copier->from, data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
+	while ((length = read(copier->ends[0], data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
 	{
-		if (length > 0)
+		if (length > 0 && copier->tail)
 			AppendTail(copier->tail, data, (size_t) length);
 		for (ssize_t written = 0, n; written < length; written += n)
 		{
-			n = write(STDERR_FILENO, data + written, (size_t) (length - written));
+			n = write(copier->to, data + written, (size_t) (length - written));
 			if (n < 0 && errno != EINTR)
 				break;
 			if (n < 0)
@@ -172,42 +181,76 @@ copy_output(void *arg)
 }
 
 /*
- * start_command - start the command, and the thread that copies its standard error
- *
- * Returns NULL if nothing is copied.
+ * open_pipes - create the pipes of the streams that are copied
  */
-static Copier *
+static void
+open_pipes(const Start *start)
+{
+	copiers[0].to = start->output;
+	copiers[1].to = start->error;
+	copiers[1].tail = start->tail;
+	for (int i = 0; i < COPIERS; i++)
+	{
+		if (copiers[i].to >= 0 && pipe2(copiers[i].ends, O_CLOEXEC) != 0)
+			Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
+	}
+}
+
+/*
+ * start_copiers - start the threads, after the command: that is a child of the main thread
+ */
+static void
+start_copiers(void)
+{
+	for (int i = 0; i < COPIERS; i++)
+	{
+		if (copiers[i].ends[0] < 0)
+			continue;
+		(void) close(copiers[i].ends[1]);
+		errno = pthread_create(&copiers[i].thread, NULL, copy_output, &copiers[i]);
+		if (errno != 0)
+		{
+			KillChildren();
+			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
+		}
+	}
+}
+
+/*
+ * finish_output - wait until all is copied that the processes have written
+ */
+static void
+finish_output(void)
+{
+	struct timespec until;
+
+	(void) clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += OUTPUT_PATIENCE;
+	for (int i = 0; i < COPIERS; i++)
+	{
+		if (copiers[i].ends[0] >= 0)
+			(void) pthread_timedjoin_np(copiers[i].thread, NULL, &until);
+	}
+}
+
+/*
+ * start_command - start the command
+ */
+static void
 start_command(const Start *start)
 {
-	static Copier copier;
 	pid_t		guardian = getpid();
-	bool		copies = start->tail != NULL && start->error < 0;
-	int			ends[2] = {-1, start->error};
 	pid_t		pid;
 
-	if (copies && pipe2(ends, O_CLOEXEC) != 0)
-		Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
+	open_pipes(start);
 	pid = fork();
 	if (pid < 0)
 		Die(EXIT_NO_RESOURCES, "could not create a process: %s", strerror(errno));
 	if (pid == 0)
-		execute(start, guardian, ends[1]);
+		execute(start, guardian);
 	(void) setpgid(pid, pid);
 	WatchCommand(pid);
-	if (!copies)
-		return NULL;
-
-	/* After the fork: the command must be a child of the main thread. */
-	(void) close(ends[1]);
-	copier.from = ends[0];
-	copier.tail = start->tail;
-	errno = pthread_create(&copier.thread, NULL, copy_output, &copier);
-	if (errno != 0)
-	{
-		KillChildren();
-		Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
-	}
-	return &copier;
+	start_copiers();
 }
 
 /*
@@ -459,19 +502,6 @@ leave_signals_to_keeper(void)
 }
 
 /*
- * finish_output - wait until all is copied that the processes have written
- */
-static void
-finish_output(const Copier *copier)
-{
-	struct timespec until;
-
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += OUTPUT_PATIENCE;
-	(void) pthread_timedjoin_np(copier->thread, NULL, &until);
-}
-
-/*
  * Guard - the life of the guardian
  *
  * It leaves the keeper's process group, because a terminal sends signals to all of it.
@@ -482,7 +512,6 @@ Guard(const Start *start)
 	const Options *options = start->options;
 	Guardian	guardian = {.start = start,.lease = &options->lease};
 	Message		ended = {.kind = REPORT_ENDED};
-	const Copier *copier = NULL;
 
 	(void) setpgid(0, 0);
 	(void) prctl(PR_SET_NAME, "shedlock-guard");
@@ -495,13 +524,14 @@ Guard(const Start *start)
 	guardian.at_most_at = options->at_most == NEVER ? NEVER : Now() + options->at_most;
 
 	/* The system may have stood still since the lease began. */
-	if (Now() < LeaseStop(guardian.lease, guardian.lease_end))
-		copier = start_command(start);
-	else
+	if (Now() >= LeaseStop(guardian.lease, guardian.lease_end))
 		guardian.ending = ENDING_LOST;
-	watch(&guardian);
-	if (copier)
-		finish_output(copier);
+	else
+	{
+		start_command(start);
+		watch(&guardian);
+		finish_output();
+	}
 
 	(void) CommandEnded(&ended.number);
 	ended.ending = guardian.ending;

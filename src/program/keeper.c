@@ -194,6 +194,7 @@ prepare(Keeper *keeper)
 								  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		if (keeper->start.tail == MAP_FAILED)
 			Die(EXIT_NO_RESOURCES, "could not get memory: %s", strerror(errno));
+		keeper->start.error = STDERR_FILENO;
 	}
 	if (options->quiet)
 	{
@@ -335,24 +336,6 @@ exit_code(int status)
 }
 
 /*
- * read_quiet_output - read the end of standard error that a file has taken
- */
-static void
-read_quiet_output(Keeper *keeper)
-{
-	char		data[TAIL_MAX];
-	off_t		size;
-	ssize_t		length;
-
-	if (keeper->error == NULL || keeper->start.tail == NULL)
-		return;
-	size = lseek(keeper->start.error, 0, SEEK_END);
-	length = pread(keeper->start.error, data, sizeof(data), size > TAIL_MAX ? size - TAIL_MAX : 0);
-	if (length > 0)
-		AppendTail(keeper->start.tail, data, (size_t) length);
-}
-
-/*
  * show_file - copy what a file has taken
  */
 static void
@@ -440,7 +423,6 @@ finish(Keeper *keeper, Ending ending, int status)
 		outcome = outcomes[ENDING_CANCELLED];
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
-	read_quiet_output(keeper);
 	if (!lost)
 		lost = !end_run(keeper, outcome, status);
 	CloseServer(keeper->server);

@@ -185,7 +185,8 @@ typedef struct Start
 	const Options *options;
 	const Run  *run;
 	Tail	   *tail;			/* in shared memory, or NULL */
-	int			output;			/* where standard output goes to, or -1 */
+	int			output;			/* where its standard output is copied to, or
+								 * -1 */
 	int			error;			/* the same for standard error */
 	int			keeper;			/* the socket to the keeper */
 	void		(*on_broken_pipe) (int);	/* what the command does about
