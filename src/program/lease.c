@@ -23,8 +23,8 @@
 /* A margin smaller than this is less than a busy machine needs to wake a process. */
 #define MARGIN_MIN			(250 * USEC_PER_MS)
 
-/* For clocks that run at different rates */
-#define MARGIN_SHARE		100
+/* For clocks that run at different rates, and for a machine that stands still for seconds */
+#define MARGIN_SHARE		20
 
 /* --kill-after, unless given */
 #define KILL_AFTER_MAX		(10 * USEC_PER_SEC)
