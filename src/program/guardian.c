@@ -148,6 +148,7 @@ execute(const Start *start, pid_t guardian)
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) execvp(command[0], command);
+	(void) signal(SIGPIPE, SIG_IGN);
 	Complain("could not execute \"%s\": %s", command[0], strerror(errno));
 	_exit(errno == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
 }
@@ -269,8 +270,8 @@ stop(Guardian *guardian, int number)
 		guardian->kill_at = Now() + guardian->lease->kill_after;
 	if (CommandEnded(&status))
 	{
-		(void) SignalDescendants(number);
-		(void) SignalDescendants(SIGCONT);
+		SignalDescendants(number);
+		SignalDescendants(SIGCONT);
 	}
 	else
 	{
@@ -280,13 +281,17 @@ stop(Guardian *guardian, int number)
 }
 
 /*
- * end_run - end the command for that reason
+ * end_command - end the command for that reason
  */
 static void
-end_run(Guardian *guardian, Ending ending)
+end_command(Guardian *guardian, Ending ending)
 {
+	Usec		latest = LeaseKill(guardian->lease, guardian->lease_end);
+
 	guardian->ending = ending;
 	stop(guardian, SIGTERM);
+	if (ending == ENDING_LOST && latest < guardian->kill_at)
+		guardian->kill_at = latest;
 }
 
 /*
@@ -296,13 +301,14 @@ static void
 pass_signal(Guardian *guardian, int number)
 {
 	Usec		now = Now();
+	int			status;
 
 	if (number != SIGTERM && number != SIGINT && number != SIGQUIT)
 	{
 		SignalCommand(number);
 		return;
 	}
-	if (guardian->ending == ENDING_NONE)
+	if (guardian->ending == ENDING_NONE && !CommandEnded(&status))
 		guardian->ending = ENDING_CANCELLED;
 	if (guardian->told_at != 0 && now - guardian->told_at < IMPATIENCE)
 		guardian->kill_at = now;
@@ -335,7 +341,7 @@ obey(Guardian *guardian)
 		/* Nobody extends the lease now. */
 		guardian->alone = true;
 		if (guardian->ending != ENDING_LOST)
-			end_run(guardian, ENDING_LOST);
+			end_command(guardian, ENDING_LOST);
 		return;
 	}
 	switch (message.kind)
@@ -349,13 +355,12 @@ obey(Guardian *guardian)
 			break;
 		case ORDER_LOST:
 			if (guardian->ending != ENDING_LOST)
-				end_run(guardian, ENDING_LOST);
+				end_command(guardian, ENDING_LOST);
 			break;
 		case ORDER_SIGNAL:
 			pass_signal(guardian, message.number);
 			break;
-		case REPORT_EXTENDED:
-		case REPORT_ENDED:
+		default:
 			break;
 	}
 }
@@ -364,7 +369,8 @@ obey(Guardian *guardian)
  * act - do what it is time for
  *
  * This comes before any message, so that an extension that comes too late does not
- * count.
+ * count.  A process may take its time to die, in the kernel: the lease is extended
+ * meanwhile.
  */
 static void
 act(Guardian *guardian)
@@ -372,17 +378,20 @@ act(Guardian *guardian)
 	Usec		now = Now();
 
 	if (guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end))
-		end_run(guardian, ENDING_LOST);
+		end_command(guardian, ENDING_LOST);
 	if (now >= guardian->at_most_at)
-		end_run(guardian, ENDING_TIMED_OUT);
+		end_command(guardian, ENDING_TIMED_OUT);
 	if (now >= guardian->leftovers_at)
 	{
 		Complain("\"%s\" has left processes running: they are ended, too",
 				 guardian->start->options->command[0]);
 		stop(guardian, SIGTERM);
 	}
-	if (now >= guardian->kill_at || now >= LeaseKill(guardian->lease, guardian->lease_end))
-		KillChildren();
+	if (now >= guardian->kill_at)
+	{
+		KillOnce();
+		guardian->kill_at = now + KILL_NAP;
+	}
 }
 
 /*
@@ -391,8 +400,7 @@ act(Guardian *guardian)
 static Usec
 next_time(const Guardian *guardian)
 {
-	Usec		next = guardian->ending == ENDING_LOST ?
-	LeaseKill(guardian->lease, guardian->lease_end) :
+	Usec		next = guardian->ending == ENDING_LOST ? NEVER :
 	LeaseStop(guardian->lease, guardian->lease_end);
 
 	if (guardian->at_most_at < next)
@@ -430,7 +438,10 @@ notice_end(Guardian *guardian)
 	{
 		guardian->command_ended = true;
 		guardian->at_most_at = NEVER;
-		guardian->leftovers_at = Now() + LEFTOVER_PATIENCE;
+		if (guardian->kill_at == NEVER)
+			guardian->leftovers_at = Now() + LEFTOVER_PATIENCE;
+		else
+			stop(guardian, SIGTERM);
 	}
 }
 
@@ -516,6 +527,7 @@ Guard(const Start *start)
 	(void) setpgid(0, 0);
 	(void) prctl(PR_SET_NAME, "shedlock-guard");
 	(void) prctl(PR_SET_CHILD_SUBREAPER, 1L);
+	FindChildren();
 	leave_signals_to_keeper();
 	open_descriptors(&guardian);
 	guardian.lease_end = start->run->end;

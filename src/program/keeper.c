@@ -42,6 +42,7 @@ static int	guardian_socket;	/* the keeper's end */
 static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
 static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
 												 * the program to end */
+static volatile sig_atomic_t told_count = 0;	/* how many did */
 
 /* What the keeper knows */
 typedef struct Keeper
@@ -76,6 +77,7 @@ pass_signal(int number)
 		return;
 	if (told_signal == 0 && ends)
 		told_signal = number;
+	told_count += ends;
 	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
 	errno = saved_errno;
 }
@@ -169,14 +171,12 @@ prepare(Keeper *keeper)
 	int			ends[2];
 	int			null;
 
-	if (access("/proc/self/stat", R_OK) != 0)
-		Die(EXIT_NO_RESOURCES, "could not read /proc: %s", strerror(errno));
-
 	/* Nothing below takes the place of a standard stream that is closed. */
 	do
 		null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (null >= 0 && null <= STDERR_FILENO);
 
+	FindChildren();
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
 		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
 		prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0)
@@ -229,6 +229,7 @@ start_guardian(Keeper *keeper)
 	}
 	guardian = pid > 0 ? pid : 0;
 	(void) close(keeper->guardian_end);
+	keeper->guardian_end = -1;
 	(void) sigprocmask(SIG_SETMASK, &old, NULL);
 	if (pid < 0)
 		Complain("could not create a process: %s", strerror(errno));
@@ -260,7 +261,11 @@ extend(Keeper *keeper, Usec answered)
 	if (now >= LeaseStop(lease, keeper->run.end))
 		return NEVER;
 	if (answered != keeper->run.end)
+	{
+		/* in case there was no memory for the message */
+		tell_guardian(ORDER_EXTENDED, keeper->run.end);
 		return now + RETRY_NAP;
+	}
 	switch (ExtendRun(keeper->server, &keeper->run))
 	{
 		case ANSWER_YES:
@@ -318,11 +323,13 @@ keep_lock(Keeper *keeper, Message *report)
 static int
 reap_guardian(void)
 {
+	pid_t		pid = (pid_t) guardian;
 	int			status = 0;
 
-	while (waitpid((pid_t) guardian, &status, 0) < 0 && errno == EINTR)
-		;
+	/* Once it is reaped, end_all() must not kill another process. */
 	guardian = 0;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
 	return status;
 }
 
@@ -370,7 +377,9 @@ describe(const Keeper *keeper, const char *outcome, int status)
 		tail = TailText(keeper->start.tail, keeper->options->tail, !TakesUnicode(keeper->server));
 	if (tail)
 		return tail;
-	if (strcmp(outcome, "cancelled") == 0 && told_signal != 0)
+	if (keeper->guardian_end >= 0)
+		(void) snprintf(text, sizeof(text), "the command was not started");
+	else if (strcmp(outcome, "cancelled") == 0 && told_signal != 0)
 		(void) snprintf(text, sizeof(text), "the program got signal %d (%s)",
 						(int) told_signal, strsignal(told_signal));
 	else if (WIFSIGNALED(status))
@@ -383,18 +392,19 @@ describe(const Keeper *keeper, const char *outcome, int status)
 /*
  * end_run - tell the server how the run ended; returns false if the lock was lost before
  *
- * Tries as long as the lease lasts.
+ * Tries as long as the lease lasts, or until a signal tells the program to end.
  */
 static bool
 end_run(Keeper *keeper, const char *outcome, int status)
 {
 	char	   *message = describe(keeper, outcome, status);
+	int			told_before = told_count;
 	Answer		answer;
 
 	for (;;)
 	{
 		answer = EndRun(keeper->server, &keeper->run, outcome, message, exit_code(status));
-		if (answer != ANSWER_NONE || Now() >= keeper->run.end)
+		if (answer != ANSWER_NONE || Now() >= keeper->run.end || told_count != told_before)
 			break;
 		Nap(RETRY_NAP);
 	}
@@ -419,7 +429,7 @@ finish(Keeper *keeper, Ending ending, int status)
 	set_last_resort(keeper, NEVER);
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */
-	if (ending == ENDING_NONE && told_signal != 0 && status != 0)
+	if (ending == ENDING_NONE && told_signal != 0 && exit_code(status) == EXIT_SIGNAL + told_signal)
 		outcome = outcomes[ENDING_CANCELLED];
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
@@ -478,8 +488,10 @@ end_early(Keeper *keeper, int status)
 {
 	int			number = (int) told_signal;
 
-	if (keeper->run.token != 0 && number != 0)
+	if (keeper->run.token != 0)
 		(void) end_run(keeper, "cancelled", W_EXITCODE(0, number));
+	if (status == EXIT_LOST && number == 0)
+		Complain("the lease could not be extended: \"%s\" was not started", keeper->options->command[0]);
 	CloseServer(keeper->server);
 	if (number == 0)
 		return status;

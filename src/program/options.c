@@ -162,18 +162,17 @@ parse_duration(const char *option, const char *value)
 }
 
 /*
- * parse_number - a whole number in a range
+ * parse_status - an exit status
  */
-static long
-parse_number(const char *option, const char *value, const char *unit, long max)
+static int
+parse_status(const char *option, const char *value)
 {
 	char	   *end;
 	long		number = strtol(value, &end, 10);
 
-	if (strspn(value, "0123456789") != (size_t) (end - value) || end == value || number > max ||
-		(*end != '\0' && strcmp(end, unit) != 0))
-		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to %ld", option, value, max);
-	return number;
+	if (strspn(value, "0123456789") != (size_t) (end - value) || end == value || *end != '\0' || number > 255)
+		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to 255", option, value);
+	return (int) number;
 }
 
 /*
@@ -182,9 +181,16 @@ parse_number(const char *option, const char *value, const char *unit, long max)
 static size_t
 parse_size(const char *option, const char *value)
 {
-	if (strchr(value, 'k'))
-		return (size_t) parse_number(option, value, "kB", TAIL_MAX / 1024) * 1024;
-	return (size_t) parse_number(option, value, "B", TAIL_MAX);
+	size_t		length = strspn(value, "0123456789");
+	unsigned long number = strtoul(value, NULL, 10);
+
+	if (strcmp(value + length, "kB") == 0 && number <= TAIL_MAX / 1024)
+		number *= 1024;
+	else if (strcmp(value + length, "B") != 0 && value[length] != '\0')
+		length = 0;
+	if (length == 0 || number > TAIL_MAX)
+		Die(EXIT_USAGE, "--%s: \"%s\" is no number of bytes from 0 to 4kB", option, value);
+	return number;
 }
 
 /*
@@ -269,7 +275,7 @@ set_option(Options *options, int option, const char *name, char *value, Usec *le
 			options->backoff = value;
 			break;
 		case OPTION_BUSY_EXIT:
-			options->busy_exit = (int) parse_number(name, value, "", 255);
+			options->busy_exit = parse_status(name, value);
 			break;
 		case OPTION_CATCH_UP:
 			options->catch_up = value;
@@ -351,6 +357,8 @@ ParseOptions(int argc, char **argv, Options *options)
 		options->command = argv + optind;
 	else if (!options->dry_run)
 		Die(EXIT_USAGE, "there is no command to run");
+	if (options->keep_stdin && isatty(STDIN_FILENO))
+		Die(EXIT_USAGE, "--stdin: standard input must not be a terminal");
 	if (options->at_most <= 0)
 		Die(EXIT_USAGE, "--at-most must be positive");
 	shortest = MakeLease(&options->lease, lease, kill_after);

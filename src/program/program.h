@@ -145,11 +145,16 @@ extern bool TakesUnicode(const Server *server);
 extern int	ShowWhy(Server *server);
 
 /* tree.c: the processes below this one */
+/* From one round of killing to the next */
+#define KILL_NAP			(10 * USEC_PER_MS)
+
+extern void FindChildren(void);
 extern void WatchCommand(pid_t pid);
 extern bool ReapChildren(void);
 extern bool CommandEnded(int *status);
 extern void SignalCommand(int number);
-extern int	SignalDescendants(int number);
+extern void SignalDescendants(int number);
+extern void KillOnce(void);
 extern void KillChildren(void);
 
 /* guardian.c: the process that watches the command */

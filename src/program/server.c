@@ -49,7 +49,6 @@ struct Server
 /* Settings of the connection, where the user has not set them */
 static const char *const connection_defaults[][2] = {
 	{"fallback_application_name", "shedlock"},
-	{"client_encoding", "UTF8"},
 	{"connect_timeout", "2"},
 	{"keepalives_idle", "10"},
 	{"keepalives_interval", "5"},
@@ -61,8 +60,6 @@ static const char *const connection_defaults[][2] = {
 
 /*
  * NewServer - prepare for connections; connects to nothing yet
- *
- * The program has one.
  *
  * wakeup: a descriptor that becomes readable to end a wait for the lock.
  */
@@ -178,9 +175,19 @@ connect_writable(const char *const *keywords, const char *const *values)
 static void
 complain_of_connection(const Server *server)
 {
-	const char *message = PQerrorMessage(server->conn);
+	char	   *message = strdup(PQerrorMessage(server->conn));
 
-	Complain("%.*s", (int) strcspn(message, "\n"), message);
+	if (message == NULL)
+		return;
+	for (char *end = message + strlen(message); end > message && end[-1] == '\n';)
+		*--end = '\0';
+	for (char *at = message; *at != '\0'; at++)
+	{
+		if (*at == '\n')
+			*at = ';';
+	}
+	Complain("%s", message);
+	free(message);
 }
 
 /*
@@ -191,8 +198,8 @@ complain_of_connection(const Server *server)
 static bool
 connect_server(Server *server)
 {
-	const char *keywords[DEFAULTS + 2];
-	const char *values[DEFAULTS + 2];
+	const char *keywords[DEFAULTS + 3];
+	const char *values[DEFAULTS + 3];
 	PQconninfoOption *known;
 	int			count = 0;
 
@@ -209,6 +216,10 @@ connect_server(Server *server)
 	PQconninfoFree(known);
 	keywords[count] = "dbname";
 	values[count++] = server->options->dbname;
+
+	/* That of the texts the program makes, whatever the user sets */
+	keywords[count] = "client_encoding";
+	values[count++] = "UTF8";
 	keywords[count] = NULL;
 
 	server->conn = connect_writable(keywords, values);
@@ -306,14 +317,16 @@ cancel(Server *server)
 /*
  * send_statement - send a statement for which no timeouts of the server count
  *
- * Those that are set for the role would end a wait or an extension.  All of a query
+ * Those that are set for the role would end a wait or an extension, and the program must
+ * hear of a wait for the standby that was cancelled.  All of a query
  * string is one transaction, so SET LOCAL needs no block; a setting of the session would
  * stay with the next client of a pooler.
  */
 static bool
 send_statement(Server *server, const char *statement)
 {
-	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; ";
+	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
+	"SET LOCAL client_min_messages = warning; ";
 	const char *more = PQserverVersion(server->conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "";
 	size_t		size = sizeof(start) + strlen(more) + strlen(statement);
 	char	   *text = malloc(size);
@@ -408,21 +421,14 @@ add_argument(Text *text, Server *server, const char *name, const char *value)
 }
 
 /*
- * TakesUnicode - does the connection take every character, and can the database store it?
+ * TakesUnicode - can the database store every character?
  */
 bool
 TakesUnicode(const Server *server)
 {
-	static const char *const encodings[] = {"server_encoding", "client_encoding"};
+	const char *encoding = server->conn ? PQparameterStatus(server->conn, "server_encoding") : NULL;
 
-	for (int i = 0; i < 2; i++)
-	{
-		const char *encoding = server->conn ? PQparameterStatus(server->conn, encodings[i]) : NULL;
-
-		if (encoding == NULL || strcmp(encoding, "UTF8") != 0)
-			return false;
-	}
-	return true;
+	return encoding && strcmp(encoding, "UTF8") == 0;
 }
 
 /*
@@ -479,18 +485,20 @@ statement_of_begin(Server *server, Text *text, Usec wait)
 }
 
 /*
- * show_error - say what the server says
+ * show_error - say what the server says, once until it gives an answer
  */
 static void
-show_error(const PGresult *result)
+show_error(Server *server, const PGresult *result)
 {
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 
-	Complain("%s%s%s%s%s", message ? message : "the server did not answer",
-			 detail ? "\n  " : "", detail ? detail : "",
-			 hint ? "\n  " : "", hint ? hint : "");
+	if (!server->complained)
+		Complain("%s%s%s%s%s", message ? message : "the server did not answer",
+				 detail ? "\n  " : "", detail ? detail : "",
+				 hint ? "\n  " : "", hint ? hint : "");
+	server->complained = true;
 }
 
 /*
@@ -516,7 +524,7 @@ find_schema(Server *server)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
 	else if (result)
 	{
-		show_error(result);
+		show_error(server, result);
 		disconnect(server);
 	}
 	PQclear(result);
@@ -609,14 +617,15 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 		status = -1;
 	else
 	{
-		show_error(result);
+		show_error(server, result);
 		status = has_class(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
 
 		/*
-		 * The connection fails, the server shuts down, or it is a standby
-		 * now.
+		 * The connection fails, the server shuts down, it is a standby now,
+		 * or the transaction was not serializable.
 		 */
-		if (has_class(result, "08") || has_class(result, "57") || has_class(result, "25"))
+		if (has_class(result, "08") || has_class(result, "57") || has_class(result, "25") ||
+			has_class(result, "40"))
 			status = -1;
 	}
 	if (status == -1)
@@ -679,7 +688,7 @@ BeginRun(Server *server, Run *run)
 		if (status == 0 && (was_uncertain || server->warned || Now() - start > options->lease.heartbeat))
 			return refresh(server, run);
 		if (status >= 0)
-			return status;
+			return status == EXIT_USAGE && was_uncertain ? EXIT_NO_SERVER : status;
 
 		if (uncertain)
 		{
@@ -715,9 +724,7 @@ ask_about_run(Server *server, const char *question, Usec until)
 	}
 	else if (result)
 	{
-		if (!server->complained)
-			show_error(result);
-		server->complained = true;
+		show_error(server, result);
 		disconnect(server);
 	}
 	if (answer != ANSWER_NONE)
@@ -810,7 +817,7 @@ ShowWhy(Server *server)
 		puts(PQgetvalue(result, 0, 0));
 	else
 	{
-		show_error(result);
+		show_error(server, result);
 		status = EXIT_NO_SERVER;
 	}
 	PQclear(result);

@@ -133,6 +133,7 @@ TailText(const Tail *tail, size_t length, bool ascii)
 	char	   *copy = malloc(4 * TAIL_MAX + 1);
 	size_t		total = atomic_load(&tail->total);
 	size_t		held = total < length ? total : length;
+	bool		is_cut = total > held;
 	size_t		start = 0;
 
 	if (copy == NULL)
@@ -144,7 +145,7 @@ TailText(const Tail *tail, size_t length, bool ascii)
 		held--;
 
 	/* The rest of a character that was cut is left out. */
-	if (total > held)
+	if (is_cut)
 	{
 		while (start < held && start < 3 && (text[start] & 0xC0) == 0x80)
 			start++;

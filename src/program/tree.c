@@ -6,9 +6,14 @@
  * The process is a subreaper (prctl(2)): a descendant whose parent has ended becomes
  * its child.  So to kill all children again and again kills all descendants, also
  * those with a session or a process group of their own.  A child that has ended
- * keeps its process ID until it is reaped here, so the signals cannot reach a
- * stranger.  Other descendants are killed by a descriptor, as far as the system can:
- * on a busy machine each generation that has to end first costs time.
+ * keeps its process ID until it is reaped here, so its signals cannot reach a
+ * stranger.  Other descendants get the signal as well, as far as they are seen: on a
+ * busy machine each generation that has to end first costs time.  Their IDs were read a
+ * moment before, and the system gives IDs out in turn.
+ *
+ * The kernel lists the children of each thread in /proc.  That shows processes of any
+ * user, and the time it takes does not depend on the other processes of the system.
+ * Of other processes than this one the main thread's are enough.
  *
  * KillChildren() may be called in a signal handler: it only makes system calls.
  *
@@ -16,27 +21,20 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdalign.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "program/program.h"
 
-/* Older headers lack these; older systems answer ENOSYS. */
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open		434
-#define SYS_pidfd_send_signal 424
-#endif
+/* How far signals go below a child at once, and how many bytes of IDs are read */
+#define DEPTH_MAX			8
+#define LIST_SIZE			4096
 
-#define KILL_NAP			(5 * USEC_PER_MS)
-#define KILL_NAP_LONG		(500 * USEC_PER_MS)
-
+static int	own_children = -1;	/* the list of this process */
 static pid_t command = 0;		/* until it is reaped */
 static bool command_ended = false;
 static int	command_status;
@@ -82,165 +80,137 @@ ReapChildren(void)
 }
 
 /*
- * SignalCommand - send a signal to the command's process group
- *
- * The group has the ID of the command's process, which is taken until that is reaped.
+ * list_name - the name of the list of a process's children
  */
-void
-SignalCommand(int number)
+static void
+list_name(pid_t pid, char *name)
 {
-	if (command > 0)
-		(void) kill(-command, number);
-}
-
-/*
- * read_parent - parent of a living process, by its folder in /proc; 0 if it has ended
- */
-static pid_t
-read_parent(int proc, const char *folder)
-{
-	char		stat[512];
-	char	   *at;
-	ssize_t		length;
-	pid_t		parent = 0;
-	int			process = openat(proc, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int			file;
-
-	if (process < 0)
-		return 0;
-	file = openat(process, "stat", O_RDONLY | O_CLOEXEC);
-	(void) close(process);
-	if (file < 0)
-		return 0;
-	length = read(file, stat, sizeof(stat) - 1);
-	(void) close(file);
-	if (length <= 0)
-		return 0;
-	stat[length] = '\0';
-
-	/* "pid (name) state parent ...": the name may contain anything */
-	at = strrchr(stat, ')');
-	if (at == NULL || at[1] != ' ' || at[2] == '\0' || at[3] != ' ' || at[2] == 'Z' || at[2] == 'X')
-		return 0;
-	for (at += 4; *at >= '0' && *at <= '9'; at++)
-		parent = parent * 10 + (*at - '0');
-	return parent;
-}
-
-/*
- * folder_name - write the name of a process's folder in /proc, which is its ID
- */
-static const char *
-folder_name(pid_t pid, char *room, size_t size)
-{
-	char	   *at = room + size;
+	char		digits[24];
+	char	   *at = digits + sizeof(digits);
 
 	*--at = '\0';
 	for (; pid > 0; pid /= 10)
 		*--at = (char) ('0' + pid % 10);
-	return at;
+	(void) strcpy(name, "/proc/");
+	(void) strcat(name, at);
+	(void) strcat(name, "/task/");
+	(void) strcat(name, at);
+	(void) strcat(name, "/children");
 }
 
 /*
- * is_below - is this process an ancestor of one with that parent?
- */
-static bool
-is_below(int proc, pid_t parent, pid_t me)
-{
-	char		room[24];
-
-	while (parent > 1 && parent != me)
-		parent = read_parent(proc, folder_name(parent, room, sizeof(room)));
-	return parent == me;
-}
-
-/*
- * kill_descendant - kill a process that is no child, unless its ID has passed to a stranger
+ * FindChildren - prepare for the signals below, once in each process
  *
- * Returns false if it may not be killed.
+ * The file stays open, because a command may use up all descriptors of the system.
  */
-static bool
-kill_descendant(int proc, pid_t pid, pid_t me)
+void
+FindChildren(void)
 {
-	int			process = (int) syscall(SYS_pidfd_open, pid, 0);
-	bool		killed = true;
+	char		name[80];
 
-	if (process < 0)
-		return true;
-	if (is_below(proc, pid, me))
-		killed = syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0) == 0 || errno != EPERM;
-	(void) close(process);
-	return killed;
+	if (own_children >= 0)
+		(void) close(own_children);
+	list_name(getpid(), name);
+	own_children = open(name, O_RDONLY | O_CLOEXEC);
+	if (own_children < 0)
+		Die(EXIT_NO_RESOURCES, "could not open \"%s\": %s", name, strerror(errno));
 }
 
 /*
- * signal_processes - send a signal to the living children, or to all descendants
- *
- * Returns how many there are.  *refused: one of those that may not be signalled, or 0.
+ * read_children - the IDs of a process's children, each followed by a blank
  */
-static int
-signal_processes(int number, bool all, pid_t *refused)
+static void
+read_children(pid_t parent, char *list)
 {
-	alignas(struct dirent64) char entries[4096];
-	int			proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int			found = 0;
-	pid_t		me = getpid();
+	char		name[80];
+	int			file = own_children;
 	ssize_t		length;
 
-	*refused = 0;
-	if (proc < 0)
-		return 0;
-	while ((length = getdents64(proc, entries, sizeof(entries))) > 0)
+	list[0] = '\0';
+	if (parent != getpid())
 	{
-		for (ssize_t at = 0; at < length;)
-		{
-			const struct dirent64 *entry = (const void *) (entries + at);
-			const char *c = entry->d_name;
-			pid_t		pid = 0;
-			pid_t		parent;
-
-			at += entry->d_reclen;
-			for (; *c >= '0' && *c <= '9'; c++)
-				pid = pid * 10 + (*c - '0');
-			if (pid == 0 || *c != '\0')
-				continue;
-			parent = read_parent(proc, entry->d_name);
-			if (parent != me && !(all && parent > 1 && is_below(proc, parent, me)))
-				continue;
-			found++;
-			if (parent != me && number == SIGKILL ? !kill_descendant(proc, pid, me) :
-				kill(pid, number) != 0 && errno == EPERM)
-				*refused = pid;
-		}
+		list_name(parent, name);
+		file = open(name, O_RDONLY | O_CLOEXEC);
+		if (file < 0)
+			return;
 	}
-	(void) close(proc);
-	return found;
+	length = pread(file, list, LIST_SIZE - 1, 0);
+	if (file != own_children)
+		(void) close(file);
+	while (length > 0 && list[length - 1] != ' ')
+		length--;
+	if (length >= 0)
+		list[length] = '\0';
 }
 
 /*
- * SignalDescendants - send a signal to all processes below this one; returns how many
+ * signal_below - send a signal to the descendants of a process, the lowest ones first
+ *
+ * *refused: set to one that may not be signalled.
  */
-int
+static void
+signal_below(pid_t parent, int number, int depth, pid_t *refused)
+{
+	char		list[LIST_SIZE];
+
+	read_children(parent, list);
+	for (const char *at = list; *at != '\0'; at++)
+	{
+		pid_t		pid = 0;
+
+		for (; *at >= '0' && *at <= '9'; at++)
+			pid = pid * 10 + (*at - '0');
+		if (pid == 0)
+			return;
+		if (depth < DEPTH_MAX)
+			signal_below(pid, number, depth + 1, refused);
+		if (kill(pid, number) != 0 && errno == EPERM)
+			*refused = pid;
+	}
+}
+
+/*
+ * SignalCommand - send a signal to the command and its process group
+ *
+ * The group has the ID of the command's process, which is taken until that is reaped.
+ * The command may have moved to another group.
+ */
+void
+SignalCommand(int number)
+{
+	if (command <= 0)
+		return;
+	(void) kill(-command, number);
+	if (getpgid(command) != command)
+		(void) kill(command, number);
+}
+
+/*
+ * SignalDescendants - send a signal to all processes below this one
+ */
+void
 SignalDescendants(int number)
 {
 	pid_t		refused;
 
-	return signal_processes(number, true, &refused);
+	signal_below(getpid(), number, 0, &refused);
 }
 
 /*
- * warn_refused - say that a process has other privileges
+ * KillOnce - send SIGKILL to all processes below this one; says if that is refused
  */
-static void
-warn_refused(pid_t pid)
+void
+KillOnce(void)
 {
-	static const char start[] = "shedlock: waiting for a process that it may not kill: ";
-	char		room[24];
-	const char *folder = folder_name(pid, room, sizeof(room));
+	static const char text[] = "shedlock: waiting for a process that it may not kill\n";
+	static bool warned = false;
+	pid_t		refused = 0;
 
-	WriteError(start, sizeof(start) - 1);
-	WriteError(folder, strlen(folder));
-	WriteError("\n", 1);
+	SignalCommand(SIGKILL);
+	signal_below(getpid(), SIGKILL, 0, &refused);
+	if (refused != 0 && !warned)
+		WriteError(text, sizeof(text) - 1);
+	warned = warned || refused != 0;
 }
 
 /*
@@ -249,20 +219,9 @@ warn_refused(pid_t pid)
 void
 KillChildren(void)
 {
-	bool		warned = false;
-	bool		all = true;
-	pid_t		refused;
-
-	/* Later rounds are for children, new ones as well: they are found faster. */
-	for (; ReapChildren(); all = false)
+	while (ReapChildren())
 	{
-		SignalCommand(SIGKILL);
-		(void) signal_processes(SIGKILL, all, &refused);
-		if (refused != 0 && !warned)
-		{
-			warn_refused(refused);
-			warned = true;
-		}
-		Nap(refused != 0 ? KILL_NAP_LONG : KILL_NAP);
+		KillOnce();
+		Nap(KILL_NAP);
 	}
 }
