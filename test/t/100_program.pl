@@ -99,8 +99,8 @@ refused(64, $duration, undef, @named, '--kill-after=x');
 refused(64, qr/--at-most must be positive/, undef, @named, '--at-most=0');
 refused(64, qr/--lease is too short for --kill-after: it must be at least \d+\.\d\d s/, undef, @named, @$_)
   foreach [ '--lease=20s', '--kill-after=10s' ], ['--lease=0'], [ '--lease=500ms', '--kill-after=0' ];
-refused(64, qr/"$_" is no number from 0 to 4096/, undef, @named, "--tail=$_") foreach 'x', '-1', '4097', '1.5';
-refused(64, qr/is no number from 0 to 4$/m, undef, @named, '--tail=5kB');
+refused(64, qr/"$_" is no number of bytes from 0 to 4kB/, undef, @named, "--tail=$_") foreach 'x', '-1', '4097', '1.5';
+refused(64, qr/is no number of bytes from 0 to 4kB$/m, undef, @named, "--tail=$_") foreach '5kB', '1k';
 refused(64, qr/"256" is no number from 0 to 255/, undef, @named, '--busy-exit=256');
 refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
 refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
@@ -233,7 +233,7 @@ my $took = seconds { refused(75, qr/^\z/, $node, '--name=busy', '--wait=500ms') 
 cmp_ok($took, '>=', 0.5, '--wait: the program waits that long');
 ask($watcher, "SELECT shedlock_release('busy')");
 ask($watcher, "SELECT shedlock_pause('busy', reason => 'moving house')");
-refused(75, qr/^shedlock: It was paused by "postgres".*: moving house\.$/, $node, '--name=busy', '-v');
+refused(75, qr/^shedlock: "busy" is not run\.  It was paused by "postgres".*: moving house\.$/, $node, '--name=busy', '-v');
 is(last_run('busy', 'count(*) OVER ()'), '', 'a call that is refused leaves no run');
 
 @named = ('--name=daily', '--once-every=1 day');
@@ -243,7 +243,7 @@ my $run_of_day = last_run('daily', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-D
 is($out, "$run_of_day\n", 'the command knows its tick, its attempt and its token');
 like($run_of_day, qr/^....-..-..T00:00:00Z 1 \d+$/, 'the tick is that of the day');
 like($err, qr/^shedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that a run begins');
-refused(75, qr/^shedlock: Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
+refused(75, qr/^shedlock: "daily" is not run\.  Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
 
 #
 # Options of a job
