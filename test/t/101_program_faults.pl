@@ -3,7 +3,7 @@
 #
 # In each situation another caller waits for the lock.  The margin is the time from the
 # last sign of life of any process of the command to the instant at which the other caller
-# has the lock.  The table at the end is that of doc/failures.md.
+# has the lock.  doc/hosts.md has the table in words.
 #
 # No process ends another one in time on a machine that wakes none: a margin that is
 # negative counts only if a process that sleeps meanwhile wakes in time.
