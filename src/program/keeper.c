@@ -176,11 +176,11 @@ prepare(Keeper *keeper)
 		null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (null >= 0 && null <= STDERR_FILENO);
 
-	FindChildren();
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
 		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
 		prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0)
 		Die(EXIT_NO_RESOURCES, "could not prepare a run: %s", strerror(errno));
+	FindChildren();
 	guardian_socket = ends[0];
 	keeper->guardian_end = ends[1];
 

@@ -534,10 +534,11 @@ foreach my $options ([], ['--quiet'])
 	is(message_of('utf8', '\0342\0202\0254' . 'x' x 4095, @$options, '--tail=4kB'), 'x' x 4095, "the same at the end of 4 kB: @$options");
 }
 is(message_of('utf8', 'a\0377\0000\0303b'), 'a\\\\xff\\\\x00\\\\xc3b', 'bytes that are no characters');
+is(message_of('utf8', '\0244 abc\n'), '\\\\xa4 abc', 'a byte at the start that is no character');
 is(message_of('latin1', 'caf\0303\0251 \0377'), 'caf\\\\xc3\\\\xa9 \\\\xff', 'in a database of another encoding, other characters than those of ASCII');
 {
 	local $ENV{PGCLIENTENCODING} = 'SJIS';
-	is(message_of('utf8', 'caf\0303\0251'), 'caf\\\\xc3\\\\xa9', 'the same if the client has another encoding');
+	is(message_of('utf8', '\0342\0202\0254'), $euro, 'the encoding that the user has set does not matter');
 }
 foreach my $dbname ('utf8', 'latin1')
 {
