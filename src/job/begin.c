@@ -32,7 +32,7 @@ typedef struct Try
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		tick_locked;	/* by an open transaction that claims it */
 	bool		written;		/* the state of the ticks */
-	ShedlockStore *ticks;		/* this and the next three: if the run has a
+	ShedlockStore ticks;		/* this and the next three: if the run has a
 								 * plan */
 	ShedlockTick last;			/* as read last */
 	TimestampTz now;			/* when that was read */
@@ -108,7 +108,7 @@ lock_is_paused(const ShedlockName *name, ShedlockResult *result)
 static void
 find_due(Try *try)
 {
-	ShedlockRereadTick(try->ticks, &try->run->request.name, &try->last);
+	ShedlockRereadTick(&try->ticks, &try->run->request.name, &try->last);
 	try->now = GetCurrentTimestamp();
 	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
 }
@@ -168,7 +168,7 @@ write_state(Try *try)
 		ShedlockTick next = try->last;
 
 		set_state(&next, try->run, &try->due);
-		try->written = ShedlockWriteTick(try->ticks, &try->run->request.name, &next, false);
+		try->written = ShedlockWriteTick(&try->ticks, &try->run->request.name, &next, false);
 		if (try->written)
 			return true;
 		if (!ShedlockAwaitForeignLock(&tries))
@@ -276,7 +276,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 	const ShedlockName *name = &run->request.name;
 	const ShedlockTick *before = &try->last;
 
-	ShedlockCheckPromises(try->ticks);
+	ShedlockCheckPromises(&try->ticks);
 	if (!acquire(try, result))
 	{
 		if (result->verdict == SHEDLOCK_FREE)
@@ -309,7 +309,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 static bool
 register_tick(Try *try)
 {
-	ShedlockCheckPromises(try->ticks);
+	ShedlockCheckPromises(&try->ticks);
 	if (!write_state(try))
 		return try->due.action == SHEDLOCK_REGISTER;
 	log_schedule(try);
@@ -347,11 +347,9 @@ try_tick(Try *try, ShedlockResult *result)
 {
 	const ShedlockName *name = &try->run->request.name;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
-	ShedlockStore ticks;
 
 	try->tick_locked = false;
-	ShedlockOpen(&ticks, name->nsp, "shedlock_tick");
-	try->ticks = &ticks;
+	ShedlockOpen(&try->ticks, name->nsp, "shedlock_tick");
 	find_due(try);
 	if (try->due.action == SHEDLOCK_NOTHING)
 		beginning = not_due(try);
@@ -369,9 +367,9 @@ try_tick(Try *try, ShedlockResult *result)
 	}
 
 	if (try->written)
-		ShedlockClose(&ticks);
+		ShedlockClose(&try->ticks);
 	else
-		ShedlockCloseUnused(&ticks);
+		ShedlockCloseUnused(&try->ticks);
 	return beginning;
 }
 
