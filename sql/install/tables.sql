@@ -89,6 +89,24 @@ COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that a
 COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
 COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
 
+CREATE TABLE shedlock_cluster (
+	system_identifier bigint NOT NULL,
+	first_token bigint NOT NULL,
+	CONSTRAINT shedlock_cluster_pkey PRIMARY KEY (system_identifier)
+);
+
+COMMENT ON TABLE shedlock_cluster IS 'Clusters that have used this database: locks with smaller tokens were acquired in another one';
+COMMENT ON COLUMN shedlock_cluster.system_identifier IS 'System identifier of the cluster';
+COMMENT ON COLUMN shedlock_cluster.first_token IS 'Token of its first session lock or run';
+
+CREATE TABLE shedlock_timeline (
+	timeline text COLLATE "C" NOT NULL,
+	CONSTRAINT shedlock_timeline_pkey PRIMARY KEY (timeline)
+);
+
+COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that ended with a shutdown checkpoint: no holder of a session lock or run is left from there';
+COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, and number of the timeline';
+
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,
 	name varchar(255) COLLATE "C" NOT NULL,

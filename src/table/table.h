@@ -77,6 +77,13 @@ typedef enum ShedlockKind
 	X(attempts, INT4OID, false) \
 	X(backoff, INTERVALOID, false)
 
+#define SHEDLOCK_CLUSTER_COLUMNS(X) \
+	X(system_identifier, INT8OID, true) \
+	X(first_token, INT8OID, true)
+
+#define SHEDLOCK_TIMELINE_COLUMNS(X) \
+	X(timeline, TEXTOID, true)
+
 #define SHEDLOCK_RUN_LOG_COLUMNS(X) \
 	X(token, INT8OID, true) \
 	X(name, VARCHAROID, true) \
@@ -191,6 +198,12 @@ extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
+
+/* origin.c */
+extern void ShedlockLearnOrigin(Relation locks, const ShedlockRow *row);
+extern bool ShedlockIsOfThisCluster(const ShedlockRow *row);
+extern bool ShedlockTimelineIsOver(TimeLineID timeline);
+extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *row, const ShedlockRow *old);
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
