@@ -90,22 +90,22 @@ COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have
 COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
 
 CREATE TABLE shedlock_cluster (
-	system_identifier bigint NOT NULL,
 	first_token bigint NOT NULL,
-	CONSTRAINT shedlock_cluster_pkey PRIMARY KEY (system_identifier)
+	system_identifier bigint NOT NULL,
+	CONSTRAINT shedlock_cluster_pkey PRIMARY KEY (first_token)
 );
 
-COMMENT ON TABLE shedlock_cluster IS 'Clusters that have used this database: locks with smaller tokens were acquired in another one';
+COMMENT ON TABLE shedlock_cluster IS 'First tokens that were drawn in each cluster that has had this database; session locks and runs with smaller tokens count as leases';
+COMMENT ON COLUMN shedlock_cluster.first_token IS 'Token of one of the first session locks and runs of the cluster';
 COMMENT ON COLUMN shedlock_cluster.system_identifier IS 'System identifier of the cluster';
-COMMENT ON COLUMN shedlock_cluster.first_token IS 'Token of its first session lock or run';
 
 CREATE TABLE shedlock_timeline (
 	timeline text COLLATE "C" NOT NULL,
 	CONSTRAINT shedlock_timeline_pkey PRIMARY KEY (timeline)
 );
 
-COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that ended with a shutdown checkpoint: no holder of a session lock or run is left from there';
-COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, and number of the timeline';
+COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that provably ended with a shutdown checkpoint: no holder of their session locks and runs is left';
+COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, a slash, and the number of the timeline';
 
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,

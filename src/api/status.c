@@ -98,7 +98,7 @@ static const char *
 committed_state(const ShedlockRow *row, const KeyStatus *entry,
 				TimestampTz now, int *pid)
 {
-	bool		of_process = row->kind == SHEDLOCK_SESSION || row->kind == SHEDLOCK_RUN;
+	bool		of_process = SHEDLOCK_IS_OF_PROCESS(row->kind);
 	bool		in_use = entry && entry->pids != NIL;
 
 	*pid = 0;

@@ -29,7 +29,7 @@
 bool
 ShedlockCountsAsLease(const ShedlockRow *row)
 {
-	if ((row->kind != SHEDLOCK_SESSION && row->kind != SHEDLOCK_RUN) || !ShedlockIsOfThisCluster(row))
+	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || !ShedlockIsOfThisCluster(row))
 		return true;
 	return row->timeline != GetWALInsertionTimeLine() && !ShedlockTimelineIsOver(row->timeline);
 }

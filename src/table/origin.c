@@ -7,7 +7,7 @@
  * this server.  So its lock counts as a lease if it was acquired
  *
  * - in another cluster: the table was restored, upgraded or replicated logically.  A
- *   table has the first token that was drawn in this cluster, so that rows need not
+ *   table has the first tokens that were drawn in this cluster, so that rows need not
  *   name their cluster.
  * - on another timeline, whose holders may live on an isolated server; unless that
  *   timeline provably ended with a shutdown checkpoint (base/walend.c).  The WAL that
@@ -21,11 +21,13 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 enum
 {
@@ -47,48 +49,58 @@ typedef struct Known
 static Known *known = NULL;
 static int	known_count = 0;
 
-/* The first token of this cluster in that table of locks; all, until that is known */
+/* The least token that is known to be of this cluster, in that table of locks */
 static int64 first_own_token = 0;
 static Oid	first_own_relid = InvalidOid;
 
 /*
- * read_first_token - the first token that was drawn in this cluster; 0 if none was
+ * read_first_token - the least token that was written down for this cluster
  *
- * *certain: it cannot be rolled back any more.
+ * PG_INT64_MAX if there is none.  Sets *certain if no rollback can undo that.
  */
 static int64
 read_first_token(Oid nsp, bool *certain)
 {
 	ShedlockStore store;
-	int64		token = 0;
+	TableScanDesc scan;
+	int64		first = PG_INT64_MAX;
 
+	*certain = true;
 	ShedlockOpenToRead(&store, nsp, "shedlock_cluster");
-	if (ShedlockFetch(&store, Int64GetDatum((int64) GetSystemIdentifier())))
+	scan = begin_table_scan(store.rel, SnapshotSelf);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
 	{
 		bool		isnull;
+		Datum		id = slot_getattr(store.slot, Anum_system_identifier, &isnull);
+		Datum		xmin = slot_getsysattr(store.slot, MinTransactionIdAttributeNumber, &isnull);
 
-		token = DatumGetInt64(slot_getattr(store.slot, Anum_first_token, &isnull));
-		*certain = !TransactionIdIsCurrentTransactionId(
-														DatumGetTransactionId(slot_getsysattr(store.slot, MinTransactionIdAttributeNumber, &isnull)));
+		if ((uint64) DatumGetInt64(id) != GetSystemIdentifier())
+			continue;
+		first = Min(first, DatumGetInt64(slot_getattr(store.slot, Anum_first_token, &isnull)));
+		if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
+			*certain = false;
 	}
+	table_endscan(scan);
 	ShedlockClose(&store);
-	return token;
+	return first;
 }
 
 /*
- * learn_cluster - find out which tokens were drawn in this cluster
+ * learn_cluster - find out whether that token was drawn in this cluster
+ *
+ * A smaller one than is known may have been committed since.
  */
 static void
-learn_cluster(Relation locks)
+learn_cluster(Relation locks, int64 token)
 {
-	bool		certain = false;
+	bool		certain;
 
-	if (first_own_relid == RelationGetRelid(locks))
+	if (first_own_relid == RelationGetRelid(locks) && token >= first_own_token)
 		return;
+	first_own_relid = InvalidOid;
 	first_own_token = read_first_token(RelationGetNamespace(locks), &certain);
-	if (first_own_token == 0)
-		first_own_token = PG_INT64_MAX;
-	first_own_relid = certain ? RelationGetRelid(locks) : InvalidOid;
+	if (certain)
+		first_own_relid = RelationGetRelid(locks);
 }
 
 /*
@@ -169,9 +181,9 @@ learn_timeline(Oid nsp, TimeLineID timeline)
 void
 ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
 {
-	if ((row->kind != SHEDLOCK_SESSION && row->kind != SHEDLOCK_RUN) || RecoveryInProgress())
+	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || RecoveryInProgress())
 		return;
-	learn_cluster(locks);
+	learn_cluster(locks, row->token);
 	if (row->timeline != GetWALInsertionTimeLine())
 		learn_timeline(RelationGetNamespace(locks), row->timeline);
 }
@@ -198,6 +210,9 @@ ShedlockTimelineIsOver(TimeLineID timeline)
 
 /*
  * write_cluster - write down that tokens from this one on are of this cluster
+ *
+ * Each of the first acquisitions writes its own token, because the others may be rolled
+ * back, or may commit with a smaller one.
  */
 static void
 write_cluster(Oid nsp, int64 token)
@@ -207,9 +222,9 @@ write_cluster(Oid nsp, int64 token)
 
 	ShedlockOpen(&store, nsp, "shedlock_cluster");
 	ShedlockNewColumns(&store, &columns);
+	ShedlockSetColumn(&columns, Anum_first_token, Int64GetDatum(token));
 	ShedlockSetColumn(&columns, Anum_system_identifier,
 					  Int64GetDatum((int64) GetSystemIdentifier()));
-	ShedlockSetColumn(&columns, Anum_first_token, Int64GetDatum(token));
 	(void) ShedlockInsert(&store, &columns);
 	ShedlockClose(&store);
 }
@@ -233,20 +248,21 @@ write_timeline(Oid nsp, TimeLineID timeline)
 /*
  * ShedlockWriteOrigin - write down what has been found, in a transaction that acquires a lock
  *
- * row: as the acquisition has written it.  old: the row before.  If another transaction
- * writes the same now, that is enough.
+ * row: as the acquisition has written it.  old: the row before.  If an open transaction
+ * writes the same timeline, and is rolled back, a later acquisition writes it.
  */
 void
 ShedlockWriteOrigin(Relation locks, const ShedlockRow *row, const ShedlockRow *old)
 {
 	Oid			nsp = RelationGetNamespace(locks);
 
-	if (row->kind == SHEDLOCK_SESSION || row->kind == SHEDLOCK_RUN)
+	if (SHEDLOCK_IS_OF_PROCESS(row->kind))
 	{
-		learn_cluster(locks);
+		learn_cluster(locks, row->token);
 		if (row->token < first_own_token)
 			write_cluster(nsp, row->token);
 	}
-	if (ShedlockTimelineIsOver(old->timeline) && !is_written(nsp, old->timeline))
+	if (SHEDLOCK_IS_OF_PROCESS(old->kind) && ShedlockTimelineIsOver(old->timeline) &&
+		!is_written(nsp, old->timeline))
 		write_timeline(nsp, old->timeline);
 }

@@ -33,6 +33,9 @@ typedef enum ShedlockKind
 /* Is a lock of that kind held by a run, which the history has? */
 #define SHEDLOCK_IS_RUN(kind)	((kind) == SHEDLOCK_RUN || (kind) == SHEDLOCK_LEASED_RUN)
 
+/* Does the lock end with the process that acquired it? */
+#define SHEDLOCK_IS_OF_PROCESS(kind) ((kind) == SHEDLOCK_SESSION || (kind) == SHEDLOCK_RUN)
+
 /*
  * The columns of each table, in the order of the install script: name, type, and
  * whether the extension relies on NOT NULL.  X says what becomes of a column, as
@@ -78,8 +81,8 @@ typedef enum ShedlockKind
 	X(backoff, INTERVALOID, false)
 
 #define SHEDLOCK_CLUSTER_COLUMNS(X) \
-	X(system_identifier, INT8OID, true) \
-	X(first_token, INT8OID, true)
+	X(first_token, INT8OID, true) \
+	X(system_identifier, INT8OID, true)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \
 	X(timeline, TEXTOID, true)

@@ -340,7 +340,7 @@ WHERE c.relkind = 'r';
 SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
 SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
-SELECT col_is_pk('shedlock_cluster', 'system_identifier', 'a cluster has one first token');
+SELECT col_is_pk('shedlock_cluster', 'first_token', 'a first token is of one cluster');
 SELECT col_is_pk('shedlock_timeline', 'timeline', 'a timeline ended once');
 
 -- Rows that are updated often need free space in their page, and no index on changed columns.
@@ -348,7 +348,7 @@ SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tic
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r' AND c.relname NOT IN ('shedlock_cluster', 'shedlock_timeline');
 SELECT results_eq(
-	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|system_identifier|timeline)\)$'
+	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|first_token|timeline)\)$'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
 	$$VALUES ('shedlock_cluster_pkey', true), ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
 			 ('shedlock_run_log_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
