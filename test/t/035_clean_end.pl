@@ -216,4 +216,168 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 	$origin->stop('immediate');
 }
 
+#
+# Several sessions acquire the first session locks of a cluster
+#
+{
+	my $node = start_node('first');
+	my $states = q{SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks};
+
+	foreach my $end ('COMMIT', 'ROLLBACK')
+	{
+		my ($early, $late) = (session($node), session($node));
+
+		$node->safe_psql($dbname, 'DROP EXTENSION IF EXISTS shedlock; CREATE EXTENSION shedlock');
+		ask($early, q{BEGIN; SELECT shedlock_acquire_session('early')});
+		ask($late, q{SELECT shedlock_acquire_session('late')});
+		ask($early, $end);
+		ask($late, q{SELECT shedlock_acquire_session('more')});
+		my $of_early = $end eq 'COMMIT' ? 'early held, ' : '';
+		is(ask($_, $states), "${of_early}late held, more held", "first: $end of the first acquisition") foreach $early, $late;
+		is(ask($late, q{SELECT shedlock_release('late')}), 't', "first: $end: the lock belongs to its session");
+		kill_client($_) foreach $early, $late;
+		ok(defined await($node, 'SELECT count(*) = 0 FROM shedlock_locks'), "first: $end: the locks end with their sessions");
+	}
+
+	my $session = session($node);
+	foreach my $what ('a new extension', 'the same session and another extension')
+	{
+		ask($session, q{DROP EXTENSION IF EXISTS shedlock; CREATE EXTENSION shedlock;
+			BEGIN; SAVEPOINT s; SELECT shedlock_acquire_session('a'); ROLLBACK TO s; SELECT shedlock_acquire_session('b'); COMMIT});
+		is($node->safe_psql($dbname, $states), 'b held', "first: $what: a savepoint was rolled back");
+		is(ask($session, $states), 'b held', "first: $what: as the session sees it");
+		is(ask($session, q{SELECT shedlock_release('b')}), 't', "first: $what: it can be released");
+	}
+
+	# The WAL is read in the middle of a call.
+	$node->safe_psql($dbname, q{SELECT shedlock_acquire('c'); UPDATE shedlock SET timeline = 0, kind = 'session', lock_until = 'infinity' WHERE name = 'c'});
+	is($node->safe_psql($dbname, q{BEGIN; DECLARE c CURSOR FOR SELECT state FROM shedlock_locks; SAVEPOINT s; FETCH ALL FROM c; ROLLBACK TO s; SELECT shedlock_acquire('c'); COMMIT}),
+		"lost\nf", 'first: a timeline that never was counts as a lease');
+	$session->quit;
+	$node->stop('immediate');
+}
+
+#
+# The shutdown checkpoint ends at the end of a page, and of a segment
+#
+sub lsn_bytes
+{
+	my ($lsn) = @_;
+	my ($high, $low) = map { hex } split m{/}, $lsn;
+
+	return $high * 2**32 + $low;
+}
+
+# Shuts a server down so that its WAL ends at a multiple of that number of bytes.
+# Returns whether it does.
+sub stop_at
+{
+	my ($node, $unit) = @_;
+	my ($page, $checkpoint, $overhead) = (8192, 120, 24 + 5 + 24 + 1);
+	my $where = 'SELECT pg_current_wal_insert_lsn()';
+	my $emit = sub { $node->safe_psql($dbname, "SELECT 1 FROM pg_logical_emit_message(false, '', repeat('x', $_[0]))"); };
+	my $left;
+
+	for (my $step = 0; $step < 50; $step++)
+	{
+		$left = $unit - lsn_bytes($node->safe_psql($dbname, $where)) % $unit;
+		last if $left > 1000 && $left < $page - 100;
+
+		# into the last page: other pages have headers of 24 bytes
+		$emit->($left <= 1000 ? 1500 : int(($left - $page) / $page) * ($page - 24) + 100);
+	}
+	$emit->($left - $checkpoint - $overhead);
+	$node->stop('fast');
+	my ($control) = run_command([ 'pg_controldata', $node->data_dir ]);
+	my ($start) = $control =~ /Latest checkpoint location: +(\S+)/;
+	return (lsn_bytes($start) + $checkpoint) % $unit == 0;
+}
+
+foreach ([ page => 8192 ], [ segment => 16 * 1024 * 1024 ])
+{
+	my ($what, $unit) = @$_;
+	my $primary = start_node("${what}_1", allows_streaming => 1);
+	my $standby = start_standby($primary, "${what}_2");
+	my ($hit, $holder);
+
+	# another process may write something in between
+	for (my $try = 1; $try <= 5; $try++)
+	{
+		$holder = session($primary);
+		ask($holder, q{SELECT shedlock_acquire_session('leader')});
+		last if $hit = stop_at($primary, $unit);
+		reap($holder);
+		$primary->start;
+	}
+	$standby->promote;
+	my ($switch) = slurp_file($standby->data_dir . '/pg_wal/00000002.history') =~ /^1\t(\S+)/m;
+
+	diag("$what: the checkpoint was not placed there") unless $hit;
+  SKIP:
+	{
+		skip "the WAL does not end at the end of a $what", 1 unless $hit;
+		is(lsn_bytes($switch) % $unit, 0, "$what: the timeline ended at the end of a $what");
+	}
+	is($standby->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks}), '0', "$what: the lock is free");
+	is($standby->safe_psql($dbname, q{SELECT shedlock_acquire('leader')}), 't', "$what: it can be acquired");
+	$standby->stop('immediate');
+}
+
+#
+# A cascaded standby: it follows the promoted one, and is then promoted itself
+#
+{
+	my ($primary, $standby, @clients) = start_pair('cascade');
+	my $last = PostgreSQL::Test::Cluster->new('cascade_3');
+
+	$standby->backup('last');
+	$last->init_from_backup($standby, 'last', has_streaming => 1);
+	$last->start;
+	$primary->stop('fast');
+	$standby->promote;
+	push @clients, hold_locks($standby, ' second');
+	ok(defined await($last, q{SELECT count(*) = 3 FROM shedlock_locks WHERE name LIKE '% second'}), 'cascade: the last server follows');
+	is(states($standby, ''), 'free kept free', 'cascade: the locks of the first are free');
+	$standby->stop('fast');
+	$last->promote;
+	is(states($last, ''), 'free kept free', 'cascade: they are free at the last server');
+	is(states($last, ' second'), 'free kept free', 'cascade: so are those of the second');
+	is(acquired($last, $_), 'true false true', "cascade: the locks$_ can be acquired") foreach '', ' second';
+	$last->stop('immediate');
+}
+
+#
+# pg_rewind makes a standby of the old primary, which then takes over as planned
+#
+{
+	my ($old, $new, @clients) = start_pair('rewind', conf => "wal_log_hints = on\nwal_keep_size = 320MB\n");
+
+	$new->promote;
+	push @clients, hold_locks($new, ' second');
+
+	# what the old primary writes after the promotion is undone
+	$old->safe_psql($dbname, 'SET synchronous_commit = local; CREATE TABLE undone AS SELECT 1');
+	$old->stop('fast');
+	$new->safe_psql($dbname, 'CHECKPOINT');
+	my $conf = $old->data_dir . '/postgresql.conf';
+	my $own = slurp_file($conf);
+	ok(PostgreSQL::Test::Utils::run_log([ 'pg_rewind', '--no-sync', '--target-pgdata', $old->data_dir, '--source-server', $new->connstr($dbname) ]), 'rewind: pg_rewind succeeds')
+	  or BAIL_OUT('pg_rewind failed');
+	PostgreSQL::Test::Utils::append_to_file("$conf.own", $own);
+	rename "$conf.own", $conf or BAIL_OUT("$conf: $!");
+	$old->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
+	$old->enable_streaming($new);
+	$old->set_standby_mode;
+	$old->start;
+	ok(defined await($old, q{SELECT to_regclass('undone') IS NULL AND count(*) = 3 FROM shedlock_locks WHERE name LIKE '% second'}),
+		'rewind: the old primary follows');
+	$new->stop('fast');
+	$old->promote;
+	is(states($old, ''), 'lost lost lost', 'rewind: what was acquired before the failover counts as leases');
+	is(states($old, ' second'), 'free kept free', 'rewind: what was acquired before the switchover is free');
+	is(acquired($old, ' second'), 'true false true', 'rewind: it can be acquired');
+	reap($_) foreach @clients;
+	$old->stop('immediate');
+}
+
 done_testing();
