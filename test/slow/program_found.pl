@@ -1,5 +1,5 @@
 # The fault checker finds each of seven ways to break the program.  Each is a change of its
-# source, which is built again.  t/102 checks the intact program.
+# source, which is built again.  t/102 checks the intact program.  Two minutes.
 
 use strict;
 use warnings FATAL => 'all';
