@@ -7,6 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -34,6 +35,32 @@ WriteError(const char *data, size_t length)
 
 	if (poll(&polls, 1, READER_PATIENCE) > 0)
 		(void) !write(STDERR_FILENO, data, length);
+}
+
+/*
+ * WriteAll - write all of it, however long that takes; returns false if that fails
+ *
+ * May be called in a signal handler.
+ */
+bool
+WriteAll(int file, const char *data, size_t length)
+{
+	while (length > 0)
+	{
+		struct pollfd polls = {.fd = file,.events = POLLOUT};
+		ssize_t		written = write(file, data, length);
+
+		if (written >= 0)
+		{
+			data += written;
+			length -= (size_t) written;
+		}
+		else if (errno == EAGAIN)
+			(void) poll(&polls, 1, -1);
+		else if (errno != EINTR)
+			return false;
+	}
+	return true;
 }
 
 static void

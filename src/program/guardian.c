@@ -36,7 +36,7 @@
 #define LEFTOVER_PATIENCE	(1 * USEC_PER_SEC)
 
 /* How long the end of the command's output may take */
-#define OUTPUT_PATIENCE		1	/* s */
+#define OUTPUT_PATIENCE		(1 * USEC_PER_SEC)
 
 /* What the guardian knows */
 typedef struct Guardian
@@ -169,14 +169,8 @@ copy_output(void *arg)
 	{
 		if (length > 0 && copier->tail)
 			AppendTail(copier->tail, data, (size_t) length);
-		for (ssize_t written = 0, n; written < length; written += n)
-		{
-			n = write(copier->to, data + written, (size_t) (length - written));
-			if (n < 0 && errno != EINTR)
-				break;
-			if (n < 0)
-				n = 0;
-		}
+		if (length > 0)
+			(void) WriteAll(copier->to, data, (size_t) length);
 	}
 	return NULL;
 }
@@ -219,18 +213,27 @@ start_copiers(void)
 
 /*
  * finish_output - wait until all is copied that the processes have written
+ *
+ * Nobody answers the keeper meanwhile, so it must not take longer than the lease allows.
  */
 static void
-finish_output(void)
+finish_output(const Guardian *guardian)
 {
+	Usec		patience = LeaseStop(guardian->lease, guardian->lease_end) - Now();
 	struct timespec until;
 
+	if (patience > OUTPUT_PATIENCE)
+		patience = OUTPUT_PATIENCE;
 	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += OUTPUT_PATIENCE;
+	until.tv_nsec += patience > 0 ? patience * 1000 : 0;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
 	for (int i = 0; i < COPIERS; i++)
 	{
-		if (copiers[i].ends[0] >= 0)
-			(void) pthread_timedjoin_np(copiers[i].thread, NULL, &until);
+		if (copiers[i].ends[0] >= 0 &&
+			pthread_timedjoin_np(copiers[i].thread, NULL, &until) != 0)
+			Complain("the end of the output of \"%s\" is lost: nobody reads it",
+					 guardian->start->options->command[0]);
 	}
 }
 
@@ -466,6 +469,11 @@ watch(Guardian *guardian)
 		set_timer(guardian->timer, next);
 		if (poll(polls, 3, PollTimeout(next)) < 0)
 			continue;
+
+		/* A command that has ended is not judged by what comes later. */
+		if (!ReapChildren())
+			break;
+		notice_end(guardian);
 		act(guardian);
 		if (polls[1].revents)
 			(void) !read(guardian->children, &ignored, sizeof(ignored));
@@ -542,7 +550,7 @@ Guard(const Start *start)
 	{
 		start_command(start);
 		watch(&guardian);
-		finish_output();
+		finish_output(&guardian);
 	}
 
 	(void) CommandEnded(&ended.number);

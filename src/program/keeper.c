@@ -40,6 +40,10 @@ static const int passed_signals[] = {
 /* For the signal handlers */
 static int	guardian_socket;	/* the keeper's end */
 static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
+static volatile sig_atomic_t started = 0;	/* the guardian was */
+static int	quiet_files[2] = {-1, -1};	/* standard output and error of
+
+										 * --quiet */
 static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
 												 * the program to end */
 static volatile sig_atomic_t told_count = 0;	/* how many did */
@@ -54,8 +58,6 @@ typedef struct Keeper
 	int			guardian_end;	/* the guardian's end of the socket, until it
 								 * is started */
 	timer_t		last_resort;
-	FILE	   *output;			/* with --quiet: what the command wrote */
-	FILE	   *error;
 } Keeper;
 
 /*
@@ -73,13 +75,34 @@ pass_signal(int number)
 
 	if (guardian == 0 && number == SIGHUP)
 		ends = true;
-	if (guardian == 0 && !ends)
+	if (!started && !ends)
 		return;
 	if (told_signal == 0 && ends)
 		told_signal = number;
 	told_count += ends;
 	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
 	errno = saved_errno;
+}
+
+/*
+ * show_quiet_output - show what the command wrote
+ *
+ * May be called in a signal handler.
+ */
+static void
+show_quiet_output(void)
+{
+	char		data[8192];
+	ssize_t		length;
+
+	for (int i = 0; i < 2; i++)
+	{
+		for (off_t at = 0; (length = pread(quiet_files[i], data, sizeof(data), at)) > 0; at += length)
+		{
+			if (!WriteAll(i == 0 ? STDOUT_FILENO : STDERR_FILENO, data, (size_t) length))
+				break;
+		}
+	}
 }
 
 /*
@@ -96,6 +119,7 @@ end_all(int number)
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
+	show_quiet_output();
 	WriteError(text, sizeof(text) - 1);
 	_exit(EXIT_LOST);
 }
@@ -150,12 +174,13 @@ set_last_resort(const Keeper *keeper, Usec end)
 /*
  * new_file - a temporary file that no other process finds
  */
-static FILE *
+static int
 new_file(void)
 {
-	FILE	   *file = tmpfile();
+	FILE	   *stream = tmpfile();
+	int			file = stream ? fileno(stream) : -1;
 
-	if (file == NULL || fcntl(fileno(file), F_SETFD, FD_CLOEXEC) != 0)
+	if (file < 0 || fcntl(file, F_SETFD, FD_CLOEXEC) != 0)
 		Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
 	return file;
 }
@@ -198,10 +223,8 @@ prepare(Keeper *keeper)
 	}
 	if (options->quiet)
 	{
-		keeper->output = new_file();
-		keeper->error = new_file();
-		keeper->start.output = fileno(keeper->output);
-		keeper->start.error = fileno(keeper->error);
+		quiet_files[0] = keeper->start.output = new_file();
+		quiet_files[1] = keeper->start.error = new_file();
 	}
 	keeper->start.on_broken_pipe = signal(SIGPIPE, SIG_IGN);
 }
@@ -228,6 +251,7 @@ start_guardian(Keeper *keeper)
 		Guard(&keeper->start);
 	}
 	guardian = pid > 0 ? pid : 0;
+	started = 1;
 	(void) close(keeper->guardian_end);
 	keeper->guardian_end = -1;
 	(void) sigprocmask(SIG_SETMASK, &old, NULL);
@@ -343,26 +367,6 @@ exit_code(int status)
 }
 
 /*
- * show_file - copy what a file has taken
- */
-static void
-show_file(FILE *file, int to)
-{
-	char		data[8192];
-	ssize_t		length;
-	off_t		at = 0;
-
-	while ((length = pread(fileno(file), data, sizeof(data), at)) > 0)
-	{
-		length = write(to, data, (size_t) length);
-		if (length < 0 && errno != EINTR)
-			break;
-		if (length > 0)
-			at += length;
-	}
-}
-
-/*
  * describe - the message of the history
  */
 static char *
@@ -395,7 +399,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
  * Tries as long as the lease lasts, or until a signal tells the program to end.
  */
 static bool
-end_run(Keeper *keeper, const char *outcome, int status)
+end_run(Keeper *keeper, const char *outcome, int status, int code)
 {
 	char	   *message = describe(keeper, outcome, status);
 	int			told_before = told_count;
@@ -403,7 +407,7 @@ end_run(Keeper *keeper, const char *outcome, int status)
 
 	for (;;)
 	{
-		answer = EndRun(keeper->server, &keeper->run, outcome, message, exit_code(status));
+		answer = EndRun(keeper->server, &keeper->run, outcome, message, code);
 		if (answer != ANSWER_NONE || Now() >= keeper->run.end || told_count != told_before)
 			break;
 		Nap(RETRY_NAP);
@@ -434,13 +438,12 @@ finish(Keeper *keeper, Ending ending, int status)
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
 	if (!lost)
-		lost = !end_run(keeper, outcome, status);
+		lost = !end_run(keeper, outcome, status, exit_code(status));
 	CloseServer(keeper->server);
 
 	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
 	{
-		show_file(keeper->output, STDOUT_FILENO);
-		show_file(keeper->error, STDERR_FILENO);
+		show_quiet_output();
 	}
 	if (lost)
 	{
@@ -453,6 +456,26 @@ finish(Keeper *keeper, Ending ending, int status)
 		return EXIT_TIMED_OUT;
 	}
 	return exit_code(status);
+}
+
+/*
+ * kill_orphans - kill what a dead guardian has left, the children of this process now
+ *
+ * Extends the lease meanwhile.
+ */
+static void
+kill_orphans(Keeper *keeper)
+{
+	const Lease *lease = &keeper->options->lease;
+	Usec		next = keeper->run.end - lease->length + lease->heartbeat;
+
+	while (ReapChildren())
+	{
+		KillOnce();
+		if (Now() >= next)
+			next = extend(keeper, keeper->run.end);
+		Nap(KILL_NAP);
+	}
 }
 
 /*
@@ -472,9 +495,8 @@ run_command(Keeper *keeper)
 		(void) reap_guardian();
 		return finish(keeper, report.ending, report.number);
 	}
-	/* Its children are this process's children now. */
 	status = reap_guardian();
-	KillChildren();
+	kill_orphans(keeper);
 	if (status == 0)
 		status = W_EXITCODE(EXIT_NO_RESOURCES, 0);
 	return finish(keeper, ENDING_NONE, status);
@@ -489,7 +511,7 @@ end_early(Keeper *keeper, int status)
 	int			number = (int) told_signal;
 
 	if (keeper->run.token != 0)
-		(void) end_run(keeper, "cancelled", W_EXITCODE(0, number));
+		(void) end_run(keeper, "cancelled", 0, -1);
 	if (status == EXIT_LOST && number == 0)
 		Complain("the lease could not be extended: \"%s\" was not started", keeper->options->command[0]);
 	CloseServer(keeper->server);

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,7 +108,10 @@ void
 FindChildren(void)
 {
 	char		name[80];
+	char		self[24] = "";
 
+	if (readlink("/proc/self", self, sizeof(self) - 1) <= 0 || atoi(self) != (int) getpid())
+		Die(EXIT_NO_RESOURCES, "/proc does not show this process: is it that of another PID namespace?");
 	if (own_children >= 0)
 		(void) close(own_children);
 	list_name(getpid(), name);
