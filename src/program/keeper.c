@@ -41,9 +41,7 @@ static const int passed_signals[] = {
 static int	guardian_socket;	/* the keeper's end */
 static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
 static volatile sig_atomic_t started = 0;	/* the guardian was */
-static int	quiet_files[2] = {-1, -1};	/* standard output and error of
-
-										 * --quiet */
+static int	quiet_files[2] = {-1, -1};	/* output and error of --quiet */
 static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
 												 * the program to end */
 static volatile sig_atomic_t told_count = 0;	/* how many did */
