@@ -44,7 +44,6 @@ is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
 	ShedlockMakeName(RelationGetNamespace(store->rel), row->name, &name);
 	if (have_advisory)
 		return ShedlockJudge(row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
-	ShedlockLearnOrigin(store->rel, row);
 	return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, &name, false);
 }
 

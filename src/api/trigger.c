@@ -396,7 +396,6 @@ _shedlock_row_trigger(PG_FUNCTION_ARGS)
 
 	ShedlockMakeName(nsp, row.name, &name);
 	ShedlockCheckMayUse(&name);
-	ShedlockLearnOrigin(trigger->tg_relation, &row);
 	ShedlockOpen(&store, nsp, "shedlock");
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);

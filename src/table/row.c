@@ -81,20 +81,6 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 }
 
 /*
- * read_row - as ShedlockReadRow(), but learns nothing
- */
-static void
-read_row(ShedlockStore *store, const char *name, ShedlockRow *row)
-{
-	Datum		key = CStringGetTextDatum(name);
-
-	memset(row, 0, sizeof(*row));
-	if (ShedlockFetch(store, key))
-		ShedlockSlotToRow(store->slot, row);
-	pfree(DatumGetPointer(key));
-}
-
-/*
  * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
  *
  * Sees what is committed now.  The row stays in store->slot.
@@ -102,9 +88,12 @@ read_row(ShedlockStore *store, const char *name, ShedlockRow *row)
 void
 ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
-	read_row(store, name, row);
-	if (row->found && SHEDLOCK_IS_OF_PROCESS(row->kind))
-		ShedlockLearnOrigin(store->rel, row);
+	Datum		key = CStringGetTextDatum(name);
+
+	memset(row, 0, sizeof(*row));
+	if (ShedlockFetch(store, key))
+		ShedlockSlotToRow(store->slot, row);
+	pfree(DatumGetPointer(key));
 }
 
 /*
@@ -125,14 +114,13 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
 /*
  * ShedlockRereadRow - read the row again if it has changed
  *
- * *row must be unchanged since ShedlockReadRow().  For callers with the advisory half,
- * which must not wait for a file.
+ * *row must be unchanged since ShedlockReadRow().
  */
 void
 ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
 	if (!ShedlockIsCurrent(store))
-		read_row(store, name, row);
+		ShedlockReadRow(store, name, row);
 }
 
 /*
