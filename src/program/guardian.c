@@ -119,6 +119,7 @@ __attribute__((noreturn))
 execute(const Start *start, pid_t guardian)
 {
 	char	  **command = start->options->command;
+	int			problem;
 	sigset_t	none;
 
 	/* The leader of a process group that signals reach as a whole */
@@ -148,9 +149,10 @@ execute(const Start *start, pid_t guardian)
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) execvp(command[0], command);
+	problem = errno;
 	(void) signal(SIGPIPE, SIG_IGN);
-	Complain("could not execute \"%s\": %s", command[0], strerror(errno));
-	_exit(errno == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
+	Complain("could not execute \"%s\": %s", command[0], strerror(problem));
+	_exit(problem == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
 }
 
 /*

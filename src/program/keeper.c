@@ -71,7 +71,7 @@ pass_signal(int number)
 	Message		message = {.kind = ORDER_SIGNAL,.number = number};
 	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
 
-	if (guardian == 0 && number == SIGHUP)
+	if (!started && number == SIGHUP)
 		ends = true;
 	if (!started && !ends)
 		return;
@@ -440,9 +440,7 @@ finish(Keeper *keeper, Ending ending, int status)
 	CloseServer(keeper->server);
 
 	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
-	{
 		show_quiet_output();
-	}
 	if (lost)
 	{
 		Complain("lock \"%s\" was lost", keeper->options->name);
