@@ -59,6 +59,7 @@ PROGRAM_OBJS = \
 	src/program/complain.o \
 	src/program/tail.o \
 	src/program/options.o \
+	src/program/connection.o \
 	src/program/server.o \
 	src/program/tree.o \
 	src/program/guardian.o \
@@ -234,7 +235,7 @@ endif
 src/program/shedlock: $(PROGRAM_OBJS)
 	$(CC) $(CFLAGS) $(PROGRAM_OBJS) $(LDFLAGS) -L$(libdir) -lpq -pthread -o $@
 
-src/program/%.o: src/program/%.c src/program/program.h
+src/program/%.o: src/program/%.c src/program/program.h src/program/server.h
 	$(CC) $(CFLAGS) -pthread $(PROGRAM_CPPFLAGS) -c -o $@ $<
 
 .PHONY: install-program uninstall-program

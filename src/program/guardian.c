@@ -81,10 +81,10 @@ static Copier copiers[] = {
 static void
 set_number(const char *variable, long long number)
 {
-	char text[	24];
+	char		digits[24];
 
-	(void) snprintf(text, sizeof(text), "%lld", number);
-	(void) setenv(variable, text, 1);
+	(void) snprintf(digits, sizeof(digits), "%lld", number);
+	(void) setenv(variable, digits, 1);
 }
 
 /*

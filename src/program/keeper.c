@@ -371,7 +371,7 @@ static char *
 describe(const Keeper *keeper, const char *outcome, int status)
 {
 	char	   *tail = NULL;
-	char text[	80];
+	char		reason[80];
 
 	if (strcmp(outcome, "succeeded") == 0)
 		return NULL;
@@ -380,15 +380,15 @@ describe(const Keeper *keeper, const char *outcome, int status)
 	if (tail)
 		return tail;
 	if (keeper->guardian_end >= 0)
-		(void) snprintf(text, sizeof(text), "the command was not started");
+		(void) snprintf(reason, sizeof(reason), "the command was not started");
 	else if (strcmp(outcome, "cancelled") == 0 && told_signal != 0)
-		(void) snprintf(text, sizeof(text), "the program got signal %d (%s)",
+		(void) snprintf(reason, sizeof(reason), "the program got signal %d (%s)",
 						(int) told_signal, strsignal(told_signal));
 	else if (WIFSIGNALED(status))
-		(void) snprintf(text, sizeof(text), "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+		(void) snprintf(reason, sizeof(reason), "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
-		(void) snprintf(text, sizeof(text), "exit status %d", WEXITSTATUS(status));
-	return strdup(text);
+		(void) snprintf(reason, sizeof(reason), "exit status %d", WEXITSTATUS(status));
+	return strdup(reason);
 }
 
 /*
@@ -437,7 +437,7 @@ finish(Keeper *keeper, Ending ending, int status)
 		outcome = status == 0 ? "succeeded" : "failed";
 	if (!lost)
 		lost = !end_run(keeper, outcome, status, exit_code(status));
-	CloseServer(keeper->server);
+	Disconnect(keeper->server);
 
 	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
 		show_quiet_output();
@@ -510,7 +510,7 @@ end_early(Keeper *keeper, int status)
 		(void) end_run(keeper, "cancelled", 0, -1);
 	if (status == EXIT_LOST && number == 0)
 		Complain("the lease could not be extended: \"%s\" was not started", keeper->options->command[0]);
-	CloseServer(keeper->server);
+	Disconnect(keeper->server);
 	if (number == 0)
 		return status;
 	(void) signal(number, SIG_DFL);

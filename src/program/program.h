@@ -117,6 +117,14 @@ typedef struct Options
 
 extern void ParseOptions(int argc, char **argv, Options *options);
 
+/* connection.c: where the lock is */
+typedef struct Server Server;
+
+extern Server *NewServer(const Options *options, int wakeup);
+extern void Disconnect(Server *server);
+extern void ForgetServer(Server *server);
+extern bool TakesUnicode(const Server *server);
+
 /* server.c: the lock, its run and its extensions */
 typedef struct Run
 {
@@ -133,16 +141,10 @@ typedef enum Answer
 	ANSWER_YES
 } Answer;
 
-typedef struct Server Server;
-
-extern Server *NewServer(const Options *options, int wakeup);
-extern void CloseServer(Server *server);
-extern void ForgetServer(Server *server);
 extern int	BeginRun(Server *server, Run *run);
 extern Answer ExtendRun(Server *server, Run *run);
 extern Answer EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 					 int exit_code);
-extern bool TakesUnicode(const Server *server);
 extern int	ShowWhy(Server *server);
 
 /* tree.c: the processes below this one */

@@ -3,27 +3,19 @@
  * server.c
  *	  The lock on the server: begins, extends and ends the run.
  *
- * Each statement stands alone, so it may go to another session, another server or
- * through a pooler.  A connection that fails is replaced by the next statement; what
- * makes that safe is the request of shedlock_run_begin, and the token.
- *
- * Only a connect blocks: libpq looks up names synchronously, and limits the time for
- * each host only in a blocking connect.
+ * A statement whose answer is lost is sent again, on another connection.  What makes that
+ * safe is the request of shedlock_run_begin, and the token.
  *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
  */
-#include <errno.h>
-#include <libpq-fe.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include "program/program.h"
+#include "program/server.h"
 
 /* How long a statement that does not wait for a lock may take, beyond the time it has */
 #define PATIENCE			(30 * USEC_PER_SEC)
@@ -31,380 +23,45 @@
 /* shedlock_run_begin waits that long for a tick that is near. */
 #define EARLY_MAX			(30 * USEC_PER_SEC)
 
-/* How long the answer to a cancel may take */
-#define CANCEL_PATIENCE		(5 * USEC_PER_SEC)
-
-struct Server
-{
-	const Options *options;
-	int			wakeup;			/* readable: the program was told to end */
-	PGconn	   *conn;			/* NULL: not connected */
-	char	   *schema;			/* of the extension, quoted; NULL: not known
-								 * yet */
-	char		request[33];
-	bool		warned;			/* the last answer came with a WARNING */
-	bool		complained;		/* since the last answer that counts */
-};
-
-/* Settings of the connection, where the user has not set them */
-static const char *const connection_defaults[][2] = {
-	{"fallback_application_name", "shedlock"},
-	{"connect_timeout", "2"},
-	{"keepalives_idle", "10"},
-	{"keepalives_interval", "5"},
-	{"keepalives_count", "3"},
-	{"tcp_user_timeout", "25000"}
-};
-
-#define DEFAULTS			(sizeof(connection_defaults) / sizeof(connection_defaults[0]))
-
-/*
- * NewServer - prepare for connections; connects to nothing yet
- *
- * wakeup: a descriptor that becomes readable to end a wait for the lock.
- */
-Server *
-NewServer(const Options *options, int wakeup)
-{
-	static Server the_server;
-	Server	   *server = &the_server;
-	unsigned char bytes[16];
-
-	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-		Die(EXIT_NO_RESOURCES, "could not get random numbers");
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		(void) snprintf(server->request + 2 * i, 3, "%02x", bytes[i]);
-	server->options = options;
-	server->wakeup = wakeup;
-	return server;
-}
-
-/*
- * disconnect - close the connection
- */
-static void
-disconnect(Server *server)
-{
-	PQfinish(server->conn);
-	server->conn = NULL;
-}
-
-/*
- * receive_notice - show WARNINGs, and note that there was one
- */
-static void
-receive_notice(void *arg, const PGresult *result)
-{
-	Server	   *server = arg;
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
-
-	if (severity == NULL || strcmp(severity, "WARNING") != 0)
-		return;
-	server->warned = true;
-	Complain("%s%s%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
-			 detail ? ": " : "", detail ? detail : "");
-}
-
-/*
- * is_given - has the user set a keyword, by the environment or a service file?
- */
-static bool
-is_given(const PQconninfoOption *known, const char *keyword)
-{
-	for (; known->keyword; known++)
-	{
-		if (strcmp(known->keyword, keyword) == 0)
-			return known->val != NULL;
-	}
-	return false;
-}
-
-/*
- * find_settings - the settings of a connection, of the environment and its service file
- *
- * A service that the connection string names is of the environment for PQconndefaults(),
- * but not for the command.
- */
-static PQconninfoOption *
-find_settings(const char *dbname)
-{
-	const char *inherited = getenv("PGSERVICE");
-	PQconninfoOption *given = NULL;
-	PQconninfoOption *settings;
-
-	if (dbname && (strchr(dbname, '=') || strstr(dbname, "://")))
-		given = PQconninfoParse(dbname, NULL);
-	for (PQconninfoOption *option = given; option && option->keyword; option++)
-	{
-		if (strcmp(option->keyword, "service") == 0 && option->val)
-			(void) setenv("PGSERVICE", option->val, 1);
-	}
-	PQconninfoFree(given);
-	settings = PQconndefaults();
-	if (inherited)
-		(void) setenv("PGSERVICE", inherited, 1);
-	else
-		(void) unsetenv("PGSERVICE");
-	return settings;
-}
-
-/*
- * connect_writable - connect, by default only to a server that can write
- *
- * That default is a variable of the environment, because PQconndefaults() does not tell
- * whether a service file has "any" or nothing.
- */
-static PGconn *
-connect_writable(const char *const *keywords, const char *const *values)
-{
-	static const char variable[] = "PGTARGETSESSIONATTRS";
-	bool		inherited = getenv(variable) != NULL;
-	PGconn	   *conn;
-
-	(void) setenv(variable, "read-write", 0);
-	conn = PQconnectdbParams(keywords, values, 1);
-	if (!inherited)
-		(void) unsetenv(variable);
-	return conn;
-}
-
-/*
- * complain_of_connection - say what libpq says, on one line
- */
-static void
-complain_of_connection(const Server *server)
-{
-	char	   *message = strdup(PQerrorMessage(server->conn));
-
-	if (message == NULL)
-		return;
-	for (char *end = message + strlen(message); end > message && end[-1] == '\n';)
-		*--end = '\0';
-	for (char *at = message; *at != '\0'; at++)
-	{
-		if (*at == '\n')
-			*at = ';';
-	}
-	Complain("%s", message);
-	free(message);
-}
-
-/*
- * connect_server - connect, if the program is not connected
- *
- * What the connection string says comes last, and so counts.
- */
-static bool
-connect_server(Server *server)
-{
-	const char *keywords[DEFAULTS + 3];
-	const char *values[DEFAULTS + 3];
-	PQconninfoOption *known;
-	int			count = 0;
-
-	if (server->conn)
-		return true;
-	known = find_settings(server->options->dbname);
-	for (size_t i = 0; i < DEFAULTS; i++)
-	{
-		if (known && is_given(known, connection_defaults[i][0]))
-			continue;
-		keywords[count] = connection_defaults[i][0];
-		values[count++] = connection_defaults[i][1];
-	}
-	PQconninfoFree(known);
-	keywords[count] = "dbname";
-	values[count++] = server->options->dbname;
-
-	/* That of the texts the program makes, whatever the user sets */
-	keywords[count] = "client_encoding";
-	values[count++] = "UTF8";
-	keywords[count] = NULL;
-
-	server->conn = connect_writable(keywords, values);
-	if (PQstatus(server->conn) != CONNECTION_OK || PQsetnonblocking(server->conn, 1) != 0)
-	{
-		if (!server->complained)
-			complain_of_connection(server);
-		server->complained = true;
-		disconnect(server);
-		return false;
-	}
-	(void) PQsetNoticeReceiver(server->conn, receive_notice, server);
-	return true;
-}
-
-/*
- * ForgetServer - close the descriptor of the connection in a child process
- *
- * The connection itself belongs to the parent.
- */
-void
-ForgetServer(Server *server)
-{
-	if (server->conn)
-		(void) close(PQsocket(server->conn));
-}
-
-/*
- * await_server - wait until the connection can be read or written, or told to end
- *
- * Returns false at that instant, or if the program was told to end.
- */
-static bool
-await_server(Server *server, Usec until, bool interruptible)
-{
-	struct pollfd polls[] = {
-		{.fd = PQsocket(server->conn),.events = POLLIN},
-		{.fd = interruptible ? server->wakeup : -1,.events = POLLIN}
-	};
-	int			flushed = PQflush(server->conn);
-
-	if (flushed < 0 || Now() >= until)
-		return false;
-	if (flushed > 0)
-		polls[0].events |= POLLOUT;
-	(void) poll(polls, 2, PollTimeout(until));
-	return polls[1].revents == 0;
-}
-
-/*
- * read_answer - the last result of what was sent; NULL if it does not come in time
- *
- * An error is the last result of its statements.
- */
-static PGresult *
-read_answer(Server *server, Usec until, bool interruptible)
-{
-	PGresult   *last = NULL;
-
-	for (;;)
-	{
-		PGresult   *result;
-
-		while (PQisBusy(server->conn))
-		{
-			if (!await_server(server, until, interruptible) || !PQconsumeInput(server->conn))
-			{
-				PQclear(last);
-				return NULL;
-			}
-		}
-		result = PQgetResult(server->conn);
-		if (result == NULL)
-			return last;
-		PQclear(last);
-		last = result;
-	}
-}
-
-/*
- * cancel - cancel the statement, and wait for its answer
- */
-static PGresult *
-cancel(Server *server)
-{
-	PGcancel   *request = PQgetCancel(server->conn);
-	char		error[256];
-
-	if (request)
-		(void) PQcancel(request, error, sizeof(error));
-	PQfreeCancel(request);
-	return read_answer(server, Now() + CANCEL_PATIENCE, false);
-}
-
-/*
- * send_statement - send a statement for which no timeouts of the server count
- *
- * Those that are set for the role would end a wait or an extension, and the program must
- * hear of a wait for the standby that was cancelled.  All of a query
- * string is one transaction, so SET LOCAL needs no block; a setting of the session would
- * stay with the next client of a pooler.
- */
-static bool
-send_statement(Server *server, const char *statement)
-{
-	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
-	"SET LOCAL client_min_messages = warning; ";
-	const char *more = PQserverVersion(server->conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "";
-	size_t		size = sizeof(start) + strlen(more) + strlen(statement);
-	char	   *text = malloc(size);
-	bool		sent;
-
-	if (text == NULL)
-		Die(EXIT_NO_RESOURCES, "out of memory");
-	(void) snprintf(text, size, "%s%s%s", start, more, statement);
-	sent = PQsendQuery(server->conn, text) == 1;
-	free(text);
-	return sent;
-}
-
-/*
- * ask - send a statement, and wait for its answer
- *
- * interruptible: cancel it when the program is told to end.  Returns NULL, with the
- * connection closed, if there is no answer.
- */
-static PGresult *
-ask(Server *server, const char *statement, Usec until, bool interruptible)
-{
-	PGresult   *result = NULL;
-
-	server->warned = false;
-	if (send_statement(server, statement))
-	{
-		result = read_answer(server, until, interruptible);
-		if (result == NULL && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
-			result = cancel(server);
-	}
-	if (result == NULL)
-		disconnect(server);
-	return result;
-}
-
-/*
- * Statements
- */
-
-typedef struct Text
+/* A statement that is being written */
+typedef struct Statement
 {
 	FILE	   *stream;
-	char	   *text;
+	char	   *string;
 	size_t		length;
-} Text;
+} Statement;
 
 static void
-begin_text(Text *text)
+begin_statement(Statement *statement)
 {
-	text	  ->stream = open_memstream(&text->text, &text->length);
+	statement->stream = open_memstream(&statement->string, &statement->length);
 
-	if (text->stream == NULL)
+	if (statement->stream == NULL)
 		Die(EXIT_NO_RESOURCES, "out of memory");
 }
 
 static const char *
-end_text(Text *text)
+end_statement(Statement *statement)
 {
-	if (fclose(text->stream) != 0)
+	if (fclose(statement->stream) != 0)
 		Die(EXIT_NO_RESOURCES, "out of memory");
-	return text->text;
+	return statement->string;
 }
 
 /*
  * add_literal - add a string constant; NULL is null
  */
 static void
-add_literal(Text *text, Server *server, const char *value)
+add_literal(Statement *statement, Server *server, const char *value)
 {
 	char	   *literal = value ? PQescapeLiteral(server->conn, value, strlen(value)) : NULL;
 
 	if (value && literal == NULL)
 	{
-		complain_of_connection(server);
+		ComplainOfConnection(server);
 		exit(EXIT_USAGE);
 	}
-	fputs(literal ? literal : "NULL", text->stream);
+	fputs(literal ? literal : "NULL", statement->stream);
 	PQfreemem(literal);
 }
 
@@ -412,34 +69,23 @@ add_literal(Text *text, Server *server, const char *value)
  * add_argument - add a named argument, if it is given
  */
 static void
-add_argument(Text *text, Server *server, const char *name, const char *value)
+add_argument(Statement *statement, Server *server, const char *name, const char *value)
 {
 	if (value == NULL)
 		return;
-	fprintf(text->stream, ", %s => ", name);
-	add_literal(text, server, value);
-}
-
-/*
- * TakesUnicode - can the database store every character?
- */
-bool
-TakesUnicode(const Server *server)
-{
-	const char *encoding = server->conn ? PQparameterStatus(server->conn, "server_encoding") : NULL;
-
-	return encoding && strcmp(encoding, "UTF8") == 0;
+	fprintf(statement->stream, ", %s => ", name);
+	add_literal(statement, server, value);
 }
 
 /*
  * add_printable - add a named argument that people read; any bytes will do
  */
 static void
-add_printable(Text *text, Server *server, const char *name, const char *value)
+add_printable(Statement *statement, Server *server, const char *name, const char *value)
 {
 	char	   *printable = value ? PrintableText(value, !TakesUnicode(server)) : NULL;
 
-	add_argument(text, server, name, printable);
+	add_argument(statement, server, name, printable);
 	free(printable);
 }
 
@@ -447,58 +93,41 @@ add_printable(Text *text, Server *server, const char *name, const char *value)
  * add_duration - add a named argument in microseconds
  */
 static void
-add_duration(Text *text, const char *name, Usec duration)
+add_duration(Statement *statement, const char *name, Usec duration)
 {
-	fprintf(text->stream, ", %s => '%lld microseconds'", name, (long long) duration);
+	fprintf(statement->stream, ", %s => '%lld microseconds'", name, (long long) duration);
 }
 
 /*
  * statement_of_begin - the statement that begins the run
  */
 static const char *
-statement_of_begin(Server *server, Text *text, Usec wait)
+statement_of_begin(Server *server, Statement *statement, Usec wait)
 {
 	const Options *options = server->options;
 
-	begin_text(text);
-	fprintf(text->stream,
+	begin_statement(statement);
+	fprintf(statement->stream,
 			"SELECT token, attempt, reason, "
 			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US') "
 			"FROM %s.shedlock_run_begin(name => ", server->schema);
-	add_literal(text, server, options->name);
-	add_duration(text, "lock_at_most_for", options->lease.length);
-	add_argument(text, server, "lock_at_least_for", options->at_least);
-	add_argument(text, server, "once_every", options->once_every);
-	add_argument(text, server, "schedule", options->schedule);
-	add_argument(text, server, "time_zone", options->time_zone);
-	add_argument(text, server, "catch_up", options->catch_up);
-	add_argument(text, server, "max_late", options->max_late);
-	add_argument(text, server, "attempts", options->attempts);
-	add_argument(text, server, "backoff", options->backoff);
+	add_literal(statement, server, options->name);
+	add_duration(statement, "lock_at_most_for", options->lease.length);
+	add_argument(statement, server, "lock_at_least_for", options->at_least);
+	add_argument(statement, server, "once_every", options->once_every);
+	add_argument(statement, server, "schedule", options->schedule);
+	add_argument(statement, server, "time_zone", options->time_zone);
+	add_argument(statement, server, "catch_up", options->catch_up);
+	add_argument(statement, server, "max_late", options->max_late);
+	add_argument(statement, server, "attempts", options->attempts);
+	add_argument(statement, server, "backoff", options->backoff);
 	if (wait > 0)
-		add_duration(text, "wait", wait);
-	add_printable(text, server, "locked_by", options->locked_by);
-	add_printable(text, server, "description", options->description);
-	add_argument(text, server, "request", server->request);
-	fputs(")", text->stream);
-	return end_text(text);
-}
-
-/*
- * show_error - say what the server says, once until it gives an answer
- */
-static void
-show_error(Server *server, const PGresult *result)
-{
-	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
-	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
-
-	if (!server->complained)
-		Complain("%s%s%s%s%s", message ? message : "the server did not answer",
-				 detail ? "\n  " : "", detail ? detail : "",
-				 hint ? "\n  " : "", hint ? hint : "");
-	server->complained = true;
+		add_duration(statement, "wait", wait);
+	add_printable(statement, server, "locked_by", options->locked_by);
+	add_printable(statement, server, "description", options->description);
+	add_argument(statement, server, "request", server->request);
+	fputs(")", statement->stream);
+	return end_statement(statement);
 }
 
 /*
@@ -513,7 +142,7 @@ find_schema(Server *server)
 
 	if (server->schema)
 		return 0;
-	result = ask(server,
+	result = Ask(server,
 				 "SELECT pg_catalog.quote_ident(n.nspname) "
 				 "FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n "
 				 "WHERE e.extname OPERATOR(pg_catalog.=) 'shedlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace",
@@ -524,22 +153,11 @@ find_schema(Server *server)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
 	else if (result)
 	{
-		show_error(server, result);
-		disconnect(server);
+		ShowError(server, result);
+		Disconnect(server);
 	}
 	PQclear(result);
 	return server->schema ? 0 : EXIT_NO_SERVER;
-}
-
-/*
- * has_class - is the SQLSTATE of a result in a class?
- */
-static bool
-has_class(const PGresult *result, const char *class)
-{
-	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-
-	return sqlstate && strncmp(sqlstate, class, 2) == 0;
 }
 
 /*
@@ -594,19 +212,19 @@ static int
 try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 {
 	PGresult   *result;
-	Text text;
+	Statement	statement;
 	Usec		sent;
 	int			status;
 
-	if (!connect_server(server))
+	if (!ConnectServer(server))
 		return -1;
 	status = find_schema(server);
 	if (status != 0)
 		return server->conn ? status : -1;
-	(void) statement_of_begin(server, &text, wait);
+	(void) statement_of_begin(server, &statement, wait);
 	sent = Now();
-	result = ask(server, text.text, sent + wait + EARLY_MAX + PATIENCE, true);
-	free(text.text);
+	result = Ask(server, statement.string, sent + wait + EARLY_MAX + PATIENCE, true);
+	free(statement.string);
 
 	run->end = sent + server->options->lease.length;
 	if (result == NULL)
@@ -617,19 +235,19 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 		status = -1;
 	else
 	{
-		show_error(server, result);
-		status = has_class(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
+		ShowError(server, result);
+		status = HasClass(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
 
 		/*
 		 * The connection fails, the server shuts down, it is a standby now,
 		 * or the transaction was not serializable.
 		 */
-		if (has_class(result, "08") || has_class(result, "57") || has_class(result, "25") ||
-			has_class(result, "40"))
+		if (HasClass(result, "08") || HasClass(result, "57") || HasClass(result, "25") ||
+			HasClass(result, "40"))
 			status = -1;
 	}
 	if (status == -1)
-		disconnect(server);
+		Disconnect(server);
 	PQclear(result);
 	return status;
 }
@@ -712,7 +330,7 @@ BeginRun(Server *server, Run *run)
 static Answer
 ask_about_run(Server *server, const char *question, Usec until)
 {
-	PGresult   *result = ask(server, question, until, false);
+	PGresult   *result = Ask(server, question, until, false);
 	Answer		answer = ANSWER_NONE;
 
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
@@ -724,8 +342,8 @@ ask_about_run(Server *server, const char *question, Usec until)
 	}
 	else if (result)
 	{
-		show_error(server, result);
-		disconnect(server);
+		ShowError(server, result);
+		Disconnect(server);
 	}
 	if (answer != ANSWER_NONE)
 		server->complained = false;
@@ -743,21 +361,21 @@ ExtendRun(Server *server, Run *run)
 {
 	const Lease *lease = &server->options->lease;
 	Answer		answer;
-	Text text;
+	Statement	statement;
 	Usec		sent;
 
-	if (!connect_server(server))
+	if (!ConnectServer(server))
 		return ANSWER_NONE;
-	begin_text(&text);
-	fprintf(text.stream, "SELECT %s.shedlock_extend(name => ", server->schema);
-	add_literal(&text, server, server->options->name);
-	fprintf(text.stream, ", token => %lld", (long long) run->token);
-	add_duration(&text, "lock_at_most_for", lease->length);
-	fputs(")", text.stream);
-	(void) end_text(&text);
+	begin_statement(&statement);
+	fprintf(statement.stream, "SELECT %s.shedlock_extend(name => ", server->schema);
+	add_literal(&statement, server, server->options->name);
+	fprintf(statement.stream, ", token => %lld", (long long) run->token);
+	add_duration(&statement, "lock_at_most_for", lease->length);
+	fputs(")", statement.stream);
+	(void) end_statement(&statement);
 	sent = Now();
-	answer = ask_about_run(server, text.text, sent + LeasePatience(lease));
-	free(text.text);
+	answer = ask_about_run(server, statement.string, sent + LeasePatience(lease));
+	free(statement.string);
 	if (answer == ANSWER_YES)
 		run->end = sent + lease->length;
 	return answer;
@@ -773,22 +391,22 @@ Answer
 EndRun(Server *server, const Run *run, const char *outcome, const char *message, int exit_code)
 {
 	Answer		answer;
-	Text text;
+	Statement	statement;
 
-	if (!connect_server(server))
+	if (!ConnectServer(server))
 		return ANSWER_NONE;
-	begin_text(&text);
-	fprintf(text.stream, "SELECT %s.shedlock_run_end(name => ", server->schema);
-	add_literal(&text, server, server->options->name);
-	fprintf(text.stream, ", token => %lld", (long long) run->token);
-	add_argument(&text, server, "outcome", outcome);
-	add_argument(&text, server, "message", message);
+	begin_statement(&statement);
+	fprintf(statement.stream, "SELECT %s.shedlock_run_end(name => ", server->schema);
+	add_literal(&statement, server, server->options->name);
+	fprintf(statement.stream, ", token => %lld", (long long) run->token);
+	add_argument(&statement, server, "outcome", outcome);
+	add_argument(&statement, server, "message", message);
 	if (exit_code >= 0)
-		fprintf(text.stream, ", exit_code => %d", exit_code);
-	fputs(")", text.stream);
-	(void) end_text(&text);
-	answer = ask_about_run(server, text.text, Now() + LeasePatience(&server->options->lease));
-	free(text.text);
+		fprintf(statement.stream, ", exit_code => %d", exit_code);
+	fputs(")", statement.stream);
+	(void) end_statement(&statement);
+	answer = ask_about_run(server, statement.string, Now() + LeasePatience(&server->options->lease));
+	free(statement.string);
 	return answer;
 }
 
@@ -799,36 +417,27 @@ int
 ShowWhy(Server *server)
 {
 	PGresult   *result;
-	Text text;
+	Statement	statement;
 	int			status;
 
-	if (!connect_server(server))
+	if (!ConnectServer(server))
 		return EXIT_NO_SERVER;
 	status = find_schema(server);
 	if (status != 0)
 		return status;
-	begin_text(&text);
-	fprintf(text.stream, "SELECT %s.shedlock_why(", server->schema);
-	add_literal(&text, server, server->options->name);
-	fputs(")", text.stream);
-	result = ask(server, end_text(&text), Now() + PATIENCE, false);
-	free(text.text);
+	begin_statement(&statement);
+	fprintf(statement.stream, "SELECT %s.shedlock_why(", server->schema);
+	add_literal(&statement, server, server->options->name);
+	fputs(")", statement.stream);
+	result = Ask(server, end_statement(&statement), Now() + PATIENCE, false);
+	free(statement.string);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		puts(PQgetvalue(result, 0, 0));
 	else
 	{
-		show_error(server, result);
+		ShowError(server, result);
 		status = EXIT_NO_SERVER;
 	}
 	PQclear(result);
 	return status;
-}
-
-/*
- * CloseServer - close the connection
- */
-void
-CloseServer(Server *server)
-{
-	disconnect(server);
 }

@@ -1,0 +1,380 @@
+/*-------------------------------------------------------------------------
+ *
+ * connection.c
+ *	  The connection to the server: opens it, and asks it questions.
+ *
+ * Each statement stands alone, so it may go to another session, another server or
+ * through a pooler.  A connection that fails is replaced by the next statement.
+ *
+ * Only a connect blocks: libpq looks up names synchronously, and limits the time for
+ * each host only in a blocking connect.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "program/server.h"
+
+/* How long the answer to a cancel may take */
+#define CANCEL_PATIENCE		(5 * USEC_PER_SEC)
+
+/* Settings of the connection, where the user has not set them */
+static const char *const connection_defaults[][2] = {
+	{"fallback_application_name", "shedlock"},
+	{"connect_timeout", "2"},
+	{"keepalives_idle", "10"},
+	{"keepalives_interval", "5"},
+	{"keepalives_count", "3"},
+	{"tcp_user_timeout", "25000"}
+};
+
+#define DEFAULTS			(sizeof(connection_defaults) / sizeof(connection_defaults[0]))
+
+/*
+ * NewServer - prepare for connections; connects to nothing yet
+ *
+ * wakeup: a descriptor that becomes readable to end a wait for the lock.
+ */
+Server *
+NewServer(const Options *options, int wakeup)
+{
+	static Server server;
+	unsigned char bytes[16];
+
+	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+		Die(EXIT_NO_RESOURCES, "could not get random numbers");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		(void) snprintf(server.request + 2 * i, 3, "%02x", bytes[i]);
+	server.options = options;
+	server.wakeup = wakeup;
+	return &server;
+}
+
+/*
+ * Disconnect - close the connection
+ */
+void
+Disconnect(Server *server)
+{
+	PQfinish(server->conn);
+	server->conn = NULL;
+}
+
+/*
+ * receive_notice - show WARNINGs, and note that there was one
+ */
+static void
+receive_notice(void *arg, const PGresult *result)
+{
+	Server	   *server = arg;
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+
+	if (severity == NULL || strcmp(severity, "WARNING") != 0)
+		return;
+	server->warned = true;
+	Complain("%s%s%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
+			 detail ? ": " : "", detail ? detail : "");
+}
+
+/*
+ * is_given - has the user set a keyword, by the environment or a service file?
+ */
+static bool
+is_given(const PQconninfoOption *known, const char *keyword)
+{
+	for (; known->keyword; known++)
+	{
+		if (strcmp(known->keyword, keyword) == 0)
+			return known->val != NULL;
+	}
+	return false;
+}
+
+/*
+ * find_settings - the settings of a connection, of the environment and its service file
+ *
+ * A service that the connection string names is of the environment for PQconndefaults(),
+ * but not for the command.
+ */
+static PQconninfoOption *
+find_settings(const char *dbname)
+{
+	const char *inherited = getenv("PGSERVICE");
+	PQconninfoOption *given = NULL;
+	PQconninfoOption *settings;
+
+	if (dbname && (strchr(dbname, '=') || strstr(dbname, "://")))
+		given = PQconninfoParse(dbname, NULL);
+	for (PQconninfoOption *option = given; option && option->keyword; option++)
+	{
+		if (strcmp(option->keyword, "service") == 0 && option->val)
+			(void) setenv("PGSERVICE", option->val, 1);
+	}
+	PQconninfoFree(given);
+	settings = PQconndefaults();
+	if (inherited)
+		(void) setenv("PGSERVICE", inherited, 1);
+	else
+		(void) unsetenv("PGSERVICE");
+	return settings;
+}
+
+/*
+ * connect_writable - connect, by default only to a server that can write
+ *
+ * That default is a variable of the environment, because PQconndefaults() does not tell
+ * whether a service file has "any" or nothing.
+ */
+static PGconn *
+connect_writable(const char *const *keywords, const char *const *values)
+{
+	static const char variable[] = "PGTARGETSESSIONATTRS";
+	bool		inherited = getenv(variable) != NULL;
+	PGconn	   *conn;
+
+	(void) setenv(variable, "read-write", 0);
+	conn = PQconnectdbParams(keywords, values, 1);
+	if (!inherited)
+		(void) unsetenv(variable);
+	return conn;
+}
+
+/*
+ * ComplainOfConnection - say what libpq says, on one line
+ */
+void
+ComplainOfConnection(const Server *server)
+{
+	char	   *message = strdup(PQerrorMessage(server->conn));
+
+	if (message == NULL)
+		return;
+	for (char *end = message + strlen(message); end > message && end[-1] == '\n';)
+		*--end = '\0';
+	for (char *at = message; *at != '\0'; at++)
+	{
+		if (*at == '\n')
+			*at = ';';
+	}
+	Complain("%s", message);
+	free(message);
+}
+
+/*
+ * ConnectServer - connect, if the program is not connected
+ *
+ * What the connection string says comes last, and so counts.
+ */
+bool
+ConnectServer(Server *server)
+{
+	const char *keywords[DEFAULTS + 3];
+	const char *values[DEFAULTS + 3];
+	PQconninfoOption *known;
+	int			count = 0;
+
+	if (server->conn)
+		return true;
+	known = find_settings(server->options->dbname);
+	for (size_t i = 0; i < DEFAULTS; i++)
+	{
+		if (known && is_given(known, connection_defaults[i][0]))
+			continue;
+		keywords[count] = connection_defaults[i][0];
+		values[count++] = connection_defaults[i][1];
+	}
+	PQconninfoFree(known);
+	keywords[count] = "dbname";
+	values[count++] = server->options->dbname;
+
+	/* That of the texts the program makes, whatever the user sets */
+	keywords[count] = "client_encoding";
+	values[count++] = "UTF8";
+	keywords[count] = NULL;
+
+	server->conn = connect_writable(keywords, values);
+	if (PQstatus(server->conn) != CONNECTION_OK || PQsetnonblocking(server->conn, 1) != 0)
+	{
+		if (!server->complained)
+			ComplainOfConnection(server);
+		server->complained = true;
+		Disconnect(server);
+		return false;
+	}
+	(void) PQsetNoticeReceiver(server->conn, receive_notice, server);
+	return true;
+}
+
+/*
+ * ForgetServer - close the descriptor of the connection in a child process
+ *
+ * The connection itself belongs to the parent.
+ */
+void
+ForgetServer(Server *server)
+{
+	if (server->conn)
+		(void) close(PQsocket(server->conn));
+}
+
+/*
+ * await_server - wait until the connection can be read or written, or told to end
+ *
+ * Returns false at that instant, or if the program was told to end.
+ */
+static bool
+await_server(Server *server, Usec until, bool interruptible)
+{
+	struct pollfd polls[] = {
+		{.fd = PQsocket(server->conn),.events = POLLIN},
+		{.fd = interruptible ? server->wakeup : -1,.events = POLLIN}
+	};
+	int			flushed = PQflush(server->conn);
+
+	if (flushed < 0 || Now() >= until)
+		return false;
+	if (flushed > 0)
+		polls[0].events |= POLLOUT;
+	(void) poll(polls, 2, PollTimeout(until));
+	return polls[1].revents == 0;
+}
+
+/*
+ * read_answer - the last result of what was sent; NULL if it does not come in time
+ *
+ * An error is the last result of its statements.
+ */
+static PGresult *
+read_answer(Server *server, Usec until, bool interruptible)
+{
+	PGresult   *last = NULL;
+
+	for (;;)
+	{
+		PGresult   *result;
+
+		while (PQisBusy(server->conn))
+		{
+			if (!await_server(server, until, interruptible) || !PQconsumeInput(server->conn))
+			{
+				PQclear(last);
+				return NULL;
+			}
+		}
+		result = PQgetResult(server->conn);
+		if (result == NULL)
+			return last;
+		PQclear(last);
+		last = result;
+	}
+}
+
+/*
+ * cancel - cancel the statement, and wait for its answer
+ */
+static PGresult *
+cancel(Server *server)
+{
+	PGcancel   *request = PQgetCancel(server->conn);
+	char		error[256];
+
+	if (request)
+		(void) PQcancel(request, error, sizeof(error));
+	PQfreeCancel(request);
+	return read_answer(server, Now() + CANCEL_PATIENCE, false);
+}
+
+/*
+ * send_statement - send a statement for which no timeouts of the server count
+ *
+ * Those that are set for the role would end a wait or an extension, and the program must
+ * hear of a wait for the standby that was cancelled.  All of a query
+ * string is one transaction, so SET LOCAL needs no block; a setting of the session would
+ * stay with the next client of a pooler.
+ */
+static bool
+send_statement(Server *server, const char *statement)
+{
+	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
+	"SET LOCAL client_min_messages = warning; ";
+	const char *more = PQserverVersion(server->conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "";
+	size_t		size = sizeof(start) + strlen(more) + strlen(statement);
+	char	   *text = malloc(size);
+	bool		sent;
+
+	if (text == NULL)
+		Die(EXIT_NO_RESOURCES, "out of memory");
+	(void) snprintf(text, size, "%s%s%s", start, more, statement);
+	sent = PQsendQuery(server->conn, text) == 1;
+	free(text);
+	return sent;
+}
+
+/*
+ * Ask - send a statement, and wait for its answer
+ *
+ * interruptible: cancel it when the program is told to end.  Returns NULL, with the
+ * connection closed, if there is no answer.
+ */
+PGresult *
+Ask(Server *server, const char *statement, Usec until, bool interruptible)
+{
+	PGresult   *result = NULL;
+
+	server->warned = false;
+	if (send_statement(server, statement))
+	{
+		result = read_answer(server, until, interruptible);
+		if (result == NULL && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
+			result = cancel(server);
+	}
+	if (result == NULL)
+		Disconnect(server);
+	return result;
+}
+
+/*
+ * ShowError - say what the server says, once until it gives an answer
+ */
+void
+ShowError(Server *server, const PGresult *result)
+{
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+
+	if (!server->complained)
+		Complain("%s%s%s%s%s", message ? message : "the server did not answer",
+				 detail ? "\n  " : "", detail ? detail : "",
+				 hint ? "\n  " : "", hint ? hint : "");
+	server->complained = true;
+}
+
+/*
+ * HasClass - is the SQLSTATE of a result in a class?
+ */
+bool
+HasClass(const PGresult *result, const char *class)
+{
+	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return sqlstate && strncmp(sqlstate, class, 2) == 0;
+}
+
+/*
+ * TakesUnicode - can the database store every character?
+ */
+bool
+TakesUnicode(const Server *server)
+{
+	const char *encoding = server->conn ? PQparameterStatus(server->conn, "server_encoding") : NULL;
+
+	return encoding && strcmp(encoding, "UTF8") == 0;
+}
