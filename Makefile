@@ -6,6 +6,7 @@ PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 OBJS = \
 	$(WIN32RES) \
 	src/base/clock.o \
+	src/base/walend.o \
 	src/base/breakage.o \
 	src/base/settings.o \
 	src/base/hooks.o \
@@ -16,6 +17,7 @@ OBJS = \
 	src/table/store.o \
 	src/table/write.o \
 	src/table/fetch.o \
+	src/table/origin.o \
 	src/table/row.o \
 	src/table/history.o \
 	src/session/deadline.o \

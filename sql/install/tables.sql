@@ -89,6 +89,24 @@ COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that a
 COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
 COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
 
+CREATE TABLE shedlock_cluster (
+	first_token bigint NOT NULL,
+	system_identifier bigint NOT NULL,
+	CONSTRAINT shedlock_cluster_pkey PRIMARY KEY (first_token)
+);
+
+COMMENT ON TABLE shedlock_cluster IS 'First tokens that were drawn in each cluster that has had this database; session locks and runs with smaller tokens count as leases';
+COMMENT ON COLUMN shedlock_cluster.first_token IS 'Token of one of the first session locks and runs of the cluster';
+COMMENT ON COLUMN shedlock_cluster.system_identifier IS 'System identifier of the cluster';
+
+CREATE TABLE shedlock_timeline (
+	timeline text COLLATE "C" NOT NULL,
+	CONSTRAINT shedlock_timeline_pkey PRIMARY KEY (timeline)
+);
+
+COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that provably ended with a shutdown checkpoint: no holder of their session locks and runs is left';
+COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, a slash, and the number of the timeline';
+
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,
 	name varchar(255) COLLATE "C" NOT NULL,

@@ -98,7 +98,7 @@ static const char *
 committed_state(const ShedlockRow *row, const KeyStatus *entry,
 				TimestampTz now, int *pid)
 {
-	bool		of_process = row->kind == SHEDLOCK_SESSION || row->kind == SHEDLOCK_RUN;
+	bool		of_process = SHEDLOCK_IS_OF_PROCESS(row->kind);
 	bool		in_use = entry && entry->pids != NIL;
 
 	*pid = 0;
@@ -119,9 +119,10 @@ committed_state(const ShedlockRow *row, const KeyStatus *entry,
 	}
 	else
 	{
-		if ((in_use && list_member_int(entry->pids, row->pid)) ||
-			(row->kind == SHEDLOCK_RUN &&
-			 ShedlockBackendAlive(row->pid, row->backend_start)))
+		if (!ShedlockDiedWithTimeline(row) &&
+			((in_use && list_member_int(entry->pids, row->pid)) ||
+			 (row->kind == SHEDLOCK_RUN &&
+			  ShedlockBackendAlive(row->pid, row->backend_start))))
 		{
 			*pid = row->pid;
 			return "held";
@@ -223,6 +224,7 @@ scan_locks(Relation rel, HTAB *lock_table, ReturnSetInfo *rsinfo)
 		visible = shows_all || ShedlockMayUseName(row.name);
 		if (visible && is_committed(slot, &dirty, entry))
 		{
+			ShedlockLearnOrigin(rel, &row);
 			state = committed_state(&row, entry, now, &pid);
 			if (state)
 				put_row(rsinfo, &row, state, entry, pid);

@@ -227,7 +227,7 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 		return turn_insert_away(store, name, new, now);
-	ShedlockReadRow(store, name->str, &there);
+	ShedlockRereadRow(store, name->str, &there);
 	if (!there.found)
 		return acquire(store, name, &there, now, tuple);
 
@@ -396,6 +396,7 @@ _shedlock_row_trigger(PG_FUNCTION_ARGS)
 
 	ShedlockMakeName(nsp, row.name, &name);
 	ShedlockCheckMayUse(&name);
+	ShedlockLearnOrigin(trigger->tg_relation, &row);
 	ShedlockOpen(&store, nsp, "shedlock");
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);

@@ -58,6 +58,9 @@ extern void ShedlockNap(long ms);
 extern void ShedlockCheckClient(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 
+/* walend.c */
+extern bool ShedlockTimelineEnded(TimeLineID timeline);
+
 /* settings.c */
 extern int	shedlock_default_lock_at_most_for;
 extern int	shedlock_default_lock_at_least_for;

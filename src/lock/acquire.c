@@ -112,6 +112,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		{
 			if (old.found && SHEDLOCK_IS_RUN(old.kind))
 				ShedlockHistoryLost(request->name.nsp, old.token);
+			ShedlockWriteOrigin(store->rel, row, &old);
 			return true;
 		}
 		*row = old;

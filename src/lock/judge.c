@@ -22,15 +22,27 @@
  * ShedlockCountsAsLease - does the lock last until its time, whatever its kind?
  *
  * A session lock and a run last until their holder is gone, which the lock table
- * proves only on the server that the holder is connected to.  On another
- * timeline (promotion, point-in-time recovery) the holder may live on an
- * isolated server.
+ * proves only on the server that the holder is connected to.  In another cluster,
+ * or on another timeline (promotion, point-in-time recovery), the holder may live
+ * on another server, unless that timeline ended with all its processes.
  */
 bool
 ShedlockCountsAsLease(const ShedlockRow *row)
 {
-	return (row->kind != SHEDLOCK_SESSION && row->kind != SHEDLOCK_RUN) ||
-		row->timeline != GetWALInsertionTimeLine();
+	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || !ShedlockIsOfThisCluster(row))
+		return true;
+	return row->timeline != GetWALInsertionTimeLine() && !ShedlockTimelineIsOver(row->timeline);
+}
+
+/*
+ * ShedlockDiedWithTimeline - is the holder gone because its timeline has ended?
+ *
+ * Do not call this for rows that count as leases.  Another process may have the pid now.
+ */
+bool
+ShedlockDiedWithTimeline(const ShedlockRow *row)
+{
+	return row->timeline != GetWALInsertionTimeLine();
 }
 
 /*
@@ -54,6 +66,8 @@ bool
 ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 					bool have_advisory)
 {
+	if (ShedlockDiedWithTimeline(row))
+		return false;
 	if (is_of_this_backend(row))
 		return ShedlockHolds(name->str, row->token);
 
@@ -136,6 +150,8 @@ ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;
+	if (ShedlockDiedWithTimeline(row))
+		return false;
 	return !is_of_this_backend(row) || ShedlockHolderLives(row, name, false);
 }
 

@@ -52,6 +52,7 @@ typedef struct ShedlockWait
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
+extern bool ShedlockDiedWithTimeline(const ShedlockRow *row);
 extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,

@@ -81,12 +81,10 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 }
 
 /*
- * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
- *
- * Sees what is committed now.  The row stays in store->slot.
+ * read_row - as ShedlockReadRow(), but learns nothing
  */
-void
-ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+static void
+read_row(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
 	Datum		key = CStringGetTextDatum(name);
 
@@ -94,6 +92,19 @@ ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 	if (ShedlockFetch(store, key))
 		ShedlockSlotToRow(store->slot, row);
 	pfree(DatumGetPointer(key));
+}
+
+/*
+ * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
+ *
+ * Sees what is committed now.  The row stays in store->slot.
+ */
+void
+ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+{
+	read_row(store, name, row);
+	if (row->found && SHEDLOCK_IS_OF_PROCESS(row->kind))
+		ShedlockLearnOrigin(store->rel, row);
 }
 
 /*
@@ -114,13 +125,17 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
 /*
  * ShedlockRereadRow - read the row again if it has changed
  *
- * *row must be unchanged since ShedlockReadRow().
+ * *row must be unchanged since ShedlockReadRow().  For callers with the advisory half:
+ * reads no WAL, because who has changed the row since did so on the current timeline.
  */
 void
 ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
-	if (!ShedlockIsCurrent(store))
-		ShedlockReadRow(store, name, row);
+	if (ShedlockIsCurrent(store))
+		return;
+	read_row(store, name, row);
+	if (row->found)
+		ShedlockLearnCluster(store->rel, row);
 }
 
 /*

@@ -33,6 +33,9 @@ typedef enum ShedlockKind
 /* Is a lock of that kind held by a run, which the history has? */
 #define SHEDLOCK_IS_RUN(kind)	((kind) == SHEDLOCK_RUN || (kind) == SHEDLOCK_LEASED_RUN)
 
+/* Does the lock end with the process that acquired it? */
+#define SHEDLOCK_IS_OF_PROCESS(kind) ((kind) == SHEDLOCK_SESSION || (kind) == SHEDLOCK_RUN)
+
 /*
  * The columns of each table, in the order of the install script: name, type, and
  * whether the extension relies on NOT NULL.  X says what becomes of a column, as
@@ -76,6 +79,13 @@ typedef enum ShedlockKind
 	X(max_late, INTERVALOID, false) \
 	X(attempts, INT4OID, false) \
 	X(backoff, INTERVALOID, false)
+
+#define SHEDLOCK_CLUSTER_COLUMNS(X) \
+	X(first_token, INT8OID, true) \
+	X(system_identifier, INT8OID, true)
+
+#define SHEDLOCK_TIMELINE_COLUMNS(X) \
+	X(timeline, TEXTOID, true)
 
 #define SHEDLOCK_RUN_LOG_COLUMNS(X) \
 	X(token, INT8OID, true) \
@@ -191,6 +201,13 @@ extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
+
+/* origin.c */
+extern void ShedlockLearnCluster(Relation locks, const ShedlockRow *row);
+extern void ShedlockLearnOrigin(Relation locks, const ShedlockRow *row);
+extern bool ShedlockIsOfThisCluster(const ShedlockRow *row);
+extern bool ShedlockTimelineIsOver(TimeLineID timeline);
+extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *row, const ShedlockRow *old);
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);

@@ -114,7 +114,7 @@ SELECT pg_advisory_unlock_all();
 
 -- A command can edit the row and the log of its own run.
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
-CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = 1 WHERE name = ''by_hand run''');
+CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = token - 1 WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = NULL, lock_until = locked_at WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock_run_log WHERE name = ''by_hand run'' AND outcome = ''running''');
 SELECT outcome FROM shedlock_history WHERE name = 'by_hand run' ORDER BY token;

@@ -47,6 +47,8 @@ is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-Fc', '-f', "$dump/custom" ], 'pg_dump writes an archive');
+$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, shedlock_tick, shedlock_run_log, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
+$node->command_ok([ 'pg_dump', '-U', 'dumper', '-d', $node->connstr('source'), '-f', "$dump/by_dumper.sql" ], 'the documented grants are enough for pg_dump');
 $node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', "$dump/plain.sql" ],
 	'psql restores the SQL');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('custom'), "$dump/custom" ], 'pg_restore restores the archive');
@@ -56,14 +58,24 @@ foreach my $db ('plain', 'custom')
 	is($node->safe_psql($db, $queries{$_}), $before{$_}, "$db: $_ are the same") foreach sort keys %queries;
 
 	is($node->safe_psql($db, $in . "SELECT name, state FROM shedlock_locks ORDER BY name"),
-		"a \"quoted\" 'name'|held\nkept|kept\nof app|held\npaused|paused",
-		"$db: held leases are held; a session lock stays with its own database");
+		"a \"quoted\" 'name'|held\nkept|kept\nof app|held\npaused|paused\nsession|lost",
+		"$db: held leases are held; a session lock counts as a lease");
 	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('a \"quoted\" ''name''')"), 'f', "$db: a lease excludes others");
 	is($node->safe_psql($db, $in . "SELECT shedlock_extend('a \"quoted\" ''name''', token => $token)"), 't', "$db: the token of a lease extends it");
 	is($node->safe_psql($db, $in . "SELECT shedlock_release('of app', $app_token)"), 't', "$db: another token releases its lease");
 	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('paused')"), 'f', "$db: a pause continues");
 	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('kept')"), 'f', "$db: an at-least time continues");
-	is($node->safe_psql($db, $in . "SELECT shedlock_acquire('session')"), 't', "$db: the session lock is free");
+	is($node->safe_psql($db, $in . "SELECT shedlock_acquire_session('session')"), 'f', "$db: the session lock cannot be acquired");
+	is($node->safe_psql($db, $in . "SELECT shedlock_force_release('session')"), 't', "$db: the session lock can be released by force");
+
+	my $new = session($node, dbname => $db);
+	is(ask($new, $in . "SELECT shedlock_acquire_session('session'), shedlock_acquire_session('new')"), 't|t', "$db: it can be acquired then");
+	is($node->safe_psql($db, $in . "SELECT name, state FROM shedlock_locks WHERE name IN ('session', 'new') ORDER BY name"),
+		"new|held\nsession|held", "$db: session locks of this database are held");
+	$new->quit;
+	my $watcher = session($node, dbname => $db);
+	ok(defined await($watcher, $in . "SELECT count(*) = 0 FROM shedlock_locks WHERE name IN ('session', 'new')"), "$db: they end with their session");
+	$watcher->quit;
 	is($node->safe_psql($db, $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', "$db: ticks stay claimed");
 	like($node->safe_psql($db, $in . "SELECT reason FROM shedlock_run_begin('run', once_every => '1 day')"),
 		qr/^Attempt 1 at tick .*; outcome: succeeded/, "$db: a run is not repeated");

@@ -91,11 +91,13 @@ is($new->safe_psql('postgres', $queries{$_}), $before{$_}, "$_ are the same") fo
 my ($privileges, $privileges_before) = map { s/m(?=[^|]*\/)//gr } $new->safe_psql('postgres', $queries{privileges}), $before{privileges};
 is($privileges, $privileges_before, 'privileges are the same');
 is($new->safe_psql('postgres', $in . 'SELECT name, state FROM shedlock_locks ORDER BY name'),
-	"kept|kept\nlease|held\nof app|held\npaused|paused", 'held leases stay held, locks of sessions do not');
+	"kept|kept\nlease|held\nlost|lost\nof app|held\npaused|paused\nsession|lost", 'held leases stay held, locks of sessions count as leases');
 is($new->safe_psql('postgres', $in . "SELECT outcome FROM shedlock_history WHERE name = 'lost'"), 'lost', 'a run that died is lost');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('lease'), shedlock_acquire('of app'), shedlock_acquire('kept'), shedlock_acquire('paused')"),
 	'f|f|f|f', 'held leases exclude others');
-is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 't|t', 'locks of ended sessions are free');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 'f|f', 'locks of sessions exclude others');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_force_release('session'), shedlock_force_release('lost')"), 't|t', 'they can be released by force');
+is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlock_acquire('lost')"), 't|t', 'then they are free');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_extend('lease', token => $token), shedlock_release('lease', $token)"), 't|t', 'a token extends and releases its lease');
 is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT name FROM shedlock_history; SELECT shedlock_release('of app', $app_token)"), "run\nt",
 	'a role sees its runs, and releases its lease');

@@ -1,0 +1,134 @@
+/*-------------------------------------------------------------------------
+ *
+ * walend.c
+ *	  How a WAL timeline ended.
+ *
+ * A server that shuts down writes a shutdown checkpoint when all its other processes are
+ * gone.  So if that is the last record of a timeline, no process of the timeline can be
+ * left, wherever it ran: a planned switchover, as against a failover or a recovery to a
+ * point in time.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/timeline.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "access/xlogreader.h"
+#include "access/xlogutils.h"
+#include "base/base.h"
+#include "catalog/pg_control.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+/*
+ * first_record - where the first record after a place in the WAL begins
+ */
+static XLogRecPtr
+first_record(XLogRecPtr end)
+{
+	if (end % (XLogRecPtr) wal_segment_size == 0)
+		return end + SizeOfXLogLongPHD;
+	if (end % XLOG_BLCKSZ == 0)
+		return end + SizeOfXLogShortPHD;
+	return end;
+}
+
+/*
+ * read_record - read a record; NULL if that cannot be
+ */
+static XLogRecord *
+read_record(XLogReaderState *reader, XLogRecPtr start)
+{
+	char	   *problem;
+
+	XLogBeginRead(reader, start);
+	return XLogReadRecord(reader, &problem);
+}
+
+/*
+ * ends_with_shutdown - is the record before that place a shutdown checkpoint?
+ *
+ * The first record of the next timeline points to it.
+ */
+static bool
+ends_with_shutdown(XLogReaderState *reader, XLogRecPtr end)
+{
+	XLogRecord *record = read_record(reader, first_record(end));
+
+	if (record)
+		record = read_record(reader, record->xl_prev);
+	return record && record->xl_rmid == RM_XLOG_ID &&
+		(record->xl_info & ~XLR_INFO_MASK) == XLOG_CHECKPOINT_SHUTDOWN &&
+		reader->EndRecPtr == end;
+}
+
+/*
+ * read_end - look at the end of a timeline of the server's own history
+ */
+static bool
+read_end(TimeLineID timeline)
+{
+	List	   *history = readTimeLineHistory(GetWALInsertionTimeLine());
+	XLogReaderState *reader;
+	bool		clean = false;
+
+	if (!tliInHistory(timeline, history))
+		return false;
+	reader = XLogReaderAllocate(wal_segment_size, NULL,
+								XL_ROUTINE(.page_read = &read_local_xlog_page_no_wait,
+										   .segment_open = &wal_segment_open,
+										   .segment_close = &wal_segment_close),
+								palloc0(sizeof(ReadLocalXLogPageNoWaitPrivate)));
+	if (reader == NULL)
+		return false;
+	PG_TRY();
+	{
+		clean = ends_with_shutdown(reader, tliSwitchPoint(timeline, history, NULL));
+	}
+	PG_FINALLY();
+	{
+		XLogReaderFree(reader);
+	}
+	PG_END_TRY();
+	return clean;
+}
+
+/*
+ * ShedlockTimelineEnded - did a timeline provably end with a shutdown checkpoint?
+ *
+ * Call this only for a timeline that is not the current one, and not in recovery.  It is
+ * not proved if the WAL of its end has been recycled.  Reads files, so the caller
+ * remembers the answer.  In a subtransaction, because a missing file is an error.
+ */
+bool
+ShedlockTimelineEnded(TimeLineID timeline)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool clean = false;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		clean = read_end(timeline);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (geterrcode() == ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		clean = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return clean;
+}
