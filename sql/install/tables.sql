@@ -37,7 +37,7 @@ COMMENT ON TABLE shedlock IS
 'The durable half of every lock: one row for each name that was ever acquired; shared with ShedLock''s Java clients';
 COMMENT ON COLUMN shedlock.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock.kind IS 'lease, session, run or leased run; NULL after the owner has released the lock';
-COMMENT ON COLUMN shedlock.lock_until IS 'End of the lock, UTC; a lease expires at this time';
+COMMENT ON COLUMN shedlock.lock_until IS 'End of the lock, UTC; a lease expires at this time, the holder of a session lock or run is ended a little sooner';
 COMMENT ON COLUMN shedlock.locked_at IS 'When the lock was acquired, UTC';
 COMMENT ON COLUMN shedlock.locked_by IS 'Name of the holder, for people to read';
 COMMENT ON COLUMN shedlock.token IS 'Fencing token of the last acquisition';

@@ -53,7 +53,7 @@ COMMENT ON COLUMN shedlock_locks.state IS
 COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run or leased run, as last acquired; released: the holder released the lock, or it was never acquired';
 COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is infinite or in the past';
-COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released';
+COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released; its server ends the holder of a session lock or run a little sooner';
 COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was last acquired';
 COMMENT ON COLUMN shedlock_locks.locked_by IS
 'Name of the holder; without a client address that pg_stat_activity would hide from the reader';

@@ -152,6 +152,7 @@ static char *
 lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 {
 	ShedlockResult result = {.verdict = SHEDLOCK_HELD};
+	TimestampTz end;
 	char	   *reason;
 
 	if (state == NULL && row->found && row->token != 0)
@@ -175,10 +176,10 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 	else if (strcmp(state, "paused") == 0)
 		result.verdict = SHEDLOCK_PAUSED;
 	reason = ShedlockBusyReason(name, &result);
-	if (result.verdict == SHEDLOCK_HELD && row->lock_until > GetCurrentTimestamp() &&
-		(SHEDLOCK_IS_LEASE(row->kind) || row->at_most || ShedlockCountsAsLease(row)))
+	end = ShedlockCountsAsLease(row) ? row->lock_until : ShedlockHolderEnd(row);
+	if (result.verdict == SHEDLOCK_HELD && end != DT_NOEND && end > GetCurrentTimestamp())
 		reason = psprintf("%s  It ends at %s unless it is extended.", reason,
-						  ShedlockTimeString(row->lock_until));
+						  ShedlockTimeString(end));
 	return reason;
 }
 

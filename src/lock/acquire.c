@@ -31,6 +31,42 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+/* The margin of clock_margin(): a hundredth, between these, if there is that much time */
+#define MARGIN_FROM		(10 * USECS_PER_SEC)
+#define MARGIN_MIN		(USECS_PER_SEC / 10)
+#define MARGIN_MAX		(2 * USECS_PER_SEC)
+
+/*
+ * clock_margin - how much longer other servers believe in a lock than its own server
+ *
+ * In microseconds.  The server of a session lock or run ends the session, or cancels the
+ * command, at its lock_at_most_for.  After a failover another server goes by lock_until,
+ * and its clock may be ahead a little.
+ */
+static int64
+clock_margin(const ShedlockRow *row)
+{
+	int64		at_most;
+
+	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || row->at_most == NULL)
+		return 0;
+	at_most = ShedlockIntervalMicroseconds(row->at_most);
+	return at_most < MARGIN_FROM ? 0 : Max(MARGIN_MIN, Min(at_most / 100, MARGIN_MAX));
+}
+
+/*
+ * ShedlockHolderEnd - when this server ends the holder of a session lock or run
+ *
+ * DT_NOEND without lock_at_most_for, or if the row was set to infinity by hand.  Do not call this for rows that count as leases.
+ */
+TimestampTz
+ShedlockHolderEnd(const ShedlockRow *row)
+{
+	if (row->at_most == NULL || TIMESTAMP_NOT_FINITE(row->lock_until))
+		return DT_NOEND;
+	return row->lock_until - clock_margin(row);
+}
+
 /*
  * ShedlockSetTimes - set the end of a lock from row->at_most, counted from now
  *
@@ -44,7 +80,7 @@ ShedlockSetTimes(ShedlockRow *row, TimestampTz now, const Interval *at_least)
 		row->keep_until = ShedlockAddInterval(now, at_least);
 	row->lock_until =
 		ShedlockAddInterval(now, row->at_most ? row->at_most : ShedlockIntervalSetting(shedlock_default_lock_at_most_for));
-	row->lock_until = Max(row->lock_until, row->keep_until);
+	row->lock_until = Max(row->lock_until, row->keep_until) + clock_margin(row);
 }
 
 /*
@@ -177,7 +213,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		ShedlockRememberLease(row->token);
 	else
 		ShedlockAddHolding(name, row->token, request->kind == SHEDLOCK_RUN,
-						   row->at_most ? row->lock_until : DT_NOEND);
+						   ShedlockHolderEnd(row));
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" acquired by \"%s\" until %s",

@@ -63,6 +63,7 @@ extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 extern char *ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now);
 
 /* acquire.c */
+extern TimestampTz ShedlockHolderEnd(const ShedlockRow *row);
 extern void ShedlockSetTimes(ShedlockRow *row, TimestampTz now, const Interval *at_least);
 extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 							ShedlockResult *result);

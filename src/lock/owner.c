@@ -283,7 +283,7 @@ ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 		return false;
 	}
 	if (call.holding && call.row.at_most)
-		ShedlockExtendHolding(call.holding, call.row.lock_until);
+		ShedlockExtendHolding(call.holding, ShedlockHolderEnd(&call.row));
 	ShedlockCommitDurably();
 	if (shedlock_log_locks)
 		ereport(LOG,

@@ -1,7 +1,8 @@
 # The primary is cut off from its synchronous standby, which is promoted.  The old
 # primary and its clients stay alive.  It gives no more locks, and the new primary gives
 # no lock before its lock_until.  By then a session lock or run with lock_at_most_for
-# has ended on the old primary.  The limits of the promise are shown as well.
+# has ended on the old primary, although the clock of the new one is ahead by half of the
+# margin.  The limits of the promise are shown as well.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,6 +11,7 @@ use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
+use SkewedClock;
 use Test::More;
 
 my $dbname = 'postgres';
@@ -35,7 +37,9 @@ BEGIN
 	PERFORM pg_sleep(600);
 END $$;
 });
-my $new = start_standby($old, 'new');
+my $ahead = $limit / 200;
+my $new = with_skewed_clock { start_standby($old, 'new') };
+set_clock($ahead);
 
 # Sends a statement that gets no answer, and returns the server's process.
 sub send_only
@@ -174,6 +178,12 @@ foreach my $name ('unlimited session', 'unlimited run')
 }
 is($new->safe_psql($dbname, "SELECT string_agg(o.name, ', ') FROM old o JOIN shedlock s USING (name) WHERE s.locked_at < o.lock_until"),
 	'', 'no lock is free before its lock_until');
+is($new->safe_psql($dbname, "SELECT count(*) FROM old o JOIN shedlock s USING (name)
+	WHERE o.name LIKE 'limited%' AND s.locked_at - '$ahead s'::interval >= o.locked_at + '$limit s'::interval"),
+	2, 'a clock that is ahead by half of the margin gives no lock before the old primary has ended its holder');
+my ($ended) = slurp_file($old->logfile) =~ /(\S+ \S+ \S+) \[\d+\] \S+ FATAL:  terminating connection.*\n.*"limited session" has outlived/;
+note('seconds from the end of the limited session to the next holder: ', $new->safe_psql($dbname,
+	"SELECT extract(epoch FROM locked_at - '$ahead s'::interval - timezone('UTC', '$ended')) FROM shedlock WHERE name = 'limited session'")) if $ended;
 is($new->safe_psql($dbname, "SELECT count(*) FROM old o JOIN shedlock s USING (name) WHERE s.token > o.token"), scalar @names,
 	'each lock has a larger token');
 
