@@ -19,7 +19,9 @@ OBJS = \
 	src/table/fetch.o \
 	src/table/origin.o \
 	src/table/row.o \
+	src/table/stat.o \
 	src/table/history.o \
+	src/session/events.o \
 	src/session/deadline.o \
 	src/session/lease.o \
 	src/session/changes.o \
@@ -37,6 +39,7 @@ OBJS = \
 	src/job/execute.o \
 	src/job/finish.o \
 	src/job/reason.o \
+	src/job/event.o \
 	src/job/begin.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \

@@ -39,6 +39,12 @@ RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION shedlock_forget(text) IS
 'Forgets the ticks and the schedule of a job that is no more; returns false if there are none';
 
+CREATE FUNCTION shedlock_stats_reset(name text DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION shedlock_stats_reset(text) IS
+'Lets the counters of a name, or of all names that the caller may use, begin anew';
+
 CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 

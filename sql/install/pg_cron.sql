@@ -111,12 +111,6 @@ RETURNS timestamptz LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME
 COMMENT ON FUNCTION _shedlock_cron_lost_tick(text, interval, timestamptz) IS
 'Returns when a pg_cron schedule is next due in a period whose tick the previous run has claimed, because summer time begins; NULL if never within a year';
 
-CREATE FUNCTION _shedlock_may_use(lock_name text)
-RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-
-COMMENT ON FUNCTION _shedlock_may_use(text) IS
-'Returns true if shedlock.role_prefix lets the caller use the lock, or if the caller sees all locks as a member of pg_read_all_stats';
-
 CREATE FUNCTION _shedlock_cron_job(
 	job text,
 	by_id boolean,

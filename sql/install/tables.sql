@@ -149,6 +149,34 @@ COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the 
 COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded';
 COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
+CREATE TABLE shedlock_run_stat (
+	name varchar(255) COLLATE "C" NOT NULL,
+	runs_succeeded bigint NOT NULL,
+	runs_failed bigint NOT NULL,
+	runs_timed_out bigint NOT NULL,
+	runs_cancelled bigint NOT NULL,
+	runs_lost bigint NOT NULL,
+	gave_up bigint NOT NULL,
+	run_seconds double precision NOT NULL,
+	last_success_at timestamptz,
+	last_failure_at timestamptz,
+	stats_since timestamptz NOT NULL,
+	CONSTRAINT shedlock_run_stat_pkey PRIMARY KEY (name)
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE shedlock_run_stat IS 'Counters of the runs of each name; the view shedlock_stats shows them';
+COMMENT ON COLUMN shedlock_run_stat.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_run_stat.runs_succeeded IS 'Number of runs that succeeded';
+COMMENT ON COLUMN shedlock_run_stat.runs_failed IS 'Number of runs that failed';
+COMMENT ON COLUMN shedlock_run_stat.runs_timed_out IS 'Number of runs that timed out';
+COMMENT ON COLUMN shedlock_run_stat.runs_cancelled IS 'Number of runs that were cancelled';
+COMMENT ON COLUMN shedlock_run_stat.runs_lost IS 'Number of runs that were lost';
+COMMENT ON COLUMN shedlock_run_stat.gave_up IS 'Number of ticks that have no attempt left, although none succeeded';
+COMMENT ON COLUMN shedlock_run_stat.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
+COMMENT ON COLUMN shedlock_run_stat.last_success_at IS 'When a run last succeeded';
+COMMENT ON COLUMN shedlock_run_stat.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
+COMMENT ON COLUMN shedlock_run_stat.stats_since IS 'When the counters began';
+
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A row that the trigger refuses would fail the whole restore.  It refuses leases
 -- without a token, which the protocol does not write, unless they hold no time
@@ -157,3 +185,4 @@ SELECT pg_catalog.pg_extension_config_dump('shedlock',
 	'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
+SELECT pg_catalog.pg_extension_config_dump('shedlock_run_stat', '');

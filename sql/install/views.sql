@@ -122,6 +122,41 @@ COMMENT ON COLUMN shedlock_history.warning IS
 'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';
 COMMENT ON COLUMN shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
+CREATE FUNCTION _shedlock_may_use(lock_name text)
+RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_may_use(text) IS
+'Returns true if shedlock.role_prefix lets the caller use the lock, or if the caller sees all locks as a member of pg_read_all_stats';
+
+CREATE VIEW shedlock_stats WITH (security_barrier) AS
+SELECT s.name,
+	   s.runs_succeeded,
+	   s.runs_failed,
+	   s.runs_timed_out,
+	   s.runs_cancelled,
+	   s.runs_lost,
+	   s.gave_up,
+	   s.run_seconds,
+	   s.last_success_at,
+	   s.last_failure_at,
+	   s.stats_since
+FROM shedlock_run_stat s
+WHERE _shedlock_may_use(s.name::text);
+
+COMMENT ON VIEW shedlock_stats IS 'Counters of the runs of each name, which do not fall when the history is pruned';
+COMMENT ON COLUMN shedlock_stats.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_stats.runs_succeeded IS 'Number of runs that succeeded';
+COMMENT ON COLUMN shedlock_stats.runs_failed IS 'Number of runs that failed';
+COMMENT ON COLUMN shedlock_stats.runs_timed_out IS 'Number of runs that timed out';
+COMMENT ON COLUMN shedlock_stats.runs_cancelled IS 'Number of runs that were cancelled';
+COMMENT ON COLUMN shedlock_stats.runs_lost IS
+'Number of runs that were lost, as far as the next acquisition of the lock has found them so';
+COMMENT ON COLUMN shedlock_stats.gave_up IS 'Number of ticks that have no attempt left, although none succeeded';
+COMMENT ON COLUMN shedlock_stats.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
+COMMENT ON COLUMN shedlock_stats.last_success_at IS 'When a run last succeeded';
+COMMENT ON COLUMN shedlock_stats.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
+COMMENT ON COLUMN shedlock_stats.stats_since IS 'When the counters began';
+
 CREATE FUNCTION _shedlock_schedules(
 	OUT name text,
 	OUT schedule text,

@@ -220,6 +220,7 @@ end_run_by_force(const ShedlockName *name, int64 token)
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
 	ShedlockHistoryEnd(name->nsp, token, &ending);
 	ShedlockCloseTick(name, token);
+	ShedlockTellEnd(name, token);
 }
 
 /*
@@ -254,7 +255,10 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		if (SHEDLOCK_IS_RUN(row.kind) && (ended || verdict == SHEDLOCK_HELD))
 			end_run_by_force(name, row.token);
 		else if (SHEDLOCK_IS_RUN(row.kind))
+		{
 			ShedlockHistoryLost(name->nsp, row.token);
+			ShedlockTellEnd(name, row.token);
+		}
 		if (row.kind != SHEDLOCK_RELEASED && is_lease)
 			ereport(NOTICE,
 					(errmsg("released lock \"%s\" of \"%s\"", name->str, ShedlockShownBy(&row)),
@@ -265,6 +269,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
+	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
 	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 }
 
@@ -294,6 +299,8 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockClose(&store);
 	if (!ended && !freed)
 		report_not_held(&name);
+	else if (!freed)
+		ShedlockTellLock("forced", &name, token, DT_NOBEGIN);
 	PG_RETURN_BOOL(ended || freed);
 }
 
@@ -403,6 +410,8 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store);
+	if (written)
+		ShedlockTellLock(pauses ? "paused" : "resumed", name, row.token, until);
 	return written;
 }
 
@@ -491,4 +500,32 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	else
 		(void) warn_if_unknown(&name, NULL);
 	PG_RETURN_BOOL(paused);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_stats_reset);
+/*
+ * shedlock_stats_reset(name) - let the counters of a name begin anew
+ *
+ * NULL: those of all names that the caller may use, but for those that an open
+ * transaction changes.  Errors: 22023, 25006, 42501.
+ */
+Datum
+shedlock_stats_reset(PG_FUNCTION_ARGS)
+{
+	ShedlockName name = {0};
+
+	if (PG_ARGISNULL(0))
+	{
+		PreventCommandIfReadOnly("shedlock_stats_reset()");
+		PreventCommandIfParallelMode("shedlock_stats_reset()");
+		name.nsp = ShedlockSchema(fcinfo);
+	}
+	else
+		ShedlockBeginCall(fcinfo, "shedlock_stats_reset()", &name);
+	if (ShedlockResetStats(name.nsp, name.str))
+		ereport(LOG,
+				(name.str ?
+				 errmsg("counters of lock \"%s\" reset by role %s", name.str, ShedlockActingRole()) :
+				 errmsg("counters of all locks reset by role %s", ShedlockActingRole())));
+	PG_RETURN_VOID();
 }

@@ -122,7 +122,10 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
 		{
 			if (row.found && SHEDLOCK_IS_RUN(row.kind))
+			{
 				ShedlockHistoryLost(nsp, row.token);
+				ShedlockTellEnd(&name, row.token);
+			}
 			purged++;
 		}
 		else

@@ -62,6 +62,14 @@ extern bool ShedlockAwaitForeignLock(int *tries);
 extern bool ShedlockTimelineEnded(TimeLineID timeline);
 
 /* settings.c */
+enum
+{
+	SHEDLOCK_NOTIFY_NONE,
+	SHEDLOCK_NOTIFY_FAILURES,
+	SHEDLOCK_NOTIFY_ALL
+};
+
+extern int	shedlock_notify;
 extern int	shedlock_default_lock_at_most_for;
 extern int	shedlock_default_lock_at_least_for;
 extern int	shedlock_max_lock_at_most_for;

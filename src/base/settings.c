@@ -20,6 +20,7 @@
 #include "utils/datetime.h"
 #include "utils/guc.h"
 
+int			shedlock_notify;
 int			shedlock_default_lock_at_most_for;
 int			shedlock_default_lock_at_least_for;
 int			shedlock_max_lock_at_most_for;
@@ -41,46 +42,58 @@ static char *tick_copied;
 static char *attempt_copied;
 static bool copying = false;
 
-/* A setting: a number of seconds, or on and off. */
+static const struct config_enum_entry notify_options[] = {
+	{"none", SHEDLOCK_NOTIFY_NONE, false},
+	{"failures", SHEDLOCK_NOTIFY_FAILURES, false},
+	{"all", SHEDLOCK_NOTIFY_ALL, false},
+	{NULL, 0, false}
+};
+
+/* A setting: a number of seconds, on and off, or one of these options. */
 typedef struct
 {
 	const char *name;
 	GucContext	context;
-	int		   *seconds;		/* NULL: it is on or off */
+	int		   *number;			/* NULL: it is on or off */
 	bool	   *on;
 	int			boot_value;
 	int			min_value;
 	const char *description;
 	const char *details;		/* or NULL */
+	const struct config_enum_entry *options;	/* NULL: the number is one of
+												 * seconds */
 } Setting;
 
 static const Setting settings[] = {
 	{"shedlock.default_lock_at_most_for", PGC_USERSET, &shedlock_default_lock_at_most_for, NULL, 3600, 1,
-	"Sets lock_at_most_for of a lease when the caller gives none.", NULL},
+	"Sets lock_at_most_for of a lease when the caller gives none.", NULL, NULL},
 	{"shedlock.default_lock_at_least_for", PGC_USERSET, &shedlock_default_lock_at_least_for, NULL, 0, 0,
-	"Sets lock_at_least_for when the caller gives none.", NULL},
+	"Sets lock_at_least_for when the caller gives none.", NULL, NULL},
 	{"shedlock.max_lock_at_most_for", PGC_SUSET, &shedlock_max_lock_at_most_for, NULL, 0, 0,
 		"Sets the longest lock_at_most_for and lock_at_least_for that callers can give.",
-	"0 sets no cap.  A session lock or run without a limit stays without one."},
+	"0 sets no cap.  A session lock or run without a limit stays without one.", NULL},
 	{"shedlock.max_wait", PGC_SUSET, &shedlock_max_wait, NULL, 0, 0,
-	"Sets the longest wait that callers can give.", "0 sets no cap."},
+	"Sets the longest wait that callers can give.", "0 sets no cap.", NULL},
 	{"shedlock.history_keep", PGC_SUSET, &shedlock_history_keep, NULL, 30 * 24 * 3600, 0,
-	"Sets how long the history of runs is kept.", NULL},
+	"Sets how long the history of runs is kept.", NULL, NULL},
 	{"shedlock.foreign_clock_tolerance", PGC_SUSET, &shedlock_foreign_clock_tolerance, NULL, 600, 1,
-	"Sets by how much the clock of a ShedLock client may differ from the server's.", NULL},
+	"Sets by how much the clock of a ShedLock client may differ from the server's.", NULL, NULL},
 	{"shedlock.require_token", PGC_SUSET, NULL, &shedlock_require_token, false, 0,
 		"Refuses to release, extend or assert a lease without its token.",
-	"For roles that connect through a pooler: there a session is no proof of ownership."},
+	"For roles that connect through a pooler: there a session is no proof of ownership.", NULL},
 	{"shedlock.role_prefix", PGC_SUSET, NULL, &shedlock_role_prefix, false, 0,
 		"Reserves lock names that begin with a role and a colon for roles with its privileges.",
-	"All other names are for superusers."},
+	"All other names are for superusers.", NULL},
 	{"shedlock.log_locks", PGC_SUSET, NULL, &shedlock_log_locks, false, 0,
-	"Logs each acquire, release, extend and loss of a lock.", NULL},
+	"Logs each acquire, release, extend and loss of a lock.", NULL, NULL},
 	{"shedlock.log_skipped_runs", PGC_SUSET, NULL, &shedlock_log_skipped_runs, true, 0,
-	"Logs each run that shedlock_run skips.", NULL},
+	"Logs each run that shedlock_run skips.", NULL, NULL},
+	{"shedlock.notify", PGC_SUSET, &shedlock_notify, NULL, SHEDLOCK_NOTIFY_FAILURES, 0,
+		"Sets which events listeners of channel \"shedlock\" are told.",
+	"\"failures\" also tells what administrators do; \"all\" also tells that runs start and succeed.", notify_options},
 	{"shedlock.synchronous_release", PGC_USERSET, NULL, &shedlock_synchronous_release, false, 0,
 		"Makes a release wait until its commit is on disk.",
-	"A release that is lost in a crash keeps the lock longer, but does no other harm."},
+	"A release that is lost in a crash keeps the lock longer, but does no other harm.", NULL},
 };
 
 /*
@@ -180,8 +193,12 @@ ShedlockDefineSettings(void)
 	{
 		const Setting *s = &settings[i];
 
-		if (s->seconds)
-			DefineCustomIntVariable(s->name, s->description, s->details, s->seconds,
+		if (s->options)
+			DefineCustomEnumVariable(s->name, s->description, s->details, s->number,
+									 s->boot_value, s->options, s->context, 0,
+									 NULL, NULL, NULL);
+		else if (s->number)
+			DefineCustomIntVariable(s->name, s->description, s->details, s->number,
 									s->boot_value, s->min_value, INT_MAX, s->context,
 									GUC_UNIT_S, NULL, NULL, NULL);
 		else

@@ -39,6 +39,7 @@ typedef struct Try
 	ShedlockDue due;			/* by these two */
 	ShedlockBeginning beginning;
 	const char *reason;
+	int64		given_up;		/* last run of a tick that gets no more; or 0 */
 } Try;
 
 /*
@@ -294,8 +295,9 @@ begin_attempt(Try *try, ShedlockResult *result)
 				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
-	if (before->found && !before->done && before->token != 0 && before->tick != run->tick)
-		ShedlockHistoryGaveUp(name->nsp, before->token);
+	if (before->found && !before->done && before->token != 0 && before->tick != run->tick &&
+		ShedlockHistoryGaveUp(name, before->token))
+		try->given_up = before->token;
 	log_schedule(try);
 	return SHEDLOCK_BEGUN;
 }
@@ -410,6 +412,23 @@ try_to_begin(void *arg, ShedlockResult *result)
 }
 
 /*
+ * tell_begin - tell of a run that has begun, and of one before it that is lost
+ *
+ * lost_run: its token, or 0.
+ */
+static void
+tell_begin(const Try *try, int64 lost_run)
+{
+	const ShedlockName *name = &try->run->request.name;
+
+	if (lost_run != 0)
+		ShedlockTellEnd(name, lost_run);
+	if (try->given_up != 0 && try->given_up != lost_run)
+		ShedlockTellGaveUp(name, try->given_up);
+	ShedlockTellBegin(name, try->run->token);
+}
+
+/*
  * ShedlockBeginRun - begin a run, if one is due and its lock is free
  *
  * wait: how long to wait for the lock, or NULL.  *reason: why it has not begun; only if
@@ -423,13 +442,15 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 {
 	const ShedlockName *name = &run->request.name;
 	Try			try = {.run = run};
-	ShedlockResult result;
+	ShedlockResult result = {0};
 
 	try.explain = explain;
 	if (wait)
 		(void) ShedlockWaitFor(name, wait, try_to_begin, &try, &result);
 	else
 		(void) try_to_begin(&try, &result);
+	if (try.beginning == SHEDLOCK_BEGUN)
+		tell_begin(&try, result.lost_run);
 	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockBusyReason(name, &result) : try.reason;
 	return try.beginning;
 }

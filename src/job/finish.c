@@ -92,6 +92,19 @@ prune_history(const ShedlockRun *run)
 }
 
 /*
+ * tell_end - tell listeners of the end
+ *
+ * In a transaction of its own, because the end must not wait for others that notify, nor
+ * fail with the notification.
+ */
+static void
+tell_end(const ShedlockRun *run)
+{
+	ShedlockCommitLocally();
+	ShedlockTellEnd(&run->request.name, run->token);
+}
+
+/*
  * try_step - one of the above in the current transaction, which it commits
  *
  * Values that are stored out of line need an active snapshot.  A run whose wait
@@ -140,6 +153,7 @@ ShedlockEndRun(const ShedlockRun *run)
 	uint32		holdoff = QueryCancelHoldoffCount;
 	int			lock_timeout = LockTimeout;
 	ErrorData  *failure;
+	ErrorData  *untold = NULL;
 	bool		logged;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
@@ -159,9 +173,16 @@ ShedlockEndRun(const ShedlockRun *run)
 						run->outcome, name, failure->message)));
 		failure = try_step(run, release_run);
 	}
+	else if (ShedlockTells(run->outcome))
+		untold = try_step(run, tell_end);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
 
+	if (untold)
+		ereport(WARNING,
+				(errcode(untold->sqlerrcode),
+				 errmsg("could not notify listeners of outcome \"%s\" of lock \"%s\": %s",
+						run->outcome, name, untold->message)));
 	if (failure)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
@@ -231,7 +252,7 @@ ended_before(const ShedlockName *name, int64 token, const char *outcome, bool *s
 		strcmp(logged.outcome, "running") == 0 || strcmp(logged.outcome, "lost") == 0 ||
 		!has_privs_of_role(GetUserId(), logged.role))
 		return false;
-	*same = !logged.has_sqlstate && strcmp(logged.outcome, outcome) == 0;
+	*same = logged.sqlstate == NULL && strcmp(logged.outcome, outcome) == 0;
 	if (!*same)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -266,6 +287,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	}
 	ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
 	ShedlockHistoryEnd(name->nsp, token, ending);
+	ShedlockTellEnd(name, token);
 	ShedlockCommitDurably();
 	return true;
 }

@@ -170,6 +170,14 @@ extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *la
 								const ShedlockPlan *plan, TimestampTz now);
 extern char *ShedlockWhy(const ShedlockName *name, const char *state);
 
+/* event.c */
+extern bool ShedlockTells(const char *event);
+extern void ShedlockTellBegin(const ShedlockName *name, int64 token);
+extern void ShedlockTellEnd(const ShedlockName *name, int64 token);
+extern void ShedlockTellGaveUp(const ShedlockName *name, int64 token);
+extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
+							 TimestampTz until);
+
 /* begin.c */
 extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,
 							  bool commit);

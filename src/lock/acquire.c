@@ -147,7 +147,10 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		if (written)
 		{
 			if (old.found && SHEDLOCK_IS_RUN(old.kind))
+			{
 				ShedlockHistoryLost(request->name.nsp, old.token);
+				result->lost_run = old.token;
+			}
 			ShedlockWriteOrigin(store->rel, row, &old);
 			return true;
 		}

@@ -41,6 +41,7 @@ typedef struct ShedlockResult
 {
 	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: acquired, or not confirmed */
 	ShedlockRow row;			/* as written, or as it stood in the way */
+	int64		lost_run;		/* that held the lock before; 0 if none did */
 } ShedlockResult;
 
 /* A wait for a lock; zero before the first nap. */

@@ -38,6 +38,7 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			ShedlockEventsPreCommit();
 			ShedlockSessionPreCommit();
 			ShedlockDurabilityPreCommit();
 			break;
@@ -47,15 +48,18 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 			ShedlockDurabilityReset();
+			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
 			ShedlockSessionCommit();
 			break;
 		case XACT_EVENT_PREPARE:
 			ShedlockDurabilityReset();
+			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(true);
 			break;
 		case XACT_EVENT_ABORT:
 			ShedlockDurabilityReset();
+			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
 			ShedlockSessionAbort(InvalidSubTransactionId);
 			break;
@@ -72,9 +76,15 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 				 SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		ShedlockEventsSubCommit(subid, parent);
 		ShedlockSessionSubCommit(subid, parent);
+	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		ShedlockEventsSubAbort(subid);
 		ShedlockSessionAbort(subid);
+	}
 }
 
 /*

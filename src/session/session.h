@@ -87,6 +87,13 @@ extern bool ShedlockCommitIsSafe(void);
 extern void ShedlockCommitLocally(void);
 extern void ShedlockDurabilityReset(void);
 
+/* events.c */
+extern void ShedlockNotifyAtCommit(const char *payload);
+extern void ShedlockEventsPreCommit(void);
+extern void ShedlockEventsSubCommit(SubTransactionId subid, SubTransactionId parent);
+extern void ShedlockEventsSubAbort(SubTransactionId subid);
+extern void ShedlockEventsReset(void);
+
 /* ends.c */
 extern void ShedlockRegisterEnds(void);
 

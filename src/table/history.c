@@ -169,7 +169,21 @@ set_ending(ShedlockColumns *columns, const ShedlockEnding *ending)
 }
 
 /*
- * ShedlockHistoryEnd - log the outcome of a run, unless it has one or was pruned
+ * count_end - count the run that was fetched last
+ */
+static void
+count_end(ShedlockStore *store, Oid nsp, const ShedlockEnding *ending)
+{
+	bool		isnull;
+	char	   *name = TextDatumGetCString(slot_getattr(store->slot, Anum_name, &isnull));
+	Datum		started_at = slot_getattr(store->slot, Anum_started_at, &isnull);
+
+	ShedlockCountEnd(nsp, name, ending->outcome, DatumGetTimestampTz(started_at),
+					 ending->gave_up);
+}
+
+/*
+ * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
  *
  * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
  */
@@ -188,7 +202,10 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending);
 		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
+		{
+			count_end(&store, nsp, ending);
 			break;
+		}
 		if (!ShedlockAwaitForeignLock(&tries))
 		{
 			ereport(WARNING,
@@ -203,23 +220,41 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 }
 
 /*
- * ShedlockHistoryGaveUp - log that no further attempt follows that run, unless its
- * row is locked or was pruned
+ * gave_up - does the log say that no further attempt follows the run fetched last?
  */
-void
-ShedlockHistoryGaveUp(Oid nsp, int64 token)
+static bool
+gave_up(ShedlockStore *store)
+{
+	bool		isnull;
+
+	return DatumGetBool(slot_getattr(store->slot, Anum_gave_up, &isnull));
+}
+
+/*
+ * ShedlockHistoryGaveUp - log and count that no further attempt follows that run, unless
+ * its row is locked, was pruned, or says so
+ *
+ * Returns true if it did not say so before.
+ */
+bool
+ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 {
 	ShedlockStore store;
-	ShedlockColumns columns;
+	bool		is_news = false;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	if (ShedlockFetch(&store, Int64GetDatum(token)))
+	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
+	if (ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
 	{
+		ShedlockColumns columns;
+
 		ShedlockNewColumns(&store, &columns);
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
-		(void) ShedlockUpdate(&store, &columns, false);
+		is_news = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 	}
 	ShedlockClose(&store);
+	if (is_news)
+		ShedlockCountGaveUp(name->nsp, name->str);
+	return is_news;
 }
 
 /*
@@ -245,8 +280,16 @@ slot_to_logged(TupleTableSlot *slot, ShedlockLogged *logged)
 	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
 	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
 	logged->outcome = TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull));
-	(void) slot_getattr(slot, Anum_sqlstate, &isnull);
-	logged->has_sqlstate = !isnull;
+	d = slot_getattr(slot, Anum_sqlstate, &isnull);
+	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
+	d = slot_getattr(slot, Anum_exit_code, &isnull);
+	logged->exit_code = isnull ? NULL : palloc(sizeof(int32));
+	if (!isnull)
+		*logged->exit_code = DatumGetInt32(d);
+	logged->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
+	d = slot_getattr(slot, Anum_ended_at, &isnull);
+	logged->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	logged->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
 	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
 	d = slot_getattr(slot, Anum_tick, &isnull);
 	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);

@@ -106,6 +106,19 @@ typedef enum ShedlockKind
 	X(gave_up, BOOLOID, true) \
 	X(request, TEXTOID, false)
 
+#define SHEDLOCK_RUN_STAT_COLUMNS(X) \
+	X(name, VARCHAROID, true) \
+	X(runs_succeeded, INT8OID, true) \
+	X(runs_failed, INT8OID, true) \
+	X(runs_timed_out, INT8OID, true) \
+	X(runs_cancelled, INT8OID, true) \
+	X(runs_lost, INT8OID, true) \
+	X(gave_up, INT8OID, true) \
+	X(run_seconds, FLOAT8OID, true) \
+	X(last_success_at, TIMESTAMPTZOID, false) \
+	X(last_failure_at, TIMESTAMPTZOID, false) \
+	X(stats_since, TIMESTAMPTZOID, true)
+
 /* One row of the table shedlock. */
 typedef struct ShedlockRow
 {
@@ -144,8 +157,12 @@ typedef struct ShedlockLogged
 	int64		token;			/* 0: it is not logged */
 	char	   *name;
 	char	   *outcome;
-	bool		has_sqlstate;
+	char	   *sqlstate;		/* or NULL */
+	int32	   *exit_code;		/* or NULL */
 	Oid			role;
+	TimestampTz started_at;
+	TimestampTz ended_at;		/* DT_NOBEGIN if null */
+	bool		gave_up;
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
 } ShedlockLogged;
@@ -220,13 +237,19 @@ extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row,
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
 extern const char *ShedlockShownBy(const ShedlockRow *row);
 
+/* stat.c */
+extern void ShedlockCountEnd(Oid nsp, const char *name, const char *outcome,
+							 TimestampTz started_at, bool gave_up);
+extern void ShedlockCountGaveUp(Oid nsp, const char *name);
+extern bool ShedlockResetStats(Oid nsp, const char *name);
+
 /* history.c */
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
 								 const char *request);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
-extern void ShedlockHistoryGaveUp(Oid nsp, int64 token);
+extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
 extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
 extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,

@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_run_log', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
+	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_run_log', ''), ('shedlock_run_stat', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
 	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
@@ -78,6 +78,7 @@ INSERT INTO api VALUES
 ('shedlock_again', 'name text', 'boolean'),
 ('shedlock_forget', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
+('shedlock_stats_reset', 'name text DEFAULT NULL::text', 'void'),
 ('shedlock_adopt',
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
  'bigint'),
@@ -169,6 +170,7 @@ PREPARE p_resume AS SELECT shedlock_resume($1);
 PREPARE p_again AS SELECT shedlock_again($1);
 PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
+PREPARE p_stats_reset AS SELECT shedlock_stats_reset($1);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
 PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
@@ -202,6 +204,7 @@ PREPARE n_resume AS SELECT shedlock_resume(name => $1);
 PREPARE n_again AS SELECT shedlock_again(name => $1);
 PREPARE n_forget AS SELECT shedlock_forget(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
+PREPARE n_stats_reset AS SELECT shedlock_stats_reset(name => $1);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
 PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
@@ -239,7 +242,7 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
 	$$VALUES ('shedlock', 'r'), ('shedlock_cluster', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
-			 ('shedlock_run_log', 'r'), ('shedlock_schedules', 'v'), ('shedlock_tick', 'r'),
+			 ('shedlock_run_log', 'r'), ('shedlock_run_stat', 'r'), ('shedlock_schedules', 'v'), ('shedlock_stats', 'v'), ('shedlock_tick', 'r'),
 			 ('shedlock_timeline', 'r'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
@@ -304,6 +307,16 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 		  'gave_up boolean NOT NULL DEFAULT false',
 		  'request text'],
 	'columns of shedlock_run_log');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_stat')$$,
+	ARRAY['name character varying(255) NOT NULL', 'runs_succeeded bigint NOT NULL', 'runs_failed bigint NOT NULL', 'runs_timed_out bigint NOT NULL',
+		  'runs_cancelled bigint NOT NULL', 'runs_lost bigint NOT NULL', 'gave_up bigint NOT NULL', 'run_seconds double precision NOT NULL',
+		  'last_success_at timestamp with time zone', 'last_failure_at timestamp with time zone', 'stats_since timestamp with time zone NOT NULL'],
+	'columns of shedlock_run_stat');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_stats')$$,
+	ARRAY['name character varying(255)', 'runs_succeeded bigint', 'runs_failed bigint', 'runs_timed_out bigint',
+		  'runs_cancelled bigint', 'runs_lost bigint', 'gave_up bigint', 'run_seconds double precision',
+		  'last_success_at timestamp with time zone', 'last_failure_at timestamp with time zone', 'stats_since timestamp with time zone'],
+	'columns of shedlock_stats');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_locks')$$,
 	ARRAY['name text', 'state text', 'kind text', 'held_for interval', 'remaining interval',
 		  'lock_until timestamp with time zone', 'locked_at timestamp with time zone', 'locked_by text',
@@ -340,6 +353,7 @@ WHERE c.relkind = 'r';
 SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
 SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
+SELECT col_is_pk('shedlock_run_stat', 'name', 'a name has one row of counters');
 SELECT col_is_pk('shedlock_cluster', 'first_token', 'a first token is of one cluster');
 SELECT col_is_pk('shedlock_timeline', 'timeline', 'a timeline ended once');
 
@@ -351,7 +365,7 @@ SELECT results_eq(
 	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|first_token|timeline)\)$'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
 	$$VALUES ('shedlock_cluster_pkey', true), ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
-			 ('shedlock_run_log_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
+			 ('shedlock_run_log_pkey', true), ('shedlock_run_stat_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
@@ -416,12 +430,13 @@ SELECT ok(shedlock_once('by app', now()), 'a plain role claims a tick');
 SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role acquires a session lock');
 SELECT is((SELECT count(*)::integer FROM shedlock_locks WHERE name LIKE 'by app%'), 1, 'a plain role sees the locks');
 SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the history');
+SELECT lives_ok('SELECT * FROM shedlock_stats', 'a plain role reads the counters');
 SELECT is_empty('SELECT * FROM shedlock_jobs', 'a plain role reads the jobs');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
-FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_cluster,shedlock_timeline,shedlock_token_seq}'::text[]) t;
+FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_run_stat,shedlock_cluster,shedlock_timeline,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;
@@ -444,6 +459,7 @@ SELECT results_eq(
 	  ('shedlock.log_skipped_runs', 'bool', NULL, 'superuser', 'on', NULL, NULL),
 	  ('shedlock.max_lock_at_most_for', 'integer', 's', 'superuser', '0', '0', '2147483647'),
 	  ('shedlock.max_wait', 'integer', 's', 'superuser', '0', '0', '2147483647'),
+	  ('shedlock.notify', 'enum', NULL, 'superuser', 'failures', NULL, NULL),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL),

@@ -1,0 +1,210 @@
+/*-------------------------------------------------------------------------
+ *
+ * stat.c
+ *	  Counters of the runs of each name.
+ *
+ * The history is pruned, so a count of its rows falls.  These counters do not.  A run is
+ * counted in the transaction that logs its outcome, and where it logs that: history.c.
+ * Locks are not counted, because an acquire would write more for that.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "base/base.h"
+#include "miscadmin.h"
+#include "table/table.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+enum
+{
+	Anum_none,
+	SHEDLOCK_RUN_STAT_COLUMNS(SHEDLOCK_ATTNUM)
+};
+
+/* What is to be counted. */
+typedef struct Increase
+{
+	int			counter;		/* column that grows by one */
+	int			time;			/* column that is set to now, or 0 */
+	double		seconds;		/* that the run took */
+	bool		gave_up;		/* the run was the last attempt */
+} Increase;
+
+/*
+ * start_row - the columns of a new row, before anything is counted
+ */
+static void
+start_row(ShedlockColumns *columns, const char *name)
+{
+	ShedlockSetColumn(columns, Anum_name, CStringGetTextDatum(name));
+	for (int attnum = Anum_runs_succeeded; attnum <= Anum_gave_up; attnum++)
+		ShedlockSetColumn(columns, attnum, Int64GetDatum(0));
+	ShedlockSetColumn(columns, Anum_run_seconds, Float8GetDatum(0));
+	ShedlockSetColumn(columns, Anum_stats_since, TimestampTzGetDatum(GetCurrentTimestamp()));
+}
+
+/*
+ * plus_one - a counter and one
+ *
+ * found: the row is in store->slot; else it is new.
+ */
+static Datum
+plus_one(ShedlockStore *store, bool found, int counter)
+{
+	bool		isnull;
+
+	return Int64GetDatum(1 + (found ? DatumGetInt64(slot_getattr(store->slot, counter, &isnull)) : 0));
+}
+
+/*
+ * add - the columns that an increase changes; found as for plus_one()
+ */
+static void
+add(ShedlockStore *store, ShedlockColumns *columns, bool found, const Increase *more)
+{
+	bool		isnull;
+	double		seconds = found ?
+	DatumGetFloat8(slot_getattr(store->slot, Anum_run_seconds, &isnull)) : 0;
+
+	ShedlockSetColumn(columns, more->counter, plus_one(store, found, more->counter));
+	if (more->gave_up)
+		ShedlockSetColumn(columns, Anum_gave_up, plus_one(store, found, Anum_gave_up));
+	ShedlockSetColumn(columns, Anum_run_seconds, Float8GetDatum(seconds + more->seconds));
+	if (more->time)
+		ShedlockSetColumn(columns, more->time, TimestampTzGetDatum(GetCurrentTimestamp()));
+}
+
+/*
+ * count - add to the counters of a name
+ *
+ * Warns, and counts nothing, if a foreign writer has the row locked for 100 ms.  Nobody
+ * else can have it: a name has one holder.
+ */
+static void
+count(Oid nsp, const char *name, const Increase *more)
+{
+	ShedlockStore store;
+	bool		written = false;
+	int			tries = 0;
+
+	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	do
+	{
+		ShedlockColumns columns;
+		bool		found = ShedlockFetch(&store, CStringGetTextDatum(name));
+
+		ShedlockNewColumns(&store, &columns);
+		if (!found)
+			start_row(&columns, name);
+		add(&store, &columns, found, more);
+		written = found ? ShedlockUpdate(&store, &columns, false) == TM_Ok :
+			ShedlockInsert(&store, &columns);
+	} while (!written && ShedlockAwaitForeignLock(&tries));
+	ShedlockClose(&store);
+	if (!written)
+		ereport(WARNING,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not count a run of lock \"%s\"", name),
+				 errdetail("Its row in shedlock_run_stat is locked.")));
+}
+
+/*
+ * ShedlockCountEnd - count a run that ended now, with that outcome
+ *
+ * gave_up: it was the last attempt.  A lost run has ended at an unknown time.
+ */
+void
+ShedlockCountEnd(Oid nsp, const char *name, const char *outcome, TimestampTz started_at,
+				 bool gave_up)
+{
+	static const struct
+	{
+		const char *outcome;
+		int			counter;
+		int			time;
+	}			kinds[] = {
+		{"succeeded", Anum_runs_succeeded, Anum_last_success_at},
+		{"failed", Anum_runs_failed, Anum_last_failure_at},
+		{"timed out", Anum_runs_timed_out, Anum_last_failure_at},
+		{"cancelled", Anum_runs_cancelled, 0},
+		{"lost", Anum_runs_lost, Anum_last_failure_at}
+	};
+	Increase	more = {.gave_up = gave_up};
+
+	for (int i = 0; i < (int) lengthof(kinds); i++)
+	{
+		if (strcmp(outcome, kinds[i].outcome) == 0)
+		{
+			more.counter = kinds[i].counter;
+			more.time = kinds[i].time;
+		}
+	}
+	if (more.counter != Anum_runs_lost)
+		more.seconds = (double) Max(0, GetCurrentTimestamp() - started_at) / USECS_PER_SEC;
+	count(nsp, name, &more);
+}
+
+/*
+ * ShedlockCountGaveUp - count a tick that has no attempt left
+ */
+void
+ShedlockCountGaveUp(Oid nsp, const char *name)
+{
+	const Increase more = {.counter = Anum_gave_up};
+
+	count(nsp, name, &more);
+}
+
+/*
+ * delete_all - delete the counters of all names that the caller may use
+ */
+static bool
+delete_all(ShedlockStore *store)
+{
+	TableScanDesc scan = begin_table_scan(store->rel, GetActiveSnapshot());
+	bool		deleted = false;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
+	{
+		bool		isnull;
+		char	   *name = TextDatumGetCString(slot_getattr(store->slot, Anum_name, &isnull));
+
+		CHECK_FOR_INTERRUPTS();
+		if (ShedlockMayUseName(name) && ShedlockDelete(store, &store->slot->tts_tid) == TM_Ok)
+			deleted = true;
+		pfree(name);
+	}
+	table_endscan(scan);
+	return deleted;
+}
+
+/*
+ * ShedlockResetStats - let the counters of a name, or of all if it is NULL, begin anew
+ *
+ * Returns false if there are none.  Counters that an open transaction changes stay if
+ * all are reset; for one name this waits for it.
+ */
+bool
+ShedlockResetStats(Oid nsp, const char *name)
+{
+	ShedlockStore store;
+	bool		found;
+
+	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	if (name == NULL)
+		found = delete_all(&store);
+	else
+	{
+		while ((found = ShedlockFetch(&store, CStringGetTextDatum(name))) &&
+			   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
+			ShedlockNap(1);
+	}
+	ShedlockClose(&store);
+	return found;
+}
