@@ -302,10 +302,9 @@ cancel(Server *server)
 static bool
 send_statement(Server *server, const char *statement)
 {
-	static const char start[] = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
-	"SET LOCAL client_min_messages = warning; ";
+	const char *start = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SET LOCAL client_min_messages = warning; ";
 	const char *more = PQserverVersion(server->conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "";
-	size_t		size = sizeof(start) + strlen(more) + strlen(statement);
+	size_t		size = strlen(start) + strlen(more) + strlen(statement) + 1;
 	char	   *text = malloc(size);
 	bool		sent;
 

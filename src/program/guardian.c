@@ -405,9 +405,10 @@ act(Guardian *guardian)
 static Usec
 next_time(const Guardian *guardian)
 {
-	Usec		next = guardian->ending == ENDING_LOST ? NEVER :
-	LeaseStop(guardian->lease, guardian->lease_end);
+	Usec		next = NEVER;
 
+	if (guardian->ending != ENDING_LOST)
+		next = LeaseStop(guardian->lease, guardian->lease_end);
 	if (guardian->at_most_at < next)
 		next = guardian->at_most_at;
 	if (guardian->leftovers_at < next)
