@@ -599,7 +599,7 @@ BEGIN
 		ON CONFLICT (name) DO UPDATE
 		SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by,
 			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
-			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, timeline = NULL
+			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, origin = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
 		columns[1], columns[2], columns[3], columns[4], relation, lock_table)
 		USING held, timezone('UTC', clock_timestamp()), r.relowner, tokens;

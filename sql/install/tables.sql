@@ -20,7 +20,7 @@ CREATE TABLE shedlock (
 	backend_start timestamptz,
 	pid integer,
 	locked_role oid,
-	timeline integer,
+	origin integer,
 	keep_until timestamp,
 	lock_at_most_for interval,
 	paused_until timestamptz,
@@ -44,7 +44,7 @@ COMMENT ON COLUMN shedlock.token IS 'Fencing token of the last acquisition';
 COMMENT ON COLUMN shedlock.backend_start IS 'Start time of the server process that acquired the lock';
 COMMENT ON COLUMN shedlock.pid IS 'Process ID of the server process that acquired the lock';
 COMMENT ON COLUMN shedlock.locked_role IS 'Role that acquired the lock';
-COMMENT ON COLUMN shedlock.timeline IS 'WAL timeline on which the lock was acquired';
+COMMENT ON COLUMN shedlock.origin IS 'Where the lock was acquired: WAL timeline XOR a hash of the cluster and database';
 COMMENT ON COLUMN shedlock.keep_until IS 'The lock is not free before this time, UTC: the end of lock_at_least_for';
 COMMENT ON COLUMN shedlock.lock_at_most_for IS 'Longest time that the holder asked for; NULL for a session lock or run without a limit';
 COMMENT ON COLUMN shedlock.paused_until IS 'The lock cannot be acquired before this time';
@@ -88,16 +88,6 @@ COMMENT ON COLUMN shedlock_tick.catch_up IS 'What becomes of missed ticks: lates
 COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
 COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
 COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
-
-CREATE TABLE shedlock_cluster (
-	first_token bigint NOT NULL,
-	system_identifier bigint NOT NULL,
-	CONSTRAINT shedlock_cluster_pkey PRIMARY KEY (first_token)
-);
-
-COMMENT ON TABLE shedlock_cluster IS 'First tokens that were drawn in each cluster that has had this database; session locks and runs with smaller tokens count as leases';
-COMMENT ON COLUMN shedlock_cluster.first_token IS 'Token of one of the first session locks and runs of the cluster';
-COMMENT ON COLUMN shedlock_cluster.system_identifier IS 'System identifier of the cluster';
 
 CREATE TABLE shedlock_timeline (
 	timeline text COLLATE "C" NOT NULL,

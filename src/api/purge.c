@@ -43,10 +43,7 @@ is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
 		return false;
 	ShedlockMakeName(RelationGetNamespace(store->rel), row->name, &name);
 	if (have_advisory)
-	{
-		ShedlockLearnCluster(store->rel, row);
 		return ShedlockJudge(row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
-	}
 	ShedlockLearnOrigin(store->rel, row);
 	return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, &name, false);
 }

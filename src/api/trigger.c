@@ -79,7 +79,7 @@ sets_our_columns(const ShedlockRow *old, const ShedlockRow *new)
 		old->locked_role != new->locked_role ||
 		old->keep_until != new->keep_until ||
 		old->pid != new->pid || old->backend_start != new->backend_start ||
-		old->timeline != new->timeline ||
+		old->origin != new->origin ||
 		old->paused_until != new->paused_until;
 }
 

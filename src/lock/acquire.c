@@ -25,7 +25,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "base/breakage.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
@@ -101,7 +100,7 @@ fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 	ShedlockSetTimes(row, now, request->at_least);
 	row->pid = MyProcPid;
 	row->backend_start = MyStartTimestamp;
-	row->timeline = GetWALInsertionTimeLine();
+	row->origin = ShedlockOrigin();
 	row->paused_until = DT_NOBEGIN;
 	row->paused_by = NULL;
 	row->pause_reason = NULL;
@@ -151,7 +150,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 				ShedlockHistoryLost(request->name.nsp, old.token);
 				result->lost_run = old.token;
 			}
-			ShedlockWriteOrigin(store->rel, row, &old);
+			ShedlockWriteOrigin(store->rel, &old);
 			return true;
 		}
 		*row = old;

@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -22,16 +21,15 @@
  * ShedlockCountsAsLease - does the lock last until its time, whatever its kind?
  *
  * A session lock and a run last until their holder is gone, which the lock table
- * proves only on the server that the holder is connected to.  In another cluster,
- * or on another timeline (promotion, point-in-time recovery), the holder may live
- * on another server, unless that timeline ended with all its processes.
+ * proves only on the server that the holder is connected to.  In another cluster
+ * or database, or on another timeline (promotion, point-in-time recovery), the holder
+ * may live elsewhere, unless that timeline ended with all its processes.
  */
 bool
 ShedlockCountsAsLease(const ShedlockRow *row)
 {
-	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || !ShedlockIsOfThisCluster(row))
-		return true;
-	return row->timeline != GetWALInsertionTimeLine() && !ShedlockTimelineIsOver(row->timeline);
+	return !SHEDLOCK_IS_OF_PROCESS(row->kind) ||
+		(row->origin != ShedlockOrigin() && !ShedlockOriginIsOver(row->origin));
 }
 
 /*
@@ -42,7 +40,7 @@ ShedlockCountsAsLease(const ShedlockRow *row)
 bool
 ShedlockDiedWithTimeline(const ShedlockRow *row)
 {
-	return row->timeline != GetWALInsertionTimeLine();
+	return row->origin != ShedlockOrigin();
 }
 
 /*

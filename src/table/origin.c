@@ -6,13 +6,16 @@
  * The lock table of this server proves that a holder is gone only if the holder ran on
  * this server.  So its lock counts as a lease if it was acquired
  *
- * - in another cluster: the table was restored, upgraded or replicated logically.  A
- *   table has the first tokens that were drawn in this cluster, so that rows need not
- *   name their cluster.
+ * - in another cluster or database: the row was restored, upgraded, copied or replicated
+ *   logically, maybe while its holder lives.
  * - on another timeline, whose holders may live on an isolated server; unless that
  *   timeline provably ended with a shutdown checkpoint (base/walend.c).  The WAL that
  *   proves it is recycled some day, so the next acquisition of such a lock writes down
  *   what was found.
+ *
+ * The row names all of these in its column origin, a number of four bytes: the timeline
+ * XOR a hash of the cluster and database.  The origin of another cluster is not that of
+ * a timeline of this cluster, unless by a chance of one in four billion.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -20,20 +23,12 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
-#include "access/tableam.h"
-#include "access/xact.h"
 #include "access/xlog.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
-
-enum
-{
-	Anum_none,
-	SHEDLOCK_CLUSTER_COLUMNS(SHEDLOCK_ATTNUM)
-};
 
 /* How long a search without a proof counts: another session may find one. */
 #define FORGET_AFTER	(10 * USECS_PER_SEC)
@@ -46,65 +41,51 @@ typedef struct Known
 	int64		looked_at;		/* on the steady clock */
 } Known;
 
+uint32		shedlock_origin = 0;
+
 static Known *known = NULL;
 static int	known_count = 0;
 
-/* The least token that is known to be of this cluster, in that table of locks */
-static int64 first_own_token = 0;
-static Oid	first_own_relid = InvalidOid;
-
 /*
- * read_first_token - the least token that was written down for this cluster
+ * home - a hash of this cluster and database
  *
- * PG_INT64_MAX if there is none.  Sets *certain if no rollback can undo that.
+ * Other versions of this library in the same cluster must compute the same (I11).
  */
-static int64
-read_first_token(Oid nsp, bool *certain)
+static uint32
+home(void)
 {
-	ShedlockStore store;
-	TableScanDesc scan;
-	int64		first = PG_INT64_MAX;
+	static uint32 hash = 0;
 
-	*certain = true;
-	ShedlockOpenToRead(&store, nsp, "shedlock_cluster");
-	scan = begin_table_scan(store.rel, SnapshotSelf);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
+	if (hash == 0)
 	{
-		bool		isnull;
-		Datum		id = slot_getattr(store.slot, Anum_system_identifier, &isnull);
-		Datum		xmin = slot_getsysattr(store.slot, MinTransactionIdAttributeNumber, &isnull);
+		uint64		cluster = GetSystemIdentifier();
 
-		if ((uint64) DatumGetInt64(id) != GetSystemIdentifier())
-			continue;
-		first = Min(first, DatumGetInt64(slot_getattr(store.slot, Anum_first_token, &isnull)));
-		if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
-			*certain = false;
+		hash = hash_combine(hash_bytes((unsigned char *) &cluster, sizeof(cluster)),
+							murmurhash32(MyDatabaseId));
 	}
-	table_endscan(scan);
-	ShedlockClose(&store);
-	return first;
+	return hash;
 }
 
 /*
- * ShedlockLearnCluster - find out whether the lock of a row was acquired in this cluster
+ * ShedlockFindOrigin - find out where this process runs; 0 in recovery
  *
- * locks: the table of the row.  Does nothing for rows whose kind has no process.  Another
- * session may have committed a smaller token than this process knows, so a row with a
- * smaller one reads the table of clusters again.  Reads no file, so the caller may hold
- * the advisory half.
+ * The timeline of a process does not change after recovery.
  */
-void
-ShedlockLearnCluster(Relation locks, const ShedlockRow *row)
+uint32
+ShedlockFindOrigin(void)
 {
-	bool		certain;
+	if (!RecoveryInProgress())
+		shedlock_origin = GetWALInsertionTimeLine() ^ home();
+	return shedlock_origin;
+}
 
-	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) ||
-		(first_own_relid == RelationGetRelid(locks) && row->token >= first_own_token))
-		return;
-	first_own_relid = InvalidOid;
-	first_own_token = read_first_token(RelationGetNamespace(locks), &certain);
-	if (certain)
-		first_own_relid = RelationGetRelid(locks);
+/*
+ * timeline_of - the timeline that an origin names; nonsense for other clusters
+ */
+static TimeLineID
+timeline_of(uint32 origin)
+{
+	return origin ^ home();
 }
 
 /*
@@ -178,92 +159,48 @@ learn_timeline(Oid nsp, TimeLineID timeline)
 /*
  * ShedlockLearnOrigin - find out what is known of where the holder of a lock ran
  *
- * locks: the table of the row.  Does nothing for rows whose kind has no process.  Reads
- * nothing for the current timeline, once the cluster is known.  Of another one it reads
- * the WAL, at most once in a while, so the caller holds no advisory lock.
+ * locks: the table of the row.  Does nothing for rows whose kind has no process, or whose
+ * origin is this one.  Of another one it reads the WAL, at most once in a while, so the
+ * caller holds no advisory lock.
  */
 void
 ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
 {
-	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || RecoveryInProgress())
-		return;
-	ShedlockLearnCluster(locks, row);
-	if (row->timeline != GetWALInsertionTimeLine())
-		learn_timeline(RelationGetNamespace(locks), row->timeline);
+	if (SHEDLOCK_IS_OF_PROCESS(row->kind) && row->origin != ShedlockOrigin() &&
+		!RecoveryInProgress())
+		learn_timeline(RelationGetNamespace(locks), timeline_of(row->origin));
 }
 
 /*
- * ShedlockIsOfThisCluster - was the lock acquired in this cluster?
+ * ShedlockOriginIsOver - is every process of that origin known to be gone?
  */
 bool
-ShedlockIsOfThisCluster(const ShedlockRow *row)
+ShedlockOriginIsOver(uint32 origin)
 {
-	return row->token >= first_own_token;
-}
-
-/*
- * ShedlockTimelineIsOver - is every process of that timeline known to be gone?
- */
-bool
-ShedlockTimelineIsOver(TimeLineID timeline)
-{
-	const Known *entry = find_known(timeline);
+	const Known *entry = find_known(timeline_of(origin));
 
 	return entry && entry->ended;
 }
 
 /*
- * write_cluster - write down that tokens from this one on are of this cluster
- *
- * Each of the first acquisitions writes its own token, because the others may be rolled
- * back, or may commit with a smaller one.
- */
-static void
-write_cluster(Oid nsp, int64 token)
-{
-	ShedlockStore store;
-	ShedlockColumns columns;
-
-	ShedlockOpen(&store, nsp, "shedlock_cluster");
-	ShedlockNewColumns(&store, &columns);
-	ShedlockSetColumn(&columns, Anum_first_token, Int64GetDatum(token));
-	ShedlockSetColumn(&columns, Anum_system_identifier,
-					  Int64GetDatum((int64) GetSystemIdentifier()));
-	(void) ShedlockInsert(&store, &columns);
-	ShedlockClose(&store);
-}
-
-/*
- * write_timeline - write down that a timeline has ended
- */
-static void
-write_timeline(Oid nsp, TimeLineID timeline)
-{
-	ShedlockStore store;
-	ShedlockColumns columns;
-
-	ShedlockOpen(&store, nsp, "shedlock_timeline");
-	ShedlockNewColumns(&store, &columns);
-	ShedlockSetColumn(&columns, 1, key_of(timeline));
-	(void) ShedlockInsert(&store, &columns);
-	ShedlockClose(&store);
-}
-
-/*
  * ShedlockWriteOrigin - write down what has been found, in a transaction that acquires a lock
  *
- * row: as the acquisition has written it.  old: the row before.  If an open transaction
- * writes the same timeline, and is rolled back, a later acquisition writes it.
+ * old: the row before.  If an open transaction writes the same timeline, and is rolled
+ * back, a later acquisition writes it.
  */
 void
-ShedlockWriteOrigin(Relation locks, const ShedlockRow *row, const ShedlockRow *old)
+ShedlockWriteOrigin(Relation locks, const ShedlockRow *old)
 {
 	Oid			nsp = RelationGetNamespace(locks);
+	ShedlockStore store;
+	ShedlockColumns columns;
 
-	ShedlockLearnCluster(locks, row);
-	if (SHEDLOCK_IS_OF_PROCESS(row->kind) && row->token < first_own_token)
-		write_cluster(nsp, row->token);
-	if (SHEDLOCK_IS_OF_PROCESS(old->kind) && ShedlockTimelineIsOver(old->timeline) &&
-		!is_written(nsp, old->timeline))
-		write_timeline(nsp, old->timeline);
+	if (!SHEDLOCK_IS_OF_PROCESS(old->kind) || old->origin == ShedlockOrigin() ||
+		!ShedlockOriginIsOver(old->origin) || is_written(nsp, timeline_of(old->origin)))
+		return;
+	ShedlockOpen(&store, nsp, "shedlock_timeline");
+	ShedlockNewColumns(&store, &columns);
+	ShedlockSetColumn(&columns, 1, key_of(timeline_of(old->origin)));
+	(void) ShedlockInsert(&store, &columns);
+	ShedlockClose(&store);
 }

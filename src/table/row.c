@@ -83,7 +83,7 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 /*
  * read_row - as ShedlockReadRow(), but learns nothing
  */
-static void
+static inline void
 read_row(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
 	Datum		key = CStringGetTextDatum(name);
@@ -126,16 +126,14 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
  * ShedlockRereadRow - read the row again if it has changed
  *
  * *row must be unchanged since ShedlockReadRow().  For callers with the advisory half:
- * reads no WAL, because who has changed the row since did so on the current timeline.
+ * reads no WAL, because who has changed the row since did so on the current timeline, or
+ * replicates a row that counts as a lease.
  */
 void
 ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
-	if (ShedlockIsCurrent(store))
-		return;
-	read_row(store, name, row);
-	if (row->found)
-		ShedlockLearnCluster(store->rel, row);
+	if (!ShedlockIsCurrent(store))
+		read_row(store, name, row);
 }
 
 /*

@@ -48,7 +48,6 @@ typedef struct
 static const ShedlockLayout layouts[] = {
 	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {SHEDLOCK_COLUMNS(COLUMN)}},
 	{"shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
-	{"shedlock_cluster", {NULL}, {SHEDLOCK_CLUSTER_COLUMNS(COLUMN)}},
 	{"shedlock_timeline", {NULL}, {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
 	{"shedlock_run_stat", {NULL}, {SHEDLOCK_RUN_STAT_COLUMNS(COLUMN)}},
 	{"shedlock_run_log", {NULL}, {SHEDLOCK_RUN_LOG_COLUMNS(COLUMN)}},

@@ -55,7 +55,7 @@ typedef enum ShedlockKind
 	X(backend_start, TIMESTAMPTZOID, false, 0, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(pid, INT4OID, false, 0, DatumGetInt32, Int32GetDatum) \
 	X(locked_role, OIDOID, false, InvalidOid, DatumGetObjectId, ObjectIdGetDatum) \
-	X(timeline, INT4OID, false, 0, DatumGetUInt32, UInt32GetDatum) \
+	X(origin, INT4OID, false, 0, DatumGetUInt32, UInt32GetDatum) \
 	X(keep_until, TIMESTAMPOID, false, DT_NOBEGIN, DatumGetTimestamp, TimestampGetDatum) \
 	X(at_most, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
 	X(paused_until, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
@@ -79,10 +79,6 @@ typedef enum ShedlockKind
 	X(max_late, INTERVALOID, false) \
 	X(attempts, INT4OID, false) \
 	X(backoff, INTERVALOID, false)
-
-#define SHEDLOCK_CLUSTER_COLUMNS(X) \
-	X(first_token, INT8OID, true) \
-	X(system_identifier, INT8OID, true)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \
 	X(timeline, TEXTOID, true)
@@ -134,7 +130,7 @@ typedef struct ShedlockRow
 	Interval   *at_most;		/* NULL: no limit */
 	int			pid;			/* 0 if null */
 	TimestampTz backend_start;	/* 0 if null */
-	TimeLineID	timeline;		/* 0 if null */
+	uint32		origin;			/* 0 if null */
 	TimestampTz paused_until;	/* DT_NOBEGIN if null */
 	char	   *paused_by;		/* or NULL */
 	char	   *pause_reason;	/* or NULL */
@@ -220,11 +216,22 @@ extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 
 /* origin.c */
-extern void ShedlockLearnCluster(Relation locks, const ShedlockRow *row);
+extern uint32 shedlock_origin;	/* 0: not known yet */
+extern uint32 ShedlockFindOrigin(void);
 extern void ShedlockLearnOrigin(Relation locks, const ShedlockRow *row);
-extern bool ShedlockIsOfThisCluster(const ShedlockRow *row);
-extern bool ShedlockTimelineIsOver(TimeLineID timeline);
-extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *row, const ShedlockRow *old);
+extern bool ShedlockOriginIsOver(uint32 origin);
+extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *old);
+
+/*
+ * ShedlockOrigin - where a lock is acquired that this process acquires now
+ *
+ * Inline, because each refused acquire of a session lock asks for it.
+ */
+static inline uint32
+ShedlockOrigin(void)
+{
+	return shedlock_origin ? shedlock_origin : ShedlockFindOrigin();
+}
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);

@@ -241,7 +241,7 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'r'), ('shedlock_cluster', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
+	$$VALUES ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
 			 ('shedlock_run_log', 'r'), ('shedlock_run_stat', 'r'), ('shedlock_schedules', 'v'), ('shedlock_stats', 'v'), ('shedlock_tick', 'r'),
 			 ('shedlock_timeline', 'r'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
@@ -263,7 +263,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 		  'backend_start timestamp with time zone',
 		  'pid integer',
 		  'locked_role oid',
-		  'timeline integer',
+		  'origin integer',
 		  'keep_until timestamp without time zone',
 		  'lock_at_most_for interval',
 		  'paused_until timestamp with time zone',
@@ -354,17 +354,16 @@ SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
 SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
 SELECT col_is_pk('shedlock_run_stat', 'name', 'a name has one row of counters');
-SELECT col_is_pk('shedlock_cluster', 'first_token', 'a first token is of one cluster');
 SELECT col_is_pk('shedlock_timeline', 'timeline', 'a timeline ended once');
 
 -- Rows that are updated often need free space in their page, and no index on changed columns.
 SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tick' THEN 50 ELSE 70 END],
 	'fillfactor of ' || c.relname)
-FROM member_relation c WHERE c.relkind = 'r' AND c.relname NOT IN ('shedlock_cluster', 'shedlock_timeline');
+FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> 'shedlock_timeline';
 SELECT results_eq(
-	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|first_token|timeline)\)$'
+	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline)\)$'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock_cluster_pkey', true), ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
+	$$VALUES ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
 			 ('shedlock_run_log_pkey', true), ('shedlock_run_stat_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
@@ -433,7 +432,7 @@ SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the histor
 SELECT lives_ok('SELECT * FROM shedlock_stats', 'a plain role reads the counters');
 SELECT is_empty('SELECT * FROM shedlock_jobs', 'a plain role reads the jobs');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
-FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_run_stat,shedlock_cluster,shedlock_timeline,shedlock_token_seq}'::text[]) t;
+FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_run_stat,shedlock_timeline,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
 				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',

@@ -23,7 +23,7 @@ SELECT lock_until - locked_at AS lasts,
 	   pid = pg_backend_pid() AS pid,
 	   backend_start = (SELECT a.backend_start FROM pg_stat_activity a
 						WHERE a.pid = pg_backend_pid()) AS backend_start,
-	   timeline = (SELECT timeline_id FROM pg_control_checkpoint()) AS timeline,
+	   origin IS NOT NULL AS origin,
 	   paused_until, paused_by, pause_reason
 FROM shedlock WHERE name = 'acquire' \gx
 RESET timezone;

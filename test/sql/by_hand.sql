@@ -66,7 +66,7 @@ SELECT shedlock_acquire('by_hand process');
 -- A row without values in the extension's columns counts as a ShedLock client's.
 SELECT shedlock_acquire('by_hand');
 UPDATE shedlock SET token = NULL, kind = DEFAULT, locked_role = NULL, keep_until = NULL, lock_at_most_for = NULL,
-	pid = NULL, backend_start = NULL, timeline = NULL, locked_by = 'host' WHERE name = 'by_hand';
+	pid = NULL, backend_start = NULL, origin = NULL, locked_by = 'host' WHERE name = 'by_hand';
 SELECT shedlock_acquire('by_hand');
 SELECT shedlock_release('by_hand');
 SELECT shedlock_release('by_hand', 1);

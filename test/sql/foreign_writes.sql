@@ -60,7 +60,7 @@ $$;
 
 CREATE FUNCTION pg_temp.row_of(lock text) RETURNS TABLE (locked_by text, kind text, role regrole, ours boolean, lasts text)
 LANGUAGE sql AS $$
-	SELECT locked_by, kind, locked_role::regrole, (keep_until, lock_at_most_for, pid, backend_start, timeline, paused_until) IS DISTINCT FROM
+	SELECT locked_by, kind, locked_role::regrole, (keep_until, lock_at_most_for, pid, backend_start, origin, paused_until) IS DISTINCT FROM
 			(NULL::timestamp, NULL::interval, NULL::integer, NULL::timestamptz, NULL::integer, NULL::timestamptz),
 		   extract(epoch FROM date_trunc('minute', lock_until - locked_at)) || ' s'
 	FROM shedlock WHERE name = lock
@@ -240,8 +240,8 @@ SELECT locked_by = 'me' AS taken, shedlock_release('foreign client') FROM shedlo
 -- Manual INSERTs: a row that holds nothing, one with the extension's columns, one that exists.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
 SELECT token, kind, locked_role FROM shedlock WHERE name = 'by hand';
-INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind, timeline) VALUES ('by hand 2', 'infinity', '2026-01-01', 'me', 7, 'session', 1);
-SELECT token, kind, timeline FROM shedlock WHERE name = 'by hand 2';
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token, kind, origin) VALUES ('by hand 2', 'infinity', '2026-01-01', 'me', 7, 'session', 1);
+SELECT token, kind, origin FROM shedlock WHERE name = 'by hand 2';
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
 VALUES ('by hand', timezone('utc', clock_timestamp()) + interval '1 h', timezone('utc', clock_timestamp()), 'me');

@@ -67,14 +67,14 @@ DROP TABLE views_seen;
 -- A session lock or run from before a promotion or a point-in-time recovery
 -- may have its holder on another server: it is lost, and held until its lock_until.
 SELECT pg_advisory_unlock_all();
-UPDATE shedlock SET timeline = 1000000 WHERE name IN ('views session', 'views dead');
+UPDATE shedlock SET origin = origin # 1000000 WHERE name IN ('views session', 'views dead');
 SELECT * FROM pg_temp.shown('views session');
 SELECT shedlock_acquire('views session');
 UPDATE shedlock SET lock_until = '2026-01-01' WHERE name = 'views session';
 SELECT shedlock_acquire('views session');
 
 -- A lock whose session has ended is kept for its at-least time, or is free at once.
-UPDATE shedlock SET timeline = (SELECT timeline_id FROM pg_control_checkpoint()) WHERE name = 'views dead';
+UPDATE shedlock SET origin = origin # 1000000 WHERE name = 'views dead';
 SELECT * FROM pg_temp.shown('views dead');
 SELECT held_for FROM shedlock_locks WHERE name = 'views dead';
 SELECT shedlock_acquire_session('views gone');

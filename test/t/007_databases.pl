@@ -45,10 +45,10 @@ is($node->safe_psql('other', "SELECT elsewhere.shedlock_once('tick', '2026-01-01
 my $copied = session($node);
 $copied->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('copied', 'SELECT pg_sleep(600)');\n");
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'copied'"), 'a run is in progress');
-my $copy = $node->safe_psql('postgres', "SELECT format('(%L, %L, %L, %L, %L, %s, %L, %s, %s)', name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) FROM shedlock WHERE name = 'copied'");
-$node->safe_psql('other', "INSERT INTO elsewhere.shedlock (name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, timeline) VALUES $copy");
-is($node->safe_psql('other', "SELECT count(*) FROM elsewhere.shedlock_locks WHERE name = 'copied'"), '0', 'the copy of the database does not show it');
-is($node->safe_psql('other', "SELECT elsewhere.shedlock_cancel('copied'), elsewhere.shedlock_force_release('copied'), elsewhere.shedlock_acquire('copied')"), 'f|f|t', 'in the copy the run cannot be ended, and its lock is free');
+my $copy = $node->safe_psql('postgres', "SELECT format('(%L, %L, %L, %L, %L, %s, %L, %s, %s)', name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, origin) FROM shedlock WHERE name = 'copied'");
+$node->safe_psql('other', "INSERT INTO elsewhere.shedlock (name, kind, lock_until, locked_at, locked_by, token, backend_start, pid, origin) VALUES $copy");
+is($node->safe_psql('other', "SELECT state FROM elsewhere.shedlock_locks WHERE name = 'copied'"), 'lost', 'in the copy of the database it counts as a lease');
+is($node->safe_psql('other', "SELECT elsewhere.shedlock_cancel('copied'), elsewhere.shedlock_acquire('copied'), elsewhere.shedlock_force_release('copied'), elsewhere.shedlock_acquire('copied')"), 'f|f|t|t', 'in the copy the run cannot be ended, and its lock can be released by force');
 is($node->safe_psql('postgres', "SELECT shedlock_force_release('copied')"), 't', 'the run continued until it was force-released in its own database');
 reap($copied);
 

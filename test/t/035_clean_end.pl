@@ -269,7 +269,7 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 	}
 
 	# The WAL is read in the middle of a call.
-	$node->safe_psql($dbname, q{SELECT shedlock_acquire('c'); UPDATE shedlock SET timeline = 0, kind = 'session', lock_until = 'infinity' WHERE name = 'c'});
+	$node->safe_psql($dbname, q{SELECT shedlock_acquire('c'); UPDATE shedlock SET origin = 0, kind = 'session', lock_until = 'infinity' WHERE name = 'c'});
 	is($node->safe_psql($dbname, q{BEGIN; DECLARE c CURSOR FOR SELECT state FROM shedlock_locks; SAVEPOINT s; FETCH ALL FROM c; ROLLBACK TO s; SELECT shedlock_acquire('c'); COMMIT}),
 		"lost\nf", 'first: a timeline that never was counts as a lease');
 	$session->quit;
