@@ -5,10 +5,12 @@ use strict;
 use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
+use IPC::Run ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
+use Time::HiRes qw(sleep time);
 
 my $dbname = 'postgres';
 
@@ -397,6 +399,68 @@ foreach ([ page => 8192 ], [ segment => 16 * 1024 * 1024 ])
 	is(acquired($old, ' second'), 'true false true', 'rewind: it can be acquired');
 	reap($_) foreach @clients;
 	$old->stop('immediate');
+}
+
+#
+# An asynchronous standby that lags: a planned switchover loses nothing, a failover does
+#
+sub start_asynchronous
+{
+	my ($name) = @_;
+	my $primary = start_node("${name}_1", allows_streaming => 1);
+	my $standby = PostgreSQL::Test::Cluster->new("${name}_2");
+	my $pid_of_sender = q{SELECT pid FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'async'};
+
+	$primary->backup($name);
+	$standby->init_from_backup($primary, $name, has_streaming => 1);
+	$standby->start;
+	$primary->poll_query_until($dbname, "SELECT count(*) = 1 FROM ($pid_of_sender) p") or BAIL_OUT('the standby does not stream');
+	my @clients = hold_locks($primary, '');
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	my $sender = $primary->safe_psql($dbname, $pid_of_sender);
+	kill 'STOP', $sender;
+	return ($primary, $standby, $sender, @clients);
+}
+
+{
+	my ($primary, $standby, $sender, @clients) = start_asynchronous('async_planned');
+	my $token = $primary->safe_psql($dbname, q{SELECT shedlock_acquire_token('last', '1 hour')});
+	my $late = session($primary);
+
+	ask($late, q{SELECT shedlock_acquire_session('late'), shedlock_once('tick', '2026-01-01 00:00+00')});
+	is($standby->safe_psql($dbname, q{SELECT count(*) FROM shedlock WHERE name IN ('last', 'late')}), '0', 'asynchronous, planned: the standby lags');
+
+	my $stop = IPC::Run::start([ 'pg_ctl', '-D', $primary->data_dir, '-m', 'fast', '-w', 'stop' ], '<', \undef, '>', \my $said);
+	my $begins = time;
+	sleep(0.1) until slurp_file($primary->logfile) =~ /LOG: +shutting down/ || time - $begins > $PostgreSQL::Test::Utils::timeout_default;
+	ok(-e $primary->data_dir . '/postmaster.pid', 'asynchronous, planned: the shutdown waits for the standby');
+	kill 'CONT', $sender;
+	ok($stop->finish, 'asynchronous, planned: the primary shuts down');
+	$primary->_update_pid(0);
+	$standby->promote;
+	is(states($standby, ''), 'free kept free', 'asynchronous, planned: the locks are free, but for the at-least time');
+	is($standby->safe_psql($dbname, q{SELECT state FROM shedlock_locks WHERE name = 'last'}), 'held', 'asynchronous, planned: the last lease is held');
+	is($standby->safe_psql($dbname, "SELECT shedlock_extend('last', token => $token)"), 't', 'asynchronous, planned: its token extends it');
+	is($standby->safe_psql($dbname, q{SELECT shedlock_once('tick', '2026-01-01 00:00+00')}), 'f', 'asynchronous, planned: the last tick stays claimed');
+	cmp_ok($standby->safe_psql($dbname, q{SELECT shedlock_acquire_token('late')}), '>', $token, 'asynchronous, planned: the last session lock is free, and tokens keep growing');
+	reap($_) foreach @clients, $late;
+	$standby->stop('immediate');
+}
+
+{
+	my ($primary, $standby, $sender, @clients) = start_asynchronous('async_failover');
+
+	# more tokens than a sequence logs at once
+	my $largest = $primary->safe_psql($dbname, q{SELECT max(shedlock_acquire_token('gone ' || i, '1 hour')) FROM generate_series(1, 100) i});
+	$primary->kill9;
+	kill 'KILL', $sender;
+	$standby->promote;
+	is(states($standby, ''), 'lost lost lost', 'asynchronous, failover: what was replicated counts as leases');
+	is($standby->safe_psql($dbname, q{SELECT count(*) FROM shedlock WHERE name LIKE 'gone%'}), '0', 'asynchronous, failover: the last acquires are gone');
+	cmp_ok($standby->safe_psql($dbname, q{SELECT shedlock_acquire_token('gone 100')}), '<=', $largest, 'asynchronous, failover: a token is given again');
+	reap($_) foreach @clients;
+	bury($primary);
+	$standby->stop('immediate');
 }
 
 done_testing();
