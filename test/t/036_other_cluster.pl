@@ -77,7 +77,7 @@ my %ways = (
 		$subscriber->start;
 		$publisher->wait_for_catchup($subscriber, 'replay', $publisher->lsn('insert'));
 		$subscriber->stop;
-		$publisher->safe_psql($dbname, "CREATE PUBLICATION locks FOR TABLE $tables");
+		# makes a publication for all tables
 		ok( PostgreSQL::Test::Utils::run_log(
 				[   'pg_createsubscriber', '-D', $subscriber->data_dir, '-P', $publisher->connstr($dbname), '-d', $dbname, '-U', 'postgres',
 					'-s', $subscriber->host, '-p', $subscriber->port, '--publication', 'locks', '--subscription', 'locks' ]),
