@@ -128,6 +128,11 @@ foreach my $way (sort keys %ways)
 		}
 		is(timeline($publisher), timeline($subscriber), "$way: their timelines have the same number");
 
+		# A session lock whose time ends soon; meanwhile there is work
+		my $limit = int(5 * slowness($publisher)) . ' s';
+		push @clients, session($publisher);
+		ask($clients[-1], "SELECT shedlock_acquire_session('limited', '$limit')");
+
 		my $own = session($subscriber);
 		is(ask($own, q{SELECT shedlock_acquire_session('own')}), 't', "$way: the subscriber has a session lock of its own");
 		push @clients, hold_locks($publisher, ' later');
@@ -147,16 +152,13 @@ foreach my $way (sort keys %ways)
 		kill_client($own);
 		ok(defined await($subscriber, q{SELECT shedlock_acquire('own')}), "$way: it ends with its session");
 
-		# The subscriber takes over.  A session lock whose time ends soon is the last one.
-		my $limit = int(10 * slowness($publisher)) . ' s';
-		my $last = session($publisher);
-		ask($last, "SELECT shedlock_acquire_session('limited', '$limit')");
-		ask($last, q{SELECT shedlock_once('tick', '2026-01-01 00:00+00')});
+		# The subscriber takes over.
+		$publisher->safe_psql($dbname, q{SELECT shedlock_once('tick', '2026-01-01 00:00+00')});
 		replicated($subscriber, 'limited');
 		my $until = $subscriber->safe_psql($dbname, q{SELECT lock_until FROM shedlock WHERE name = 'limited'});
 		ok(defined await($subscriber, q{SELECT count(*) = 1 FROM shedlock_tick WHERE name = 'tick'}), "$way: the tick is replicated");
 		$publisher->stop('fast');
-		reap($_) foreach @clients, $last;
+		reap($_) foreach @clients;
 		$subscriber->safe_psql($dbname, $_) foreach 'ALTER SUBSCRIPTION locks DISABLE', 'ALTER SUBSCRIPTION locks SET (slot_name = NONE)', 'DROP SUBSCRIPTION locks';
 
 		# as the manual says
