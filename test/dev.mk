@@ -168,8 +168,9 @@ indent:
 	@$(INDENT) --write $(C_FILES) $(H_FILES)
 
 lint-indent:
-	@if command -v pg_bsd_indent >/dev/null; then $(INDENT) $(C_FILES) $(H_FILES); else \
-		echo "lint: there is no pg_bsd_indent"; fi
+	@if ! command -v pg_bsd_indent >/dev/null; then echo "lint: there is no pg_bsd_indent"; \
+	elif [ "$(MAJORVERSION)" -ge 19 ]; then echo "lint: pg_bsd_indent of PostgreSQL 19 has other rules"; \
+	else $(INDENT) $(C_FILES) $(H_FILES); fi
 
 # A database of its own, since the tests look at all that the extension made.
 pgtap:

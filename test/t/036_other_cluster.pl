@@ -12,7 +12,7 @@ use ShedlockNode;
 use Test::More;
 
 my $dbname = 'postgres';
-my $tables = 'shedlock, shedlock_tick, shedlock_run_log';
+my $tables = 'shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat';
 my ($raise) = slurp_file("$FindBin::RealBin/../../doc/operations.md") =~ /(SELECT setval\('shedlock_token_seq'.*?;)/s;
 
 # Holds a session lock and a run.
@@ -65,7 +65,7 @@ my %ways = (
 
 		$publisher->safe_psql($dbname, "CREATE PUBLICATION locks FOR TABLE $tables");
 		$subscriber->safe_psql($dbname, "CREATE SUBSCRIPTION locks CONNECTION '$url' PUBLICATION locks");
-		ok(defined await($subscriber, q{SELECT count(*) = 3 FROM pg_subscription_rel WHERE srsubstate = 'r'}), 'the tables are copied');
+		ok(defined await($subscriber, q{SELECT count(*) = 4 FROM pg_subscription_rel WHERE srsubstate = 'r'}), 'the tables are copied');
 		return $subscriber;
 	},
 	'pg_createsubscriber' => sub {
