@@ -32,7 +32,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations failures reference orms));
+my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms));
 my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md');
 
 # The databases, and their contents before the reader's blocks
@@ -45,6 +45,7 @@ my %prepare = (
 	'pg_cron.md' => "$extension $orders",
 	'java.md' => $extension,
 	'operations.md' => $extension,
+	'monitoring.md' => $extension,
 	'reference.md' => $extension,
 	'orms.md' => '',
 	'pg_cron' => qq{
