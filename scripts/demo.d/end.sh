@@ -35,6 +35,20 @@ TEXT
     say "Every promise was kept."
 }
 
+# Draws the runs of server A over time.  Its clocks and ours are the same.
+end_picture() {
+    local kind=()
+    case $PICTURE in *.svg) kind=(--svg) ;; esac
+    as_user "$WORK/src/scripts/timeline" -q -d "$(cluster_url a)" --since "$SECONDS s" "${kind[@]}" >"$WORK/runs.html"
+    if [ -n "$PICTURE" ]; then
+        cat "$WORK/runs.html" >"$PICTURE"
+        say "The runs over time, for a browser: $PICTURE"
+    else
+        say "scripts/demo runs.html also draws the runs over time, for a browser."
+    fi
+    say
+}
+
 # Prints what to try next, once it has worked as printed in a new database.
 end_next() {
     local db=next
