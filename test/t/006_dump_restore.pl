@@ -47,7 +47,7 @@ is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-Fc', '-f', "$dump/custom" ], 'pg_dump writes an archive');
-$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, shedlock_tick, shedlock_run_log, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
+$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
 $node->command_ok([ 'pg_dump', '-U', 'dumper', '-d', $node->connstr('source'), '-f', "$dump/by_dumper.sql" ], 'the documented grants are enough for pg_dump');
 $node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', "$dump/plain.sql" ],
 	'psql restores the SQL');
