@@ -100,7 +100,7 @@ set_text(ShedlockColumns *columns, int attnum, const char *str)
  *
  * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and
  * attempt 0.  command, request: or NULL.  Errors: 23505 if the token was drawn twice;
- * those of ShedlockOpen() and ShedlockCheckPromises().
+ * those of ShedlockOpen(), ShedlockCheckPromises() and ShedlockCheckStats().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
@@ -112,6 +112,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 
 	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
 	ShedlockCheckPromises(&store);
+	ShedlockCheckStats(name->nsp);
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(row->token));
 	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));

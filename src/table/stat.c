@@ -81,6 +81,23 @@ add(ShedlockStore *store, ShedlockColumns *columns, bool found, const Increase *
 }
 
 /*
+ * ShedlockCheckStats - raise an error if runs could not be counted
+ *
+ * Call this before a run begins.  What ends it counts it, and an error there undoes that
+ * end: its outcome would be lost, and its tick would be run again.  Errors: those of
+ * ShedlockOpen() and ShedlockCheckPromises().
+ */
+void
+ShedlockCheckStats(Oid nsp)
+{
+	ShedlockStore store;
+
+	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	ShedlockCheckPromises(&store);
+	ShedlockClose(&store);
+}
+
+/*
  * count - add to the counters of a name
  *
  * Warns, and counts nothing, if a foreign writer has the row locked for 100 ms.  Nobody

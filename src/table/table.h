@@ -245,6 +245,7 @@ extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int
 extern const char *ShedlockShownBy(const ShedlockRow *row);
 
 /* stat.c */
+extern void ShedlockCheckStats(Oid nsp);
 extern void ShedlockCountEnd(Oid nsp, const char *name, const char *outcome,
 							 TimestampTz started_at, bool gave_up);
 extern void ShedlockCountGaveUp(Oid nsp, const char *name);
