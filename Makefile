@@ -130,6 +130,7 @@ REGRESS = \
 	purge \
 	views \
 	history \
+	stats \
 	run_work \
 	run_maintenance \
 	run_fails \
@@ -183,6 +184,7 @@ ISOLATION = \
 	force_release_ends_session \
 	prepared_transaction \
 	foreign_row_lock \
+	stats_locked \
 	foreign_turned_away \
 	foreign_open_transaction \
 	foreign_first \

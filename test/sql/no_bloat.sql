@@ -13,4 +13,23 @@ $$;
 SELECT pg_relation_size('shedlock') / current_setting('block_size')::int <= 3 AS few_pages,
 	   pg_relation_size('shedlock_pkey') / current_setting('block_size')::int <= 3 AS few_index_pages;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+-- So do the counters of a job, with each of its runs.
+DO $$
+DECLARE
+	run bigint;
+BEGIN
+	FOR i IN 1..1000 LOOP
+		SELECT token INTO run FROM shedlock_run_begin('no_bloat run');
+		COMMIT;
+		IF NOT shedlock_run_end('no_bloat run', run, CASE i % 2 WHEN 0 THEN 'succeeded' ELSE 'failed' END) THEN
+			RAISE 'round %', i;
+		END IF;
+		COMMIT;
+	END LOOP;
+END
+$$;
+SELECT runs_succeeded, runs_failed FROM shedlock_stats WHERE name = 'no_bloat run';
+SELECT pg_relation_size('shedlock_run_stat') / current_setting('block_size')::int <= 3 AS few_pages,
+	   pg_relation_size('shedlock_run_stat_pkey') / current_setting('block_size')::int <= 3 AS few_index_pages;
+
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
