@@ -529,6 +529,22 @@ finds('given up silently', 'a newer tick ends the attempts of an older one', "
 	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/2
 ", '2.005 failed 0', '2.005 failed 1');
 
+finds('counted wrong', 'a run that was counted twice', q{
+	ended: p succeeded 3
+	counted: p succeeded 4
+}, 'counted: p succeeded 4', 'counted: p succeeded 3');
+
+finds('counted wrong', 'a run that was not counted', q{
+	ended: p lost 1
+	ended: p timed_out 2
+	counted: p timed_out 2
+}, 'ended: p lost 1', '');
+
+finds('counted wrong', 'a tick that was given up, counted for another name', q{
+	ended: p gave_up 1
+	counted: q gave_up 1
+}, 'counted: q', 'counted: p');
+
 finds('due but not run', 'the first tick', "
 	0 2.1 planned_run $PLAN -> true
 ", '-> true', '-> error state=57014');
