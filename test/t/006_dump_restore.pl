@@ -38,11 +38,13 @@ my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name NOT LIKE $$unseen%$$ ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks".shedlock_run_log h ORDER BY token',
+	counters => 'SELECT s FROM "My Locks".shedlock_run_stat s ORDER BY name',
 	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',
 	comments => 'SELECT count(*) FROM pg_description d JOIN pg_class c ON d.objoid = c.oid WHERE relname LIKE \'shedlock%\'',
 	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
 my %before = map { $_ => $node->safe_psql('source', $queries{$_}) } keys %queries;
 is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
+like($before{counters}, qr/\A\(fails,0,1,.*\n\(run,1,0,/, 'the source has counters to dump');
 
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
