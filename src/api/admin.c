@@ -220,7 +220,6 @@ end_run_by_force(const ShedlockName *name, int64 token)
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
 	ShedlockHistoryEnd(name->nsp, token, &ending);
 	ShedlockCloseTick(name, token);
-	ShedlockTellEnd(name, token);
 }
 
 /*
@@ -236,6 +235,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 {
 	ShedlockRow row;
 	ShedlockVerdict verdict;
+	bool		is_run;
 
 	do
 	{
@@ -252,13 +252,11 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 			return false;
 		}
 		verdict = ShedlockJudge(&row, name, now, true);
-		if (SHEDLOCK_IS_RUN(row.kind) && (ended || verdict == SHEDLOCK_HELD))
+		is_run = SHEDLOCK_IS_RUN(row.kind);
+		if (is_run && (ended || verdict == SHEDLOCK_HELD))
 			end_run_by_force(name, row.token);
-		else if (SHEDLOCK_IS_RUN(row.kind))
-		{
+		else if (is_run)
 			ShedlockHistoryLost(name->nsp, row.token);
-			ShedlockTellEnd(name, row.token);
-		}
 		if (row.kind != SHEDLOCK_RELEASED && is_lease)
 			ereport(NOTICE,
 					(errmsg("released lock \"%s\" of \"%s\"", name->str, ShedlockShownBy(&row)),
@@ -269,6 +267,8 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
+	if (is_run)
+		ShedlockTellEnd(name, row.token, NULL);
 	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
 	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 }

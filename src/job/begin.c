@@ -420,11 +420,12 @@ static void
 tell_begin(const Try *try, int64 lost_run)
 {
 	const ShedlockName *name = &try->run->request.name;
+	const ShedlockTick *before = try->run->plan ? &try->last : NULL;
 
 	if (lost_run != 0)
-		ShedlockTellEnd(name, lost_run);
+		ShedlockTellEnd(name, lost_run, before);
 	if (try->given_up != 0 && try->given_up != lost_run)
-		ShedlockTellGaveUp(name, try->given_up);
+		ShedlockTellGaveUp(name, try->given_up, before);
 	ShedlockTellBegin(name, try->run->token);
 }
 

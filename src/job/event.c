@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "job/job.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
@@ -71,6 +72,37 @@ add_time(StringInfo payload, const char *key, TimestampTz when)
 }
 
 /*
+ * add_name - add a name, in ASCII if its characters are known
+ *
+ * The server ends the connection of a listener whose encoding lacks a character.
+ */
+static void
+add_name(StringInfo payload, const char *name)
+{
+	int			start = payload->len;
+	char	   *text;
+
+	add_text(payload, "name", name);
+	if (GetDatabaseEncoding() != PG_UTF8)
+		return;
+	text = pstrdup(payload->data + start);
+	payload->len = start;
+	for (const char *c = text; *c; c += pg_encoding_mblen(PG_UTF8, c))
+	{
+		pg_wchar	wide = utf8_to_unicode((const unsigned char *) c);
+
+		if (wide < 0x80)
+			appendStringInfoChar(payload, *c);
+		else if (wide < 0x10000)
+			appendStringInfo(payload, "\\u%04x", wide);
+		else
+			appendStringInfo(payload, "\\u%04x\\u%04x", 0xD800 + ((wide - 0x10000) >> 10),
+							 0xDC00 + (wide & 0x3FF));
+	}
+	pfree(text);
+}
+
+/*
  * begin_payload - begin an object
  *
  * The token is a string, because JavaScript rounds large numbers.  0 is null.
@@ -82,40 +114,40 @@ begin_payload(StringInfo payload, const char *event, const ShedlockName *name, i
 	appendStringInfoString(payload, "{\"v\":1");
 	add_text(payload, "event", event);
 	if (!shedlock_role_prefix)
-		add_text(payload, "name", name->str);
+		add_name(payload, name->str);
 	add_text(payload, "token", token == 0 ? NULL : psprintf(INT64_FORMAT, token));
 }
 
 /*
- * end_payload - end the object, and send it when the transaction commits
+ * add_run - add an event of a run, as the log has it, to a list of payloads
+ *
+ * before: the ticks of the name before another run began, or NULL.  Another attempt at
+ * the tick is to come only if none has begun.
  */
-static void
-end_payload(StringInfo payload)
-{
-	appendStringInfoChar(payload, '}');
-	ShedlockNotifyAtCommit(payload->data);
-	pfree(payload->data);
-}
-
-/*
- * tell_run - tell of a run, as the log has it
- */
-static void
-tell_run(const char *event, const ShedlockName *name, const ShedlockLogged *run)
+static List *
+add_run(List *events, const char *event, const ShedlockName *name,
+		const ShedlockLogged *run, const ShedlockTick *before)
 {
 	TimestampTz retry_at = DT_NOEND;
 	int			attempts = 0;
 	StringInfoData payload;
-	ShedlockTick last;
 
 	if (!ShedlockTells(event))
-		return;
-	ShedlockLookUpTick(name, &last);
-	if (last.found && last.token == run->token && last.has_plan)
+		return events;
+	if (run->attempt > 0)
 	{
-		attempts = last.plan.attempts;
-		if (strcmp(run->outcome, "running") != 0)
-			retry_at = ShedlockNextAttempt(&last, &last.plan, GetCurrentTimestamp());
+		ShedlockTick last;
+
+		if (before)
+			last = *before;
+		else
+			ShedlockLookUpTick(name, &last);
+		if (last.found && last.token == run->token && last.has_plan)
+		{
+			attempts = last.plan.attempts;
+			if (before == NULL && strcmp(run->outcome, "running") != 0)
+				retry_at = ShedlockNextAttempt(&last, &last.plan, GetCurrentTimestamp());
+		}
 	}
 	begin_payload(&payload, event, name, run->token);
 	add_time(&payload, "tick", run->tick);
@@ -126,7 +158,44 @@ tell_run(const char *event, const ShedlockName *name, const ShedlockLogged *run)
 	add_time(&payload, "started_at", run->started_at);
 	add_time(&payload, "ended_at", run->ended_at);
 	add_number(&payload, "exit_code", run->exit_code);
-	end_payload(&payload);
+	appendStringInfoChar(&payload, '}');
+	return lappend(events, payload.data);
+}
+
+/*
+ * ShedlockEndEvents - what to tell of the end of a run: its outcome, and whether no
+ * attempt follows
+ *
+ * before: the ticks of the name before another run began, or NULL if none has.  Nothing
+ * is to be told of a run that is not logged, or is still at work according to the log.
+ */
+List *
+ShedlockEndEvents(const ShedlockName *name, int64 token, const ShedlockTick *before)
+{
+	List	   *events = NIL;
+	ShedlockLogged run;
+
+	if (shedlock_notify == SHEDLOCK_NOTIFY_NONE)
+		return NIL;
+	ShedlockHistoryRead(name->nsp, token, &run);
+	if (run.token == 0 || strcmp(run.outcome, "running") == 0)
+		return NIL;
+	events = add_run(events, run.outcome, name, &run, before);
+	if (run.gave_up)
+		events = add_run(events, "gave up", name, &run, before);
+	return events;
+}
+
+/*
+ * ShedlockTell - tell of these events when the transaction commits
+ */
+void
+ShedlockTell(const List *events)
+{
+	const ListCell *lc;
+
+	foreach(lc, events)
+		ShedlockNotifyAtCommit(lfirst(lc));
 }
 
 /*
@@ -141,34 +210,23 @@ ShedlockTellBegin(const ShedlockName *name, int64 token)
 		return;
 	ShedlockHistoryRead(name->nsp, token, &run);
 	if (run.token != 0)
-		tell_run("started", name, &run);
+		ShedlockTell(add_run(NIL, "started", name, &run, NULL));
 }
 
 /*
- * ShedlockTellEnd - tell how a run ended, and whether no attempt follows
- *
- * Tells nothing of a run that is not logged, or is still at work according to the log.
+ * ShedlockTellEnd - tell how a run ended; as ShedlockEndEvents()
  */
 void
-ShedlockTellEnd(const ShedlockName *name, int64 token)
+ShedlockTellEnd(const ShedlockName *name, int64 token, const ShedlockTick *before)
 {
-	ShedlockLogged run;
-
-	if (shedlock_notify == SHEDLOCK_NOTIFY_NONE)
-		return;
-	ShedlockHistoryRead(name->nsp, token, &run);
-	if (run.token == 0 || strcmp(run.outcome, "running") == 0)
-		return;
-	tell_run(run.outcome, name, &run);
-	if (run.gave_up)
-		tell_run("gave up", name, &run);
+	ShedlockTell(ShedlockEndEvents(name, token, before));
 }
 
 /*
  * ShedlockTellGaveUp - tell that no attempt follows a run whose end was told before
  */
 void
-ShedlockTellGaveUp(const ShedlockName *name, int64 token)
+ShedlockTellGaveUp(const ShedlockName *name, int64 token, const ShedlockTick *before)
 {
 	ShedlockLogged run;
 
@@ -176,7 +234,7 @@ ShedlockTellGaveUp(const ShedlockName *name, int64 token)
 		return;
 	ShedlockHistoryRead(name->nsp, token, &run);
 	if (run.token != 0)
-		tell_run("gave up", name, &run);
+		ShedlockTell(add_run(NIL, "gave up", name, &run, before));
 }
 
 /*
@@ -195,5 +253,6 @@ ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 	begin_payload(&payload, event, name, token);
 	if (until != DT_NOBEGIN)
 		add_time(&payload, "paused_until", until);
-	end_payload(&payload);
+	appendStringInfoChar(&payload, '}');
+	ShedlockNotifyAtCommit(payload.data);
 }

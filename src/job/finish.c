@@ -28,7 +28,7 @@
  * cancelled.
  */
 static void
-release_run(const ShedlockRun *run)
+release_run(ShedlockRun *run)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockHolding *holding = ShedlockFindHolding(name->str, run->token);
@@ -62,9 +62,11 @@ release_run(const ShedlockRun *run)
 
 /*
  * end_run - release the lock, settle the tick, and log the outcome
+ *
+ * What is to be told is read here: once the lock is free, another run may begin.
  */
 static void
-end_run(const ShedlockRun *run)
+end_run(ShedlockRun *run)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockEnding ending = {.outcome = run->outcome};
@@ -80,13 +82,15 @@ end_run(const ShedlockRun *run)
 	if (run->warning[0] != '\0')
 		ending.warning = run->warning;
 	ShedlockHistoryEnd(name->nsp, run->token, &ending);
+	if (ShedlockTells(run->outcome))
+		run->events = ShedlockEndEvents(name, run->token, NULL);
 }
 
 /*
  * prune_history - keep the history short
  */
 static void
-prune_history(const ShedlockRun *run)
+prune_history(ShedlockRun *run)
 {
 	ShedlockHistoryPrune(run->request.name.nsp);
 }
@@ -98,10 +102,10 @@ prune_history(const ShedlockRun *run)
  * fail with the notification.
  */
 static void
-tell_end(const ShedlockRun *run)
+tell_end(ShedlockRun *run)
 {
 	ShedlockCommitLocally();
-	ShedlockTellEnd(&run->request.name, run->token);
+	ShedlockTell(run->events);
 }
 
 /*
@@ -112,7 +116,7 @@ tell_end(const ShedlockRun *run)
  * that the step failed with, or NULL.
  */
 static ErrorData *
-try_step(const ShedlockRun *run, void (*step) (const ShedlockRun *))
+try_step(ShedlockRun *run, void (*step) (ShedlockRun *))
 {
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData  *volatile failure = NULL;
@@ -147,7 +151,7 @@ try_step(const ShedlockRun *run, void (*step) (const ShedlockRun *))
  * another run of the name.  Reports failures as WARNINGs.
  */
 void
-ShedlockEndRun(const ShedlockRun *run)
+ShedlockEndRun(ShedlockRun *run)
 {
 	const char *name = run->request.name.str;
 	uint32		holdoff = QueryCancelHoldoffCount;
@@ -173,7 +177,7 @@ ShedlockEndRun(const ShedlockRun *run)
 						run->outcome, name, failure->message)));
 		failure = try_step(run, release_run);
 	}
-	else if (ShedlockTells(run->outcome))
+	else if (run->events != NIL)
 		untold = try_step(run, tell_end);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
@@ -287,7 +291,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	}
 	ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
 	ShedlockHistoryEnd(name->nsp, token, ending);
-	ShedlockTellEnd(name, token);
+	ShedlockTellEnd(name, token, NULL);
 	ShedlockCommitDurably();
 	return true;
 }

@@ -103,6 +103,7 @@ typedef struct ShedlockRun
 	bool		error_if_busy;
 	const char *outcome;		/* this and error: once it has ended */
 	ErrorData  *error;			/* NULL: the command succeeded */
+	List	   *events;			/* to be told after its end */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
@@ -173,8 +174,13 @@ extern char *ShedlockWhy(const ShedlockName *name, const char *state);
 /* event.c */
 extern bool ShedlockTells(const char *event);
 extern void ShedlockTellBegin(const ShedlockName *name, int64 token);
-extern void ShedlockTellEnd(const ShedlockName *name, int64 token);
-extern void ShedlockTellGaveUp(const ShedlockName *name, int64 token);
+extern List *ShedlockEndEvents(const ShedlockName *name, int64 token,
+							   const ShedlockTick *before);
+extern void ShedlockTell(const List *events);
+extern void ShedlockTellEnd(const ShedlockName *name, int64 token,
+							const ShedlockTick *before);
+extern void ShedlockTellGaveUp(const ShedlockName *name, int64 token,
+							   const ShedlockTick *before);
 extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 							 TimestampTz until);
 
@@ -193,7 +199,7 @@ extern void ShedlockRunCommand(ShedlockRun *run);
 extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
 
 /* finish.c */
-extern void ShedlockEndRun(const ShedlockRun *run);
+extern void ShedlockEndRun(ShedlockRun *run);
 extern bool ShedlockEndLeasedRun(const ShedlockName *name, int64 token,
 								 ShedlockEnding *ending);
 extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
