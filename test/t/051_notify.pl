@@ -22,7 +22,7 @@ my $json = JSON::PP->new->utf8->canonical;
 my $has_queue_size = `pg_config --version` =~ /PostgreSQL (\d+)/ && $1 >= 17;
 my $node = start_node('main',
 	allows_streaming => 1,
-	conf => "max_prepared_transactions = 5\nautovacuum = off\nrestart_after_crash = on\nmax_connections = 20\nmax_locks_per_transaction = 10\n"
+	conf => "max_prepared_transactions = 5\nautovacuum = off\nrestart_after_crash = on\nmax_connections = 20\n"
 	  . ($has_queue_size ? "max_notify_queue_pages = 64\n" : ''));
 
 # A server process that this test has stopped must not outlive it.
@@ -432,6 +432,148 @@ is(ask($client, q{SELECT outcome FROM shedlock_history WHERE name = 'prepared'})
 ask($client, q{SELECT shedlock_pause('prepared')});
 told('the next transaction tells only its own', 'paused prepared');
 ask($client, 'RESET shedlock.notify; RESET client_min_messages');
+
+#
+# An end that another run follows at once
+#
+
+my @racers = map { session($node) } 1 .. 2;
+my $attempt = "CALL shedlock_run('race', 'SELECT 1 / 0', once_every => '3650 days', attempts => 1000, backoff => '0 s');\n";
+$_->query_until(qr/begun/, "\\echo begun\n" . $attempt x 100) foreach @racers;
+ask($_, 'SELECT 1') foreach @racers;
+$_->quit foreach @racers;
+@payloads = map { $json->decode($_) } payloads();
+cmp_ok(scalar @payloads, '>=', 100, 'attempts of two callers, each right after the other (' . @payloads . ')');
+is(scalar(grep { !$_->{attempts} || !$_->{next_attempt_at} } @payloads), 0, '  each is told with what follows');
+is(join(' ', map { $_->{attempt} } sort { $a->{token} <=> $b->{token} } @payloads), join(' ', 1 .. @payloads), '  and none is told twice');
+
+#
+# What does not break or delay an end
+#
+
+my $warning = 'WARNING:  could not notify listeners of channel "shedlock"';
+
+sub require_standby
+{
+	my ($names) = @_;
+
+	$node->append_conf('postgresql.conf', "synchronous_standby_names = '$names'\n");
+	$node->reload;
+	defined await($client, "SELECT current_setting('synchronous_standby_names') = '$names'") or BAIL_OUT('the configuration is not read');
+	return;
+}
+
+# A statement of the client works, soon, with a warning.
+sub works_soon
+{
+	my ($what, $sql) = @_;
+	my $answer;
+
+	cmp_ok(seconds { $answer = ask($client, $sql) }, '<', 1 + slowness($node), "$what comes to its end soon");
+	is(scalar(() = $client->{heard} =~ /\Q$warning\E/g), 1, '  with one WARNING');
+	return $answer;
+}
+
+# All of them, after which nothing is told.
+sub all_work
+{
+	my ($when) = @_;
+	my $number = ask($client, q{SELECT token FROM shedlock_run_begin('program')});
+
+	ask($client, q{SELECT shedlock_acquire('lease')});
+	works_soon("a run that fails $when", "CALL shedlock_run('behind', 'SELECT 1 / 0')");
+	like($client->{heard}, qr/ERROR:  division by zero/, '  and its own error');
+	is(ask($client, q{SELECT outcome FROM shedlock_history WHERE name = 'behind' ORDER BY token DESC LIMIT 1}), 'failed', '  and its outcome');
+	is(ask($client, q{SELECT count(*) FROM shedlock_locks WHERE name = 'behind' AND state = 'held'}), '0', '  and its lock is free');
+	is(works_soon("shedlock_run_end $when", "SELECT shedlock_run_end('program', $number, 'failed')"), 't', '  and its answer');
+	works_soon("shedlock_pause $when", q{SELECT shedlock_pause('lease')});
+	is(works_soon("shedlock_resume $when", q{SELECT shedlock_resume('lease')}), 't', '  and its answer');
+	is(works_soon("shedlock_force_release $when", q{SELECT shedlock_force_release('lease')}), 't', '  and its answer');
+	return;
+}
+
+# The process of another transaction that notifies waits for a standby, and is stopped.
+payloads();
+my $other = session($node);
+my $pid = pid_of($other);
+require_standby('nobody');
+$other->query_until(qr/begun/, "\\echo begun\nBEGIN; CREATE TABLE written (); NOTIFY other; COMMIT;\n");
+defined await($client, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid") or BAIL_OUT('NOTIFY does not wait for a standby');
+kill 'STOP', $pid;
+$stopped = $pid;
+require_standby('');
+is(ask($client, "SELECT mode FROM pg_locks WHERE pid = $pid AND database = 0 AND classid = 'pg_database'::regclass AND granted"), 'AccessExclusiveLock', 'another transaction keeps others from notifying');
+ask($client, q{SET lock_timeout = '1 ms'});
+all_work('while another transaction notifies');
+ask($client, 'RESET lock_timeout');
+
+# While a run tries to notify, its session is cancelled, or ends.
+my $watch = q{DO $$ BEGIN WHILE EXISTS (SELECT FROM shedlock_run_log WHERE name = '%1$s' AND outcome = 'running') OR NOT EXISTS (SELECT FROM shedlock_run_log WHERE name = '%1$s') LOOP END LOOP;
+PERFORM %2$s(%3$s); END $$;} . "\n";
+foreach my $ends ('pg_cancel_backend', 'pg_terminate_backend')
+{
+	my $session = session($node);
+	my $watcher = session($node);
+
+	$watcher->query_until(qr/begun/, "\\echo begun\n" . sprintf $watch, $ends, $ends, pid_of($session));
+	if ($ends =~ /cancel/)
+	{
+		ask($session, "CALL shedlock_run('$ends', 'SELECT 1 / 0')");
+		like($session->{heard}, qr/ERROR:  division by zero/, "a run that is cancelled while it tries to notify keeps its error");
+	}
+	else
+	{
+		$session->{run}->pump_nb;
+		$session->{stdin} .= "CALL shedlock_run('$ends', 'SELECT 1 / 0');\n";
+		$session->{run}->pump_nb;
+		defined await($client, 'SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ' . ask($watcher, "SELECT pid FROM shedlock_history WHERE name = '$ends'"))
+		  or BAIL_OUT('the session does not end');
+	}
+	is(ask($client, "SELECT outcome FROM shedlock_history WHERE name = '$ends'"), 'failed', "$ends does not undo the end of a run");
+	is(ask($client, "SELECT count(*) FROM shedlock_locks WHERE name = '$ends' AND state = 'held'"), '0', '  nor keep its lock');
+	reap($session);
+	$watcher->quit;
+}
+kill 'CONT', $pid;
+undef $stopped;
+ask($other, 'SELECT 1');
+told('what could not be told at once is not told later', ());
+ask($client, q{CALL shedlock_run('behind', 'SELECT 1 / 0')});
+told('the next event is told', 'failed behind');
+
+# One transaction with too many events
+ask($client, q{SELECT count(shedlock_acquire('many ' || i)) FROM generate_series(1, 1500) i});
+works_soon('a transaction with too many events', q{SELECT count(shedlock_pause('many ' || i)) FROM generate_series(1, 1500) i});
+told('  none of which is told', ());
+
+SKIP:
+{
+	skip('only PostgreSQL 17 and newer have queues so short that they can be filled', 1) if !$has_queue_size;
+
+	# The queue keeps what a listener in a transaction has not read.
+	my $slow = connection($node);
+	$slow->do('LISTEN fill');
+	$slow->begin_work;
+	$slow->do('SELECT 1');
+	my $fill = q{SELECT count(pg_notify('fill', i || repeat('x', 7000))) FROM generate_series(1, 10) i};
+
+	ask($client, $fill) until ask($client, 'SELECT pg_notification_queue_usage() > 0.5') eq 't';
+	all_work('with half a queue');
+	told('with half a queue nothing is told', ());
+	for (1 .. 100)
+	{
+		ask($client, $fill);
+		last if $client->{heard} =~ /too many notifications in the NOTIFY queue/;
+	}
+	like($client->{heard}, qr/ERROR:  too many notifications in the NOTIFY queue/, 'the queue is full');
+	all_work('with a full queue');
+	$slow->rollback;
+	$slow->disconnect;
+	defined await($client, 'SELECT pg_notification_queue_usage() < 0.1') or BAIL_OUT('the queue is not read');
+	told('nothing is told after that', ());
+	ask($client, q{CALL shedlock_run('behind', 'SELECT 1 / 0')});
+	told('  but the next event', 'failed behind');
+}
 
 is(scalar(grep { /secret|SELECT|division/ } @all), 0, 'no event has a command or a message (' . @all . ' events)');
 
