@@ -1,10 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * connection.c
- *	  The connection to the server: opens it, and asks it questions.
+ *	  The connection to the server: opens it, asks it questions, and hears its
+ *	  notifications.
  *
  * Each statement stands alone, so it may go to another session, another server or
  * through a pooler.  A connection that fails is replaced by the next statement.
+ *
+ * LISTEN is the only one that leaves something in the session, so it is sent only where
+ * no pooler lends the session to others.  PgBouncer would pass the notifications to the
+ * client that has the session then.
  *
  * Only a connect blocks: libpq looks up names synchronously, and limits the time for
  * each host only in a blocking connect.
@@ -64,6 +69,9 @@ Disconnect(Server *server)
 {
 	PQfinish(server->conn);
 	server->conn = NULL;
+	server->direct = false;
+	server->tried = false;
+	server->listening = false;
 }
 
 /*
@@ -354,6 +362,74 @@ ShowError(Server *server, const PGresult *result)
 				 detail ? "\n  " : "", detail ? detail : "",
 				 hint ? "\n  " : "", hint ? hint : "");
 	server->complained = true;
+}
+
+/*
+ * NoteSession - note whether the session is the connection's own
+ *
+ * column: of the value of SESSION.  Poolers that lend a session to several clients give
+ * each client a process ID that they have made up, so that they can cancel its statements.
+ */
+void
+NoteSession(Server *server, const PGresult *result, int column)
+{
+	server->direct = atoi(PQgetvalue(result, 0, column)) == PQbackendPID(server->conn);
+}
+
+/*
+ * Listen - LISTEN to what the extension tells of runs, unless it was tried or cannot be
+ *
+ * A server that refuses, as a standby does, is not asked again by this connection.
+ */
+void
+Listen(Server *server)
+{
+	PGresult   *result;
+
+	if (!server->direct || server->tried)
+		return;
+	server->tried = true;
+	result = Ask(server, "LISTEN shedlock", Now() + LeasePatience(&server->options->lease), false);
+	server->listening = PQresultStatus(result) == PGRES_COMMAND_OK;
+	PQclear(result);
+}
+
+/*
+ * ListeningSocket - what becomes readable with the next notification, or -1
+ */
+int
+ListeningSocket(const Server *server)
+{
+	return server->listening ? PQsocket(server->conn) : -1;
+}
+
+/*
+ * HearsOf - has a notification come that has this token?
+ *
+ * Does not wait.  A connection that is broken tells nothing more; the next statement finds
+ * out, and replaces it.
+ */
+bool
+HearsOf(Server *server, int64_t token)
+{
+	bool		heard = false;
+	char		quoted[24];
+	PGnotify   *notification;
+
+	if (!server->listening)
+		return false;
+	if (!PQconsumeInput(server->conn))
+	{
+		server->listening = false;
+		return false;
+	}
+	(void) snprintf(quoted, sizeof(quoted), "\"%lld\"", (long long) token);
+	while ((notification = PQnotifies(server->conn)) != NULL)
+	{
+		heard |= strstr(notification->extra, quoted) != NULL;
+		PQfreemem(notification);
+	}
+	return heard;
 }
 
 /*

@@ -30,6 +30,9 @@
 
 #include "program/program.h"
 
+/* From one notification that is heeded to the next */
+#define HEED_NAP			USEC_PER_SEC
+
 /* The signals that the command gets instead of the program */
 static const int passed_signals[] = {
 	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
@@ -56,6 +59,7 @@ typedef struct Keeper
 	int			guardian_end;	/* the guardian's end of the socket, until it
 								 * is started */
 	timer_t		last_resort;
+	Usec		deaf_until;		/* it heeds no notification */
 } Keeper;
 
 /*
@@ -304,6 +308,27 @@ extend(Keeper *keeper, Usec answered)
 }
 
 /*
+ * hear - hear whether the lock may have been lost; returns when to extend the lease
+ *
+ * Anybody can send a notification, and many of them: it is only a reason to ask now.
+ */
+static Usec
+hear(Keeper *keeper, Usec next)
+{
+	Usec		soon = Now();
+
+	Listen(keeper->server);
+	if (!HearsOf(keeper->server, keeper->run.token))
+		return next;
+	if (soon < keeper->deaf_until)
+		soon = keeper->deaf_until;
+	if (soon >= next)
+		return next;
+	keeper->deaf_until = soon + HEED_NAP;
+	return soon;
+}
+
+/*
  * keep_lock - extend the lease until the guardian reports the end of the command
  *
  * Returns false if the guardian ended without a report.
@@ -316,9 +341,18 @@ keep_lock(Keeper *keeper, Message *report)
 
 	for (;;)
 	{
-		struct pollfd polls = {.fd = guardian_socket,.events = POLLIN};
+		struct pollfd polls[] = {
+			{.fd = guardian_socket,.events = POLLIN},
+			{.fd = -1,.events = POLLIN}
+		};
 
-		if (poll(&polls, 1, PollTimeout(next)) > 0)
+		/* what came with an answer makes no descriptor readable */
+		if (next != NEVER)
+		{
+			next = hear(keeper, next);
+			polls[1].fd = ListeningSocket(keeper->server);
+		}
+		if (poll(polls, 2, PollTimeout(next)) > 0 && polls[0].revents != 0)
 		{
 			ssize_t		length = recv(guardian_socket, report, sizeof(*report), MSG_DONTWAIT);
 

@@ -124,6 +124,9 @@ extern Server *NewServer(const Options *options, int wakeup);
 extern void Disconnect(Server *server);
 extern void ForgetServer(Server *server);
 extern bool TakesUnicode(const Server *server);
+extern void Listen(Server *server);
+extern int	ListeningSocket(const Server *server);
+extern bool HearsOf(Server *server, int64_t token);
 
 /* server.c: the lock, its run and its extensions */
 typedef struct Run

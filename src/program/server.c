@@ -109,7 +109,7 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 	begin_statement(statement);
 	fprintf(statement->stream,
 			"SELECT token, attempt, reason, "
-			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US') "
+			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION " "
 			"FROM %s.shedlock_run_begin(name => ", server->schema);
 	add_literal(statement, server, options->name);
 	add_duration(statement, "lock_at_most_for", options->lease.length);
@@ -176,6 +176,7 @@ read_run(Server *server, const PGresult *result, Run *run)
 			Complain("\"%s\" is not run.  %s", server->options->name, PQgetvalue(result, 0, 2));
 		return EXIT_BUSY;
 	}
+	NoteSession(server, result, 4);
 	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
 	run->attempt = PQgetisnull(result, 0, 1) ? 0 : atoi(PQgetvalue(result, 0, 1));
 	if (run->attempt > 0)
@@ -323,7 +324,7 @@ BeginRun(Server *server, Run *run)
 }
 
 /*
- * ask_about_run - ask a question about the run that is answered with yes or no
+ * ask_about_run - ask a question about the run that is answered with yes or no, and SESSION
  *
  * An answer with a WARNING is not known to the synchronous standby, unless it is no.
  */
@@ -335,6 +336,7 @@ ask_about_run(Server *server, const char *question, Usec until)
 
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 	{
+		NoteSession(server, result, 1);
 		if (strcmp(PQgetvalue(result, 0, 0), "f") == 0)
 			answer = ANSWER_NO;
 		else if (!server->warned)
@@ -371,7 +373,7 @@ ExtendRun(Server *server, Run *run)
 	add_literal(&statement, server, server->options->name);
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);
 	add_duration(&statement, "lock_at_most_for", lease->length);
-	fputs(")", statement.stream);
+	fputs("), " SESSION, statement.stream);
 	(void) end_statement(&statement);
 	sent = Now();
 	answer = ask_about_run(server, statement.string, sent + LeasePatience(lease));
@@ -403,7 +405,7 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 	add_argument(&statement, server, "message", message);
 	if (exit_code >= 0)
 		fprintf(statement.stream, ", exit_code => %d", exit_code);
-	fputs(")", statement.stream);
+	fputs("), " SESSION, statement.stream);
 	(void) end_statement(&statement);
 	answer = ask_about_run(server, statement.string, Now() + LeasePatience(&server->options->lease));
 	free(statement.string);

@@ -24,11 +24,18 @@ struct Server
 	char		request[33];
 	bool		warned;			/* the last answer came with a WARNING */
 	bool		complained;		/* since the last answer that counts */
+	bool		direct;			/* no pooler lends the session to others */
+	bool		tried;			/* LISTEN was sent */
+	bool		listening;		/* the session LISTENs */
 };
+
+/* An expression for NoteSession() */
+#define SESSION				"pg_catalog.pg_backend_pid()"
 
 /* connection.c */
 extern bool ConnectServer(Server *server);
 extern PGresult *Ask(Server *server, const char *statement, Usec until, bool interruptible);
+extern void NoteSession(Server *server, const PGresult *result, int column);
 extern bool HasClass(const PGresult *result, const char *class);
 extern void ShowError(Server *server, const PGresult *result);
 extern void ComplainOfConnection(const Server *server);
