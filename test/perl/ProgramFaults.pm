@@ -298,6 +298,7 @@ FROM shedlock l LEFT JOIN shedlock_history h USING (name) WHERE name = '$p->{nam
 #   cut        closes the first connection that begins a run, as soon as the statement is
 #              passed on
 #   cut_after  the same, once the server has answered
+#   deaf       passes all on, but a division by zero instead of LISTEN
 sub start_proxy
 {
 	my ($node, $mode, $delay) = @_;
@@ -366,8 +367,9 @@ sub proxy
 				else { push @late, [ time + $delay, $peer{$ready}, $data ]; }
 				next;
 			}
+			$data =~ s{LISTEN shedlock}{SELECT 1/0     } if $mode eq 'deaf';
 			syswrite $peer{$ready}, $data;
-			if ($mode ne 'pass' && $data =~ /shedlock_run_begin/)
+			if ($mode =~ /^cut/ && $data =~ /shedlock_run_begin/)
 			{
 				if ($mode eq 'cut') { $close->($ready); }
 				else { $cut = $peer{$ready}; }

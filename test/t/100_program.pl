@@ -595,6 +595,65 @@ ok(!-e "$files/dry", '--dry-run runs no command');
 is(ask($watcher, "SELECT count(*) FROM shedlock WHERE name = 'never'"), '0', '--dry-run takes no lock');
 
 #
+# Notifications: a reason to extend the lease now, and nothing else
+#
+
+# The lease is extended each 30 s.
+my $listener = start_program($node, '--name=listener', '--dbname=application_name=listener', '--lease=10min', sh('echo $SHEDLOCK_TOKEN; sleep 600'));
+ok($listener->await_out(qr/\n/), 'a run is at work');
+chomp(my $told = $listener->out);
+
+# Returns how often the program has sent a statement.
+sub times_sent
+{
+	my ($statement) = @_;
+
+	return scalar(() = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /\] listener LOG:  statement: .*\Q$statement\E/g);
+}
+
+sub notify
+{
+	my ($text) = @_;
+
+	ask($watcher, "SELECT pg_notify('shedlock', '$text')");
+	return;
+}
+
+sub listens
+{
+	return await($watcher, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'listener' AND state = 'idle' AND query LIKE '%LISTEN shedlock'}, '1');
+}
+
+ok(defined listens(), 'the program LISTENs');
+my $begin = time;
+my $usual = sub { return int((time - $begin) / 30) };
+notify($_) foreach '', '"', 'x' x 7999, $told, qq({"token":"${told}0"}), qq({"token":"1$told"}), qq({"token":$told});
+sleep(0.5);
+cmp_ok(times_sent('shedlock_extend'), '<=', $usual->(), 'a notification without the token of the run is no reason');
+notify(qq({"v":1,"event":"forced","name":"$told","token":"$told"}));
+ok(eventually(sub { times_sent('shedlock_extend') }), 'one with the token makes the program extend its lease');
+ok(!$listener->has_ended, 'a notification that is forged ends nothing');
+
+my ($before, $from) = (times_sent('shedlock_extend'), time);
+eventually(sub { notify(qq("$told")); times_sent('shedlock_extend') >= $before + 3 });
+cmp_ok(times_sent('shedlock_extend') - $before, '>=', 3, 'a flood of them has it extended again and again');
+cmp_ok(times_sent('shedlock_extend') - $before, '<=', 2 + (time - $from) + $usual->(), 'but once per second');
+is(times_sent('LISTEN'), 1, 'it has sent LISTEN once');
+is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'listener' AND outcome = 'running'"), '1', 'the run goes on');
+ask($watcher, "SELECT shedlock_force_release('listener')");
+is($listener->finish, 76, 'a forced release ends it');
+nothing_left($listener, 'listener', 'a forced release');
+
+# The session is terminated, and another one takes its place at the next extension.
+$listener = start_program($node, '--name=listener', '--dbname=application_name=listener', '--lease=' . 6 * $slow . 's', sh('sleep 600'));
+ok(eventually(sub { times_sent('LISTEN') >= 2 }), 'the next run LISTENs');
+my $sent = times_sent('LISTEN');
+ask($watcher, q{SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'listener'});
+ok(eventually(sub { times_sent('LISTEN') > $sent }), 'it LISTENs again after its session was terminated');
+ask($watcher, "SELECT shedlock_force_release('listener')");
+is($listener->finish, 76, 'a forced release ends it');
+
+#
 # A role with settings in the way: short timeouts, other formats, and functions in front of
 # the server's
 #

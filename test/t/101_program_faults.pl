@@ -264,6 +264,7 @@ start_witness();
 note("a lease of $lengths{short}[0] s, or $lengths{long}[0] s where the command continues");
 $node->safe_psql('postgres', q{
 CREATE ROLE app LOGIN;
+ALTER ROLE app SET log_statement = 'all';
 CREATE ROLE hasty_1 LOGIN;
 ALTER ROLE hasty_1 SET statement_timeout = '1ms';
 ALTER ROLE hasty_1 SET lock_timeout = '1ms';
@@ -285,9 +286,26 @@ foreach my $kind ('plain', 'tree')
 		steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ after(0.2), signals(KILL => \&keeper_of) ] ]);
 	situation('command stopped, guardian stopped', kind => $kind,
 		steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ after(0.2), signals(STOP => \&guardian_of) ] ]);
-	situation('force-released', kind => $kind, margin => 'none', outcome => 'cancelled',
-		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{name}')") } ] ],
-		extra => \&ends_soon);
+	force_released('force-released', '', kind => $kind, length => 'minute', dbname => logged('heard'), extra => \&ends_at_once);
+}
+
+# Adds a situation in which an administrator releases the lock, with settings.
+sub force_released
+{
+	my ($title, $settings, %s) = @_;
+
+	situation($title, margin => 'none', outcome => 'cancelled',
+		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "$settings SELECT shedlock_force_release('$_[0]{name}')") } ] ], %s);
+	return;
+}
+
+# From the instant at which the lock was free.  A tree ends kill_after later.
+sub ends_at_once
+{
+	my ($s, $title) = @_;
+
+	cmp_ok(-$s->{measured}[4], '<', $slow + ($s->{kind} eq 'tree' ? $lengths{minute}[1] : 0), "$title: the program hears of it, and ends the command at once");
+	return;
 }
 
 sub ends_soon
@@ -297,6 +315,24 @@ sub ends_soon
 	cmp_ok($s->{measured}[2], '<', $lengths{short}[0], "$title: ended after the next heartbeat");
 	return;
 }
+
+# Returns a conninfo; the server logs all statements of this role.
+sub logged
+{
+	my ($application) = @_;
+
+	return $node->connstr('postgres') . " user=app application_name=$application";
+}
+
+# Returns how often a program has sent a statement.
+sub times_sent
+{
+	my ($application, $statement) = @_;
+
+	return scalar(() = slurp_file($node->logfile) =~ /\] \Q$application\E LOG:  statement: .*\Q$statement\E/g);
+}
+
+force_released('force-released, nobody is told', 'SET shedlock.notify = none;', extra => \&ends_soon);
 
 situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
 situation('command stopped and continued', length => 'long', exit => 0, outcome => 'succeeded',
@@ -352,13 +388,17 @@ foreach my $kind ('plain', 'stubborn', 'tree')
 # The lease counts from the sending, not from the answer.
 my ($late_conninfo, $late_proxy) = start_proxy($node, 'pass', 0.7 * $slow);
 
-situation('answers are late, cut off', kind => 'stubborn', length => 'late', dbname => $late_conninfo,
+situation('answers are late, cut off', kind => 'stubborn', length => 'late', dbname => $late_conninfo . ' connect_timeout=' . int(2 + 2 * $slow),
 	steps => [ [ \&extended, sub { kill 'USR1', $late_proxy } ] ]);
 
 # The answer of shedlock_run_begin is lost.
 situation("connection lost, $_->[1]", length => 'long', exit => 0, outcome => 'succeeded',
 	dbname => (start_proxy($node, $_->[0]))[0], steps => [ continues() ])
   foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ];
+
+# The server refuses LISTEN.
+situation('LISTEN refused', length => 'long', exit => 0, outcome => 'succeeded',
+	dbname => (start_proxy($node, 'deaf'))[0] . ' user=app application_name=refused', steps => [ continues() ]);
 
 # The host was suspended: its clock is ahead.
 sub clock_file
@@ -417,9 +457,22 @@ my $pooler = find_pgbouncer() ? start_pooler($node, 'transaction', 5) : undef;
 situation('PgBouncer restarted', length => 'long', exit => 0, outcome => 'succeeded', dbname => pooled_url($pooler),
 	steps => [ [ \&extended, sub { restart_pooler($pooler) } ], continues() ])
   if $pooler;
+force_released('force-released, behind PgBouncer', '', dbname => pooled_url($pooler) . ' application_name=pooled', extra => \&ends_soon)
+  if $pooler;
 
 start_all($node, \%lengths, @situations);
 happen(@situations);
+
+# A session that LISTENs is no session for a pool.
+cmp_ok(times_sent('heard', 'LISTEN shedlock'), '>=', 2, 'connections of their own LISTEN');
+cmp_ok(times_sent('refused', 'SELECT 1/0'), '>=', 1, 'a LISTEN was refused');
+cmp_ok(times_sent('refused', 'SELECT 1/0'), '<', times_sent('refused', 'shedlock_extend'), 'it is not sent again by the same connection');
+SKIP:
+{
+	skip 'there is no pgbouncer', 2 unless $pooler;
+	cmp_ok(times_sent('pooled', 'shedlock_extend'), '>=', 1, 'the lease is extended behind PgBouncer');
+	is(times_sent('pooled', 'LISTEN'), 0, 'no LISTEN is sent behind PgBouncer');
+}
 
 # The statement that begins the run is still at work when its connection is lost.
 my $from = @situations;
