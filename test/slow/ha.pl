@@ -23,7 +23,7 @@ use Time::HiRes qw(sleep time);
 
 my $clients = 10;
 my $at_most = 3;    # seconds, of the clients' locks
-my $short = 45;     # how long a lease and a run last that must outlast the failover
+my $short = 45;     # how long a lease, a session lock and a run last that must outlast the failover
 
 my $dir = PostgreSQL::Test::Utils::tempdir;
 my ($monitor, $n1, $n2) = map { PostgreSQL::Test::Cluster->new($_) } 'monitor', 'n1', 'n2';
@@ -44,12 +44,13 @@ plan skip_all => 'there is no pg_auto_failover for this PostgreSQL'
 # Servers
 #
 
-# Returns a process and its descendants.
+# Returns a process and its descendants.  One of them may end meanwhile.
 sub family
 {
 	my ($pid) = @_;
+	my $children = eval { slurp_file("/proc/$pid/task/$pid/children") } // '';
 
-	return ($pid, map { family($_) } split / /, slurp_file("/proc/$pid/task/$pid/children"));
+	return ($pid, map { family($_) } split / /, $children);
 }
 
 END
@@ -255,21 +256,22 @@ await_locks();
 my $token = answer($n1, "SELECT shedlock_acquire_token('lease', '1 hour')");
 $n1->safe_psql('postgres', "SELECT shedlock_acquire('short lease', '$short s'), shedlock_acquire('kept', '1 hour', '$short s'),
 	shedlock_release('kept'), shedlock_once('once', '2026-01-01')");
-my @runners;
+my @holders = (session($n1));
+ask($holders[0], "SELECT shedlock_acquire_session('short session', '$short s')");
 foreach ([ 'short run', "$short s" ], [ 'nightly', '10 min' ])
 {
 	my ($run, $duration) = @$_;
 
-	push @runners, session($n1);
-	$runners[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$run', 'SELECT pg_sleep(600)', '$duration', once_every => '1 day');\n");
+	push @holders, session($n1);
+	$holders[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$run', 'SELECT pg_sleep(600)', '$duration', once_every => '1 day');\n");
 	ok(defined await($n1, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$run' AND outcome = 'running'"), "$run is in progress");
 }
 
 # These must survive the failover exactly.
-my $rows = "SELECT name, lock_until, locked_at, token FROM shedlock WHERE name IN ('lease', 'short lease', 'kept', 'short run', 'nightly') ORDER BY name";
+my $rows = "SELECT name, lock_until, locked_at, token FROM shedlock WHERE name IN ('lease', 'short lease', 'kept', 'short session', 'short run', 'nightly') ORDER BY name";
 my $old_rows = answer($n1, $rows);
 my $ends = answer($n1, "SELECT 'VALUES ' || string_agg(format('(%L, %L::timestamp)', name, lock_until), ', ') FROM shedlock
-	WHERE name IN ('short lease', 'kept', 'short run')");
+	WHERE name IN ('short lease', 'kept', 'short session', 'short run')");
 
 #
 # The primary and its keeper are killed
@@ -282,24 +284,25 @@ $n2->poll_query_until('postgres', 'INSERT INTO probe VALUES (1)', 'INSERT 0 1') 
 note(sprintf 'the other node writes after %.1f s', time - $killed);
 
 my %waiters;
-foreach my $name ('short lease', 'short run', 'kept')
+foreach my $name ('short lease', 'short session', 'short run', 'kept')
 {
 	$waiters{$name} = session($n2);
 	$waiters{$name}->query_until(qr/waiting/, "\\echo waiting\nSELECT shedlock_acquire('$name', '1 hour', wait => '3 min');\n");
 }
 my $outcomes = "SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history WHERE name = 'nightly'";
 my $run_again = "CALL shedlock_run('nightly', 'INSERT INTO work VALUES (now())'";
-is(answer($n2, $rows), $old_rows, 'leases and runs are unchanged, their lock_until to the microsecond');
+is(answer($n2, $rows), $old_rows, 'leases, session locks and runs are unchanged, their lock_until to the microsecond');
 is(answer($n2, "SELECT shedlock_acquire('lease')"), 'f', 'no other session acquires a lease');
 is(answer($n2, "SELECT shedlock_extend('lease', $token, '2 hours')"), 't', 'the owner extends its lease by its token');
 is(answer($n2, $outcomes), 'lost', 'the run that was cut off is lost');
 is(answer($n2, "SELECT state, kind FROM shedlock_locks WHERE name = 'nightly'"), 'lost|run', 'its lock counts as a lease');
 is(answer($n2, "SELECT shedlock_acquire('nightly')"), 'f', 'the lock of the run that was cut off excludes others');
-like(answer($n2, "$run_again, once_every => '1 day')"), qr/was claimed at.*outcome: lost/s, 'the tick of that run stays claimed');
+is(answer($n2, "$run_again, once_every => '1 day')"), '', 'a call for the tick of that run does nothing');
+is(answer($n2, $outcomes), 'lost', 'the tick of that run stays used up');
 is(answer($n2, "SELECT shedlock_once('once', '2026-01-01')"), 'f', 'the tick of shedlock_once stays claimed');
 like(answer($n2, "SELECT shedlock_force_release('nightly')"), qr/was not stopped.*t$/s, 'an administrator force-releases the lock of the run');
 is(answer($n2, "$run_again, '10 min')"), '', 'the command is run again by hand');
-is(answer($n2, $outcomes), 'lost, succeeded', 'the history shows both runs');
+is(answer($n2, $outcomes), 'cancelled, succeeded', 'the history shows both runs');
 is(answer($n2, 'SELECT count(*) FROM work'), '1', 'the command ran once');
 is(answer($n2, "SELECT shedlock_acquire_token('new', '1 hour') > $last_token"), 't', 'tokens keep growing');
 
@@ -313,7 +316,7 @@ note(sprintf 'the old primary is back as a standby after %.1f s', time - $start)
 ok($n1->poll_query_until('postgres', $rows, answer($n2, $rows)), 'the old primary has the rows of the new one');
 is(answer($n1, "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks WHERE name IN ('lease', 'new')"),
 	'lease held, new held', 'the standby\'s views show the locks');
-is(answer($n1, $outcomes), 'lost, succeeded', 'the standby\'s views show the history');
+is(answer($n1, $outcomes), 'cancelled, succeeded', 'the standby\'s views show the history');
 like(answer($n1, "SELECT shedlock_acquire('x')"), qr/cannot execute shedlock_acquire\(\)/, 'the old primary acquires no lock');
 
 #
@@ -326,7 +329,9 @@ foreach my $name (sort keys %waiters)
 }
 is(answer($n2, "SELECT string_agg(e.name || ' ' || (s.locked_at - e.lock_until), ', ')
 	FROM ($ends) e(name, lock_until) JOIN shedlock s USING (name) WHERE s.locked_at - e.lock_until NOT BETWEEN '0' AND '10 s'"),
-	'', 'a lease, a run that was cut off and an at-least time end at their time, not before');
+	'', 'a lease, a session lock, a run that was cut off and an at-least time end at their time, not before');
+note(sprintf 'after the kill %s is free after %.1f s', split /\|/) foreach split /\n/, answer($n2,
+	"SELECT name, extract(epoch FROM locked_at AT TIME ZONE 'UTC') - $killed FROM shedlock WHERE name LIKE 'short%' ORDER BY name");
 
 #
 # A switchover makes the old primary the primary again
@@ -334,8 +339,22 @@ is(answer($n2, "SELECT string_agg(e.name || ' ' || (s.locked_at - e.lock_until),
 $rows = "SELECT name, lock_until, token FROM shedlock WHERE name IN ('lease', 'new', 'kept') ORDER BY name";
 $old_rows = answer($n2, $rows);
 $last_token = answer($n2, 'SELECT max(token) FROM shedlock');
+push @holders, session($n2), session($n2);
+ask($holders[-2], "SELECT shedlock_acquire_session('leader')");
+$holders[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('planned', 'SELECT pg_sleep(600)');\n");
+ok(defined await($n2, "SELECT count(*) = 2 FROM shedlock_locks WHERE state = 'held' AND name IN ('leader', 'planned')"), 'a session lock and a run are held');
 $start = time;
-system_or_bail('pg_autoctl', 'perform', 'switchover', '--monitor', $monitor_url);
+my $switchover = IPC::Run::start([ 'pg_autoctl', 'perform', 'switchover', '--monitor', $monitor_url ]);
+$n1->poll_query_until('postgres', 'INSERT INTO probe VALUES (1)', 'INSERT 0 1') or die 'no switchover';
+my $writes = time - $start;
+foreach my $name ('leader', 'planned')
+{
+	$n1->poll_query_until('postgres', "SELECT shedlock_acquire('$name')") or die "$name is not free";
+	note(sprintf 'after the switchover %s is free after %.1f s', $name, time - $start);
+}
+cmp_ok(time - $start, '<', $writes + slowness($n1), 'the old primary has shut down, so that its session lock and run are free at once');
+$switchover->finish or die 'the switchover failed';
+note(sprintf 'the other node writes after %.1f s', $writes);
 await_states('n1 primary, n2 secondary');
 note(sprintf 'the old primary is the primary again after %.1f s', time - $start);
 is(answer($n1, $rows), $old_rows, 'leases are unchanged');
@@ -369,5 +388,5 @@ foreach my $rule (sort keys %wrong)
 	is(scalar(() = violations($rule, @lines)), 1, "the check of $rule finds a wrong line");
 }
 note("$_ lines: " . logged($_)) foreach 'held', 'tick', 'error';
-reap($_) foreach @runners;
+reap($_) foreach @holders;
 done_testing();
