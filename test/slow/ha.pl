@@ -13,6 +13,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DBI;
+use IPC::Run;
 use List::Util qw(max);
 use POSIX ();
 use PostgreSQL::Test::Cluster;

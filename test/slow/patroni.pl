@@ -15,6 +15,7 @@ use CronNode qw(has_pg_cron);
 use DBI;
 use DBD::Pg;
 use HostProgram qw(program_path start_program);
+use IPC::Run;
 use List::Util qw(max min);
 use PatroniNode;
 use POSIX ();
@@ -22,11 +23,11 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(sleep stat time);
 
 # Seconds: the lock_at_most_for of the session lock and of the run that have one, what
-# counts for the session lock that has none, that of the clients' locks, the leases of
-# the others, and how long etcd stands still: longer than Patroni's ttl
+# counts for the session lock that has none, that of the clients' locks, the leases, and
+# how long etcd stands still: longer than Patroni's ttl
 my ($limit, $default, $short, $lease, $stall) = (25, 35, 3, 60, 12);
 
 my $dir = PostgreSQL::Test::Utils::tempdir;
@@ -177,6 +178,7 @@ sub lead
 	my ($name, $at_most, %options) = @_;
 	my $asked = time;
 
+	answer("SELECT set_config('shedlock.default_lock_at_most_for', '$default s', false)");
 	answer('SELECT shedlock_acquire_session(?' . ($at_most ? ", '$at_most s'" : '') . ')', [$name]) or die "$name is not free\n";
 	hold($name, $asked + ($at_most || 86400), stays => 1, %options);
 	return;
@@ -320,12 +322,22 @@ sub await_members
 	return primary();
 }
 
-# Returns the times of a log's lines.
+# Returns what the primary answers.
+sub ask_primary
+{
+	my ($sql) = @_;
+	my $primary;
+
+	await_that('a primary', sub { $primary = primary() });
+	return $primary->safe_psql('postgres', $sql);
+}
+
+# Returns the times of a log's lines, in order.
 sub times_of
 {
 	my ($of, $words) = @_;
-
 	my @times = sort { $a <=> $b } map { /(\S+)$/ } logged($of, $words);
+
 	return @times;
 }
 
@@ -337,23 +349,30 @@ sub longest_gap
 }
 
 # Does something to the primary while clients are at work, and notes what they see.
-# Options: clean, if the primary shuts down; after, which mends what was done.
+# Options:
+#	clean    the primary shuts down
+#	cut_off  the primary lives on, cut off from the others
+#	stays    the same server is the primary afterwards, on the same timeline
+#	replica  only a replica is touched
+#	load     pgbench acquires locks
+#	after    mends what was done
 sub event
 {
 	my ($title, $code, %options) = @_;
 	my $of = $title =~ s/\W+/_/gr;
 	my $primary = await_members();
 	my $slowness = slowness($primary);
-	my $sql = sub { return primary()->safe_psql('postgres', $_[0]); };
+	my @waited = ('leader', 'bounded', 'run');
+	my ($load, %free);
 
-	$sql->("SELECT shedlock_force_release(name) FROM shedlock_locks WHERE name IN ('leader', 'bounded', 'run', 'lease', 'import', 'host')");
+	ask_primary("SELECT shedlock_force_release(name) FROM shedlock_locks WHERE name IN ('leader', 'bounded', 'run', 'lease', 'import', 'host')");
 
 	# the host's command prints signs of life
 	my $program = start_program(undef,
 		{ environment => { PGHOST => join(',', ('127.0.0.1') x @nodes), PGPORT => join(',', map { $_->port } @nodes), PGUSER => 'postgres' } },
 		'-n', 'host', '--lease', "$lease s", '--', $^X, '-MTime::HiRes=time,sleep', '-e',
 		'$| = 1; until (-e $ARGV[0]) { printf "alive %.6f\n", time; sleep(0.05) }', "$dir/$of.stop");
-	my $token = $sql->("SELECT token FROM shedlock_run_begin('import', '$lease s')");
+	my $token = ask_primary("SELECT token FROM shedlock_run_begin('import', '$lease s')");
 
 	client($of, \&write_rows);
 	client($of, \&extend);
@@ -364,15 +383,22 @@ sub event
 		return answers($primary, q{SELECT count(*) FROM shedlock_locks WHERE state = 'held' AND name IN ('leader', 'bounded', 'run', 'lease', 'import', 'host')}, '6')
 		  && -e "$dir/$of.life" && times_of($of, 'has') == 2 && times_of($of, 'wrote') && times_of($of, 'extended') && $program->out =~ /alive/;
 	});
-	my $proofs = $sql->('SELECT count(*) FROM shedlock_timeline');
-	my %until = split /[|\n]/, $sql->("SELECT name, extract(epoch FROM lock_until AT TIME ZONE 'UTC') FROM shedlock WHERE name IN ('leader', 'bounded', 'run')");
-	my @waited = ('leader', 'bounded', 'run');
+	my $proofs = ask_primary('SELECT count(*) FROM shedlock_timeline');
+	my %until = split /[|\n]/, ask_primary("SELECT name, extract(epoch FROM lock_until AT TIME ZONE 'UTC') FROM shedlock WHERE name IN ('leader', 'bounded', 'run')");
 	foreach my $name (@waited)
 	{
 		client($of, sub { succeed($name) });
 	}
 	await_that('clients wait', sub { return answers($primary, 'SELECT sum(waiters) FROM shedlock_locks', '3') });
 	my ($server) = (logged($of, 'wrote'))[-1] =~ /^wrote (\S+)/;
+
+	if ($options{load})
+	{
+		append_to_file("$dir/$of.sql", "SELECT shedlock_acquire('load' || :client_id), shedlock_release('load' || :client_id);\n");
+		$load = IPC::Run::start([ qw(pgbench -n -T 600 -c 8 -h), $primary->host, '-p', $primary->port, '-f', "$dir/$of.sql", 'postgres' ],
+			'>', "$dir/$of.pgbench", '2>&1');
+		await_that('the load', sub { answers($primary, q{SELECT count(*) >= 8 FROM shedlock WHERE name LIKE 'load%'}, 't') });
+	}
 
 	#
 	# The event
@@ -381,12 +407,8 @@ sub event
 	$code->($primary);
 	await_that('writes', sub { grep { !/^wrote \Q$server\E / } logged($of, 'wrote') }) unless $options{replica};
 	my ($again) = $options{replica} ? $start : sort { $a <=> $b } map { /^wrote (\S+) (\S+)/ && $1 ne $server ? $2 : () } logged($of, 'wrote');
-	note(sprintf '%s: writes again after %.1f s', $title, $again - $start);
-
-	# a run of the old primary has another one
-	is($sql->("SELECT shedlock_extend('import', $token, '$lease s')"), 't', "$title: a leased run is extended by its token");
-	is($sql->("SELECT shedlock_run_end('import', $token)"), 't', "$title: a leased run ends");
-	my %free;
+	is(ask_primary("SELECT shedlock_extend('import', $token, '$lease s')"), 't', "$title: a leased run is extended by its token");
+	is(ask_primary("SELECT shedlock_run_end('import', $token)"), 't', "$title: a leased run ends");
 	unless ($options{replica})
 	{
 		await_that('the locks are free', sub { return (grep { /^has \S+ \S+ (\S+)/ && $1 > $start } logged($of, 'has')) == 3; });
@@ -396,6 +418,7 @@ sub event
 		$free{$1} = $2 if $line =~ /^has (\S+) \S+ (\S+)/ && $2 > $start;
 	}
 	my $program_lives = !$program->has_ended;
+	$load->kill_kill if $load;
 	ok(stop_clients($of), "$title: the clients ended when told to");
 	$options{after}->($primary) if $options{after};
 	$program->finish;
@@ -405,15 +428,14 @@ sub event
 	#
 	my @alive = $program->out =~ /alive (\S+)/g;
 	my %gap = (
-		writes => longest_gap(times_of($of, 'wrote')),
 		lease => longest_gap(times_of($of, 'extended')),
 		ticks => longest_gap(grep { $_ > $start - 2 } times_of('all', 'tick')),
 		program => longest_gap(@alive));
-	my ($life) = slurp_file("$dir/$of.life") =~ /^(\S+)/;
+	my $life = (stat("$dir/$of.life"))[9];
 
 	my $promoted = $server =~ s{/.*}{}r ne (logged($of, 'wrote'))[-1] =~ s{^wrote ([^/]*).*}{$1}sr;
 	is($promoted ? 'promoted' : 'stays', $options{stays} ? 'stays' : 'promoted', "$title: what becomes of the primary");
-	is($sql->('SELECT count(*) FROM shedlock_timeline') - $proofs, $promoted && $options{clean} ? 1 : 0, "$title: whether it has shut down is written down");
+	is(ask_primary('SELECT count(*) FROM shedlock_timeline') - $proofs, $promoted && $options{clean} ? 1 : 0, "$title: whether it has shut down is written down");
 	is_deeply([ logged($of, 'refused') ], [], "$title: each extension of the lease was confirmed");
 	foreach my $name (@waited)
 	{
@@ -441,20 +463,21 @@ sub event
 	{
 		is("$program_lives $program->{status}", '1 0', "$title: the program goes on, and ends its run") or diag($program->err);
 	}
-	push @table, [ $title, $again - $start, $gap{writes}, $gap{lease}, map({ $free{$_} ? $free{$_} - $start : 'held' } @waited), $gap{ticks}, $program->{status} eq '0' ? $gap{program} : $program->{status} ];
-	note(join ' | ', map { /^[\d.]+$/ ? sprintf '%.1f', $_ : $_ } @{ $table[-1] });
+	push @table, [ $title, $again - $start, $gap{lease}, map({ $free{$_} ? $free{$_} - $start : 'held' } @waited), @gap{ 'ticks', 'program' } ];
 	return;
 }
 
 #
 # The cluster
 #
-my $conf = join "\n", 'max_worker_processes = 20', 'wal_retrieve_retry_interval = 500ms', "shedlock.default_lock_at_most_for = '${default}s'",
+my $conf = join "\n", 'max_worker_processes = 20', 'wal_retrieve_retry_interval = 500ms',
   has_pg_cron() ? ("shared_preload_libraries = 'pg_cron'", 'cron.use_background_workers = on', 'cron.database_name = postgres') : ();
 start_etcd($nodes[0]->logfile . '.etcd');
 start_patroni($_, $conf) foreach @nodes;
 follow_primary();
 my $first = await_members();
+my $slowness = slowness($first);
+$_ = int($_ * $slowness) foreach $limit, $default, $lease;
 $first->safe_psql('postgres', q{
 CREATE EXTENSION shedlock;
 CREATE TABLE probe (i int);
@@ -462,7 +485,7 @@ CREATE TABLE done (at timestamptz DEFAULT clock_timestamp());
 CREATE PROCEDURE show_life(file text) LANGUAGE plpgsql AS $$
 BEGIN
 	LOOP
-		EXECUTE format('COPY (SELECT extract(epoch FROM clock_timestamp())) TO %L', file);
+		EXECUTE format('COPY (SELECT 1) TO %L', file);
 		PERFORM pg_sleep(0.05);
 	END LOOP;
 END $$});
@@ -473,6 +496,7 @@ client('all', sub { acquire_often('session') }) foreach 1 .. 2;
 client('all', sub { acquire_often('lease') }) foreach 1 .. 3;
 
 event('switchover', sub { patronictl($_[0], 'switchover', '--master', $_[0]->name, '--force') }, clean => 1);
+event('switchover under load', sub { patronictl($_[0], 'switchover', '--master', $_[0]->name, '--force') }, clean => 1, load => 1);
 event('restart', sub { patronictl($_[0], 'restart', 'shedlock', $_[0]->name, '--force') }, clean => 1, stays => 1);
 event('reinit of a replica', sub {
 	my ($name) = members() =~ /(\w+) replica/;
@@ -517,5 +541,6 @@ foreach my $rule (sort keys %wrong)
 	is_deeply([ violations($rule, logged('*', '')) ], [], $claim);
 	is(scalar(() = violations($rule, @lines)), 1, "the check of $rule finds a wrong line");
 }
+note("seconds: the server writes again; lease; session lock; session lock, $limit s; run, $limit s; ticks; program");
 note('| ' . join(' | ', map { /^[\d.]+$/ ? sprintf '%.1f', $_ : $_ } @$_) . ' |') foreach @table;
 done_testing();
