@@ -14,7 +14,7 @@ use lib "$FindBin::RealBin/../perl";
 use CronNode qw(has_pg_cron);
 use DBI;
 use DBD::Pg;
-use HostProgram qw(program_path start_program);
+use HostProgram qw(start_program);
 use IPC::Run;
 use List::Util qw(max min);
 use PatroniNode;
