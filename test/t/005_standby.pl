@@ -130,6 +130,8 @@ my ($status, $out, $err) = $standby->psql($dbname, "CALL shedlock_run('run', 'CR
 is($err, '', 'promoted: the command runs again after that');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|cancelled\nrun|succeeded",
 	'promoted: the history shows both runs');
+is($standby->safe_psql($dbname, 'SELECT name, runs_succeeded, runs_cancelled, runs_lost FROM shedlock_stats'), 'run|1|1|0',
+	'promoted: each run is counted once');
 
 ok(defined await($standby, "SELECT shedlock_acquire('limited session')", 't', 300),
 	'promoted: a session lock with a lock_at_most_for is free after that time');

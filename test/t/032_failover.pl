@@ -245,6 +245,8 @@ foreach my $name (@names)
 is($standby->safe_psql($dbname, "SELECT string_agg(name || ' ' || outcome, ', ' ORDER BY token) FROM shedlock_history"),
 	'run that ended succeeded, kept run succeeded, run lost, limited run lost, run to force lost',
 	'runs in progress are lost, completed runs are not');
+is($standby->safe_psql($dbname, 'SELECT name, runs_succeeded, runs_lost FROM shedlock_stats ORDER BY name'), "kept run|1|0\nrun that ended|1|0",
+	'completed runs are counted, others not yet');
 is($standby->safe_psql($dbname, "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM shedlock_locks WHERE kind IN ('run', 'session')"),
 	'dead lost, dead with at-least lost, limited run lost, limited session lost, run lost, run to force lost, '
 	  . 'session lost, session to force lost, session with at-least lost',

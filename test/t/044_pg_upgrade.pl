@@ -49,6 +49,7 @@ my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks".shedlock_history h ORDER BY token',
+	counters => 'SELECT s FROM "My Locks".shedlock_stats s ORDER BY name',
 	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',
 	privileges => q{SELECT p.proname, p.proacl::text FROM pg_proc p WHERE p.proname LIKE 'shedlock%' UNION ALL SELECT relname, relacl::text FROM pg_class WHERE relname LIKE 'shedlock%' ORDER BY 1},
 	extension => 'SELECT extversion, extnamespace::regnamespace FROM pg_extension WHERE extname = $$shedlock$$');
