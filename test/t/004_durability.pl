@@ -5,6 +5,7 @@
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
+use List::Util qw(max min);
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -166,6 +167,24 @@ $node->safe_psql($dbname,
 	q{SET synchronous_commit = off;
 CALL shedlock_run('seen', 'INSERT INTO seen SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()')});
 cmp_ok($node->safe_psql($dbname, 'SELECT bytes FROM seen'), '<=', 40, 'the lock of a run is on disk before its command begins');
+
+# Listeners that are not told of a run do not slow it down.  Returns the least bytes of WAL
+# of a run, and the most transactions that write.
+sub cost_of_run
+{
+	my ($notify, $command) = @_;
+	my $look = q{SELECT 'at', pg_current_wal_insert_lsn() - '0/0', pg_snapshot_xmax(pg_current_snapshot())};
+	my ($status, $out) = $node->psql($dbname, "SET shedlock.notify = '$notify';\n" . "$look;\nCALL shedlock_run('cost', '$command');\n" x 12 . $look, on_error_stop => 0);
+	my @at = map { [ split /\|/ ] } grep { /^at/ } split /\n/, $out;
+
+	return (min(map { $at[$_][1] - $at[ $_ - 1 ][1] } 2 .. 12), max(map { $at[$_][2] - $at[ $_ - 1 ][2] } 2 .. 12));
+}
+
+my ($silent_bytes, $silent_writes) = cost_of_run('none', 'SELECT 1');
+my ($bytes, $writes) = cost_of_run('failures', 'SELECT 1');
+cmp_ok($bytes, '<=', $silent_bytes + 40, "with shedlock.notify = failures a run that succeeds writes as much WAL as with none ($silent_bytes)");
+is($writes, $silent_writes, '  in as many transactions');
+is((cost_of_run('failures', 'SELECT 1 / 0'))[1], (cost_of_run('none', 'SELECT 1 / 0'))[1] + 1, 'control: a run that fails is told in another transaction');
 
 # Proof: sessions with synchronous_commit = off do all of it, then the server crashes.
 my $session = session($node);

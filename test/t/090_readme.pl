@@ -16,6 +16,7 @@
 #	```dockerfile     not run
 #	```LANGUAGE job   not here, but in 091_recipes.pl and test/slow/clients.pl
 #	```python call    not run
+#	```python listener   not here, but in 052_listener.pl
 #
 # Comments after a statement that are compared:
 #
@@ -86,7 +87,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants',
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants',
 	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
