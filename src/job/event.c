@@ -86,6 +86,7 @@ add_name(StringInfo payload, const char *name)
 	if (GetDatabaseEncoding() != PG_UTF8)
 		return;
 	text = pstrdup(payload->data + start);
+
 	payload->len = start;
 	for (const char *c = text; *c; c += pg_encoding_mblen(PG_UTF8, c))
 	{
