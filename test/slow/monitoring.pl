@@ -8,7 +8,7 @@
 # The dashboard is generated again and compared, if npm can fetch the library.  Nothing here
 # draws it.
 #
-# Debian packages: prometheus prometheus-postgres-exporter
+# Debian packages: prometheus promtool prometheus-postgres-exporter
 
 use strict;
 use warnings FATAL => 'all';
@@ -190,11 +190,14 @@ sub in_background
 sub start_exporter
 {
 	my ($port) = @_;
+	my (undef, $help) = said('prometheus-postgres-exporter', '--help');
+
+	# The manual says for which versions that is.
+	my @without = $help =~ /--collector\.bgwriter / ? qw(--no-collector.database --no-collector.bgwriter) : ();
 
 	local $ENV{DATA_SOURCE_NAME} = join ',', map { $node->connstr($_) . ' user=monitoring sslmode=disable' } 'postgres', 'other';
 	spawn('exporter', 'prometheus-postgres-exporter', "--web.listen-address=127.0.0.1:$port",
-		"--extend.query-path=$shipped/queries.yaml", qw(--disable-default-metrics --disable-settings-metrics
-		  --no-collector.database --no-collector.bgwriter));
+		"--extend.query-path=$shipped/queries.yaml", qw(--disable-default-metrics --disable-settings-metrics), @without);
 	return;
 }
 
