@@ -115,7 +115,7 @@ fate('lost, its lease over', "$backoff_over;;$begin;;$expire",
 	lock => '', schedule => 'lost, 2 of 3, attempt later', history => 'lost', stats => '1 2 1 1 0 1', events => 'started 2 of 3',
 	why => qr/$free.*outcome: lost\.  Attempt 3 of 3 is due at /);
 fate('lost, told and counted by the next run', "$backoff_over;;$begin",
-	lock => 'held leased run now', schedule => 'running, 3 of 3', history => 'running', stats => '1 2 1 1 1 1', events => 'lost 2; started 3 of 3',
+	lock => 'held leased run now', schedule => 'running, 3 of 3', history => 'running', stats => '1 2 1 1 1 1', events => 'lost 2 of 3; started 3 of 3',
 	why => qr/$held  Attempt 3 at tick .*; outcome: running\.$/);
 fate('held too long', q{UPDATE shedlock SET locked_at = locked_at - interval '2 days' WHERE name = 'job'},
 	lock => 'held leased run too long', schedule => 'running, 3 of 3', history => 'running', stats => '1 2 1 1 1 1', events => '',
@@ -142,7 +142,7 @@ fate('failed before the next tick', "$next_tick;;$begin;;" . sprintf($end, 'fail
 	lock => '', schedule => 'failed, 1 of 3, overdue', history => 'failed', stats => '1 4 1 2 1 2', events => 'started 1 of 3; failed 1 of 3 next',
 	why => qr/$free.*outcome: failed\.  Attempt 1 of 3 at tick .* is due now\.$/);
 fate('given up by the run of that tick', "$begin;;" . sprintf($end, 'succeeded'),
-	lock => '', schedule => 'succeeded, 1 of 3', history => 'succeeded', stats => '2 4 1 2 1 3', events => 'gave up 1; started 1 of 3; succeeded 1 of 3',
+	lock => '', schedule => 'succeeded, 1 of 3', history => 'succeeded', stats => '2 4 1 2 1 3', events => 'gave up 1 of 3; started 1 of 3; succeeded 1 of 3',
 	why => qr/$free.*outcome: succeeded\.  The next tick is /);
 
 # A command in the database, whose process is ended
