@@ -507,7 +507,8 @@ PG_FUNCTION_INFO_V1(shedlock_stats_reset);
  * shedlock_stats_reset(name) - let the counters of a name begin anew
  *
  * NULL: those of all names that the caller may use, but for those that an open
- * transaction changes.  Errors: 22023, 25006, 42501.
+ * transaction changes.  Errors: 22023, 25006, 42501; 55P03 if an open transaction
+ * changes those of the name.
  */
 Datum
 shedlock_stats_reset(PG_FUNCTION_ARGS)

@@ -205,13 +205,14 @@ delete_all(ShedlockStore *store)
  * ShedlockResetStats - let the counters of a name, or of all if it is NULL, begin anew
  *
  * Returns false if there are none.  Counters that an open transaction changes stay if
- * all are reset; for one name this waits for it.
+ * all are reset; for one name that is an error after 100 ms: 55P03.
  */
 bool
 ShedlockResetStats(Oid nsp, const char *name)
 {
 	ShedlockStore store;
 	bool		found;
+	int			tries = 0;
 
 	ShedlockOpen(&store, nsp, "shedlock_run_stat");
 	if (name == NULL)
@@ -220,7 +221,14 @@ ShedlockResetStats(Oid nsp, const char *name)
 	{
 		while ((found = ShedlockFetch(&store, CStringGetTextDatum(name))) &&
 			   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
-			ShedlockNap(1);
+		{
+			if (!ShedlockAwaitForeignLock(&tries))
+				ereport(ERROR,
+						(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						 errmsg("could not reset the counters of lock \"%s\"", name),
+						 errdetail("An open transaction changes them, or has them locked."),
+						 errhint("Try again.")));
+		}
 	}
 	ShedlockClose(&store);
 	return found;

@@ -152,13 +152,14 @@ SELECT open.shedlock_why('b'::$t);
 SELECT * FROM open.shedlock_schedules;
 SELECT * FROM open.shedlock_locks;
 SELECT * FROM open.shedlock_history;
+SELECT * FROM open.shedlock_stats;
 SELECT * FROM open._shedlock_status();
 SELECT open._shedlock_run_outcome(1::bigint, 'r'::$t, 'running'::$t);
 INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'java'::$t, u, u, 'host'::$t FROM pg_catalog.timezone('UTC'::$t, pg_catalog.clock_timestamp()) u;
 SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);
 SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
-SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true);
+SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true), open.shedlock_stats_reset('b'::$t), open.shedlock_stats_reset();
 SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, NULL::$i, 'postgres'::$t, 'postgres'::$t, true,
 	'Europe/Berlin'::$t, 2::pg_catalog.int4, '1 min'::$i, 'all'::$t, '1 h'::$i, NULL::$t);
 SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false,
