@@ -184,7 +184,7 @@ ShedlockCountGaveUp(Oid nsp, const char *name)
 static bool
 delete_all(ShedlockStore *store)
 {
-	TableScanDesc scan = begin_table_scan(store->rel, GetActiveSnapshot());
+	TableScanDesc scan = begin_table_scan(store->rel, SnapshotSelf);
 	bool		deleted = false;
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
