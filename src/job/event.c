@@ -80,15 +80,14 @@ static void
 add_name(StringInfo payload, const char *name)
 {
 	int			start = payload->len;
-	char	   *text;
+	char	   *utf8;
 
 	add_text(payload, "name", name);
 	if (GetDatabaseEncoding() != PG_UTF8)
 		return;
-	text = pstrdup(payload->data + start);
-
+	utf8 = pstrdup(payload->data + start);
 	payload->len = start;
-	for (const char *c = text; *c; c += pg_encoding_mblen(PG_UTF8, c))
+	for (const char *c = utf8; *c; c += pg_encoding_mblen(PG_UTF8, c))
 	{
 		pg_wchar	wide = utf8_to_unicode((const unsigned char *) c);
 
@@ -100,7 +99,7 @@ add_name(StringInfo payload, const char *name)
 			appendStringInfo(payload, "\\u%04x\\u%04x", 0xD800 + ((wide - 0x10000) >> 10),
 							 0xDC00 + (wide & 0x3FF));
 	}
-	pfree(text);
+	pfree(utf8);
 }
 
 /*
