@@ -56,7 +56,8 @@ clock_margin(const ShedlockRow *row)
 /*
  * ShedlockHolderEnd - when this server ends the holder of a session lock or run
  *
- * DT_NOEND without lock_at_most_for, or if the row was set to infinity by hand.  Do not call this for rows that count as leases.
+ * DT_NOEND without lock_at_most_for, or if the row was set to infinity by hand.  Do not
+ * call this for rows that count as leases.
  */
 TimestampTz
 ShedlockHolderEnd(const ShedlockRow *row)

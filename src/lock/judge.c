@@ -33,17 +33,6 @@ ShedlockCountsAsLease(const ShedlockRow *row)
 }
 
 /*
- * ShedlockDiedWithTimeline - is the holder gone because its timeline has ended?
- *
- * Do not call this for rows that count as leases.  Another process may have the pid now.
- */
-bool
-ShedlockDiedWithTimeline(const ShedlockRow *row)
-{
-	return row->origin != ShedlockOrigin();
-}
-
-/*
  * is_of_this_backend - was the row's last acquisition made by this process?
  */
 static bool

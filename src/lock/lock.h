@@ -53,7 +53,18 @@ typedef struct ShedlockWait
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
-extern bool ShedlockDiedWithTimeline(const ShedlockRow *row);
+
+/*
+ * ShedlockDiedWithTimeline - is the holder gone because its timeline has ended?
+ *
+ * Do not call this for rows that count as leases.  Another process may have the pid now.
+ */
+static inline bool
+ShedlockDiedWithTimeline(const ShedlockRow *row)
+{
+	return row->origin != ShedlockOrigin();
+}
+
 extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,

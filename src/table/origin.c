@@ -141,35 +141,27 @@ is_written(Oid nsp, TimeLineID timeline)
 }
 
 /*
- * learn_timeline - find out whether a timeline has ended
+ * ShedlockLearnTimeline - find out whether the timeline of another origin has ended
+ *
+ * For ShedlockLearnOrigin().
  */
-static void
-learn_timeline(Oid nsp, TimeLineID timeline)
+void
+ShedlockLearnTimeline(Relation locks, uint32 origin)
 {
+	TimeLineID	timeline = timeline_of(origin);
 	Known	   *entry = find_known(timeline);
 
+	if (RecoveryInProgress())
+		return;
 	if (entry && (entry->ended || ShedlockSteadyNow() - entry->looked_at < FORGET_AFTER))
 		return;
 	if (entry == NULL)
 		entry = add_known(timeline);
-	entry->ended = is_written(nsp, timeline) || ShedlockTimelineEnded(timeline);
+	entry->ended = is_written(RelationGetNamespace(locks), timeline) ||
+		ShedlockTimelineEnded(timeline);
 	entry->looked_at = ShedlockSteadyNow();
 }
 
-/*
- * ShedlockLearnOrigin - find out what is known of where the holder of a lock ran
- *
- * locks: the table of the row.  Does nothing for rows whose kind has no process, or whose
- * origin is this one.  Of another one it reads the WAL, at most once in a while, so the
- * caller holds no advisory lock.
- */
-void
-ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
-{
-	if (SHEDLOCK_IS_OF_PROCESS(row->kind) && row->origin != ShedlockOrigin() &&
-		!RecoveryInProgress())
-		learn_timeline(RelationGetNamespace(locks), timeline_of(row->origin));
-}
 
 /*
  * ShedlockOriginIsOver - is every process of that origin known to be gone?

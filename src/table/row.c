@@ -103,8 +103,7 @@ void
 ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
 {
 	read_row(store, name, row);
-	if (row->found && SHEDLOCK_IS_OF_PROCESS(row->kind))
-		ShedlockLearnOrigin(store->rel, row);
+	ShedlockLearnOrigin(store->rel, row);
 }
 
 /*

@@ -123,12 +123,12 @@ refuse_constraint(Relation rel, const char *conname, bool is_check)
 }
 
 /*
- * came_with_check - did the table come with the CHECK constraint of that name?
+ * came_with_check - did a table come with the CHECK constraint of that name?
  */
 static bool
-came_with_check(const char *table, const char *conname)
+came_with_check(const ShedlockLayout *layout, const char *conname)
 {
-	const char *const *check = layout_of(table)->checks;
+	const char *const *check = layout->checks;
 
 	while (*check && strcmp(*check, conname) != 0)
 		check++;
@@ -157,10 +157,11 @@ ShedlockCheckPromises(const ShedlockStore *store)
 	Relation	rel = store->rel;
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	const TriggerDesc *triggers = rel->trigdesc;
+	const ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
 
 	for (int i = 0; constr && i < constr->num_check; i++)
 	{
-		if (!came_with_check(RelationGetRelationName(rel), constr->check[i].ccname))
+		if (!came_with_check(layout, constr->check[i].ccname))
 			refuse_constraint(rel, constr->check[i].ccname, true);
 	}
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
