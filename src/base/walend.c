@@ -110,6 +110,7 @@ ShedlockTimelineEnded(TimeLineID timeline)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile problem = NULL;
 	volatile bool clean = false;
 
 	BeginInternalSubTransaction(NULL);
@@ -121,14 +122,19 @@ ShedlockTimelineEnded(TimeLineID timeline)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(context);
-		if (geterrcode() == ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
+		problem = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		clean = false;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	return clean;
+	if (problem == NULL)
+		return clean;
+
+	/* Thrown where the caller's subtransaction is the current one, for its handler. */
+	if (problem->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(problem);
+	FreeErrorData(problem);
+	return false;
 }
