@@ -91,11 +91,13 @@ COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first 
 
 CREATE TABLE shedlock_timeline (
 	timeline text COLLATE "C" NOT NULL,
+	ended_at timestamptz NOT NULL,
 	CONSTRAINT shedlock_timeline_pkey PRIMARY KEY (timeline)
 );
 
 COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that provably ended with a shutdown checkpoint: no holder of their session locks and runs is left';
 COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, a slash, and the number of the timeline';
+COMMENT ON COLUMN shedlock_timeline.ended_at IS 'Time of the shutdown checkpoint, rounded down to a second: what began later may be alive';
 
 CREATE TABLE shedlock_run_log (
 	token bigint NOT NULL,

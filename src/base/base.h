@@ -59,7 +59,7 @@ extern void ShedlockCheckClient(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 
 /* walend.c */
-extern bool ShedlockTimelineEnded(TimeLineID timeline);
+extern TimestampTz ShedlockTimelineShutdown(TimeLineID timeline);
 
 /* settings.c */
 enum

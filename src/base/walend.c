@@ -4,9 +4,9 @@
  *	  How a WAL timeline ended.
  *
  * A server that shuts down writes a shutdown checkpoint when all its other processes are
- * gone.  So if that is the last record of a timeline, no process of the timeline can be
- * left, wherever it ran: a planned switchover, as against a failover or a recovery to a
- * point in time.
+ * gone.  So if that is the last record of a timeline, no process can be left that began
+ * before, wherever it ran: a planned switchover, as against a failover or a recovery to a
+ * point in time.  The server may be started again, and go on with the timeline elsewhere.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -24,6 +24,7 @@
 #include "catalog/pg_control.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 /*
  * first_record - where the first record after a place in the WAL begins
@@ -51,72 +52,76 @@ read_record(XLogReaderState *reader, XLogRecPtr start)
 }
 
 /*
- * ends_with_shutdown - is the record before that place a shutdown checkpoint?
+ * time_of_shutdown - the time of the shutdown checkpoint before that place
  *
- * The first record of the next timeline points to it.
+ * DT_NOBEGIN if the record before is none.  The first record of the next timeline points
+ * to it.
  */
-static bool
-ends_with_shutdown(XLogReaderState *reader, XLogRecPtr end)
+static TimestampTz
+time_of_shutdown(XLogReaderState *reader, XLogRecPtr end)
 {
 	XLogRecord *record = read_record(reader, first_record(end));
 
 	if (record)
 		record = read_record(reader, record->xl_prev);
-	return record && record->xl_rmid == RM_XLOG_ID &&
-		(record->xl_info & ~XLR_INFO_MASK) == XLOG_CHECKPOINT_SHUTDOWN &&
-		reader->EndRecPtr == end;
+	if (record == NULL || record->xl_rmid != RM_XLOG_ID ||
+		(record->xl_info & ~XLR_INFO_MASK) != XLOG_CHECKPOINT_SHUTDOWN ||
+		reader->EndRecPtr != end)
+		return DT_NOBEGIN;
+	return time_t_to_timestamptz(((CheckPoint *) XLogRecGetData(reader))->time);
 }
 
 /*
  * read_end - look at the end of a timeline of the server's own history
  */
-static bool
+static TimestampTz
 read_end(TimeLineID timeline)
 {
 	List	   *history = readTimeLineHistory(GetWALInsertionTimeLine());
 	XLogReaderState *reader;
-	bool		clean = false;
+	TimestampTz shutdown = DT_NOBEGIN;
 
 	if (!tliInHistory(timeline, history))
-		return false;
+		return DT_NOBEGIN;
 	reader = XLogReaderAllocate(wal_segment_size, NULL,
 								XL_ROUTINE(.page_read = &read_local_xlog_page_no_wait,
 										   .segment_open = &wal_segment_open,
 										   .segment_close = &wal_segment_close),
 								palloc0(sizeof(ReadLocalXLogPageNoWaitPrivate)));
 	if (reader == NULL)
-		return false;
+		return DT_NOBEGIN;
 	PG_TRY();
 	{
-		clean = ends_with_shutdown(reader, tliSwitchPoint(timeline, history, NULL));
+		shutdown = time_of_shutdown(reader, tliSwitchPoint(timeline, history, NULL));
 	}
 	PG_FINALLY();
 	{
 		XLogReaderFree(reader);
 	}
 	PG_END_TRY();
-	return clean;
+	return shutdown;
 }
 
 /*
- * ShedlockTimelineEnded - did a timeline provably end with a shutdown checkpoint?
+ * ShedlockTimelineShutdown - when the shutdown checkpoint was that provably ended a timeline
  *
- * Call this only for a timeline that is not the current one, and not in recovery.  It is
- * not proved if the WAL of its end has been recycled.  Reads files, so the caller
- * remembers the answer.  In a subtransaction, because a missing file is an error.
+ * Rounded down to a second; DT_NOBEGIN if there is no proof.  Call this only for a
+ * timeline that is not the current one, and not in recovery.  There is no proof if the WAL
+ * of its end has been recycled.  Reads files, so the caller remembers the answer.  In a
+ * subtransaction, because a missing file is an error.
  */
-bool
-ShedlockTimelineEnded(TimeLineID timeline)
+TimestampTz
+ShedlockTimelineShutdown(TimeLineID timeline)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData  *volatile problem = NULL;
-	volatile bool clean = false;
+	volatile TimestampTz shutdown = DT_NOBEGIN;
 
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
-		clean = read_end(timeline);
+		shutdown = read_end(timeline);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -130,11 +135,11 @@ ShedlockTimelineEnded(TimeLineID timeline)
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	if (problem == NULL)
-		return clean;
+		return shutdown;
 
-	/* Thrown where the caller's subtransaction is the current one, for its handler. */
+	/* Thrown outside of the subtransaction: a handler rolls back its own. */
 	if (problem->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		ReThrowError(problem);
 	FreeErrorData(problem);
-	return false;
+	return DT_NOBEGIN;
 }

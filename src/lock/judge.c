@@ -29,7 +29,7 @@ bool
 ShedlockCountsAsLease(const ShedlockRow *row)
 {
 	return !SHEDLOCK_IS_OF_PROCESS(row->kind) ||
-		(row->origin != ShedlockOrigin() && !ShedlockOriginIsOver(row->origin));
+		(row->origin != ShedlockOrigin() && !ShedlockOriginIsOver(row));
 }
 
 /*

@@ -11,7 +11,8 @@
  * - on another timeline, whose holders may live on an isolated server; unless that
  *   timeline provably ended with a shutdown checkpoint (base/walend.c).  The WAL that
  *   proves it is recycled some day, so the next acquisition of such a lock writes down
- *   what was found.
+ *   what was found.  The old server may have been started again, and its rows replicated
+ *   logically: a holder that began after the shutdown, or in the same second, may live.
  *
  * The row names all of these in its column origin, a number of four bytes: the timeline
  * XOR a hash of the cluster and database.  The origin of another cluster is not that of
@@ -29,6 +30,13 @@
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+enum
+{
+	Anum_none,
+	SHEDLOCK_TIMELINE_COLUMNS(SHEDLOCK_ATTNUM)
+};
 
 /* How long a search without a proof counts: another session may find one. */
 #define FORGET_AFTER	(10 * USECS_PER_SEC)
@@ -37,7 +45,7 @@
 typedef struct Known
 {
 	TimeLineID	timeline;
-	bool		ended;			/* with a shutdown checkpoint */
+	TimestampTz ended_at;		/* shutdown checkpoint, or DT_NOBEGIN */
 	int64		looked_at;		/* on the steady clock */
 } Known;
 
@@ -113,6 +121,7 @@ add_known(TimeLineID timeline)
 	known = known ? repalloc(known, size) : MemoryContextAlloc(TopMemoryContext, size);
 	memset(&known[known_count], 0, sizeof(Known));
 	known[known_count].timeline = timeline;
+	known[known_count].ended_at = DT_NOBEGIN;
 	return &known[known_count++];
 }
 
@@ -126,18 +135,20 @@ key_of(TimeLineID timeline)
 }
 
 /*
- * is_written - does the table say that the timeline has ended?
+ * written_end - when the timeline has ended by the table, or DT_NOBEGIN
  */
-static bool
-is_written(Oid nsp, TimeLineID timeline)
+static TimestampTz
+written_end(Oid nsp, TimeLineID timeline)
 {
 	ShedlockStore store;
-	bool		found;
+	TimestampTz ended_at = DT_NOBEGIN;
+	bool		isnull;
 
 	ShedlockOpenToRead(&store, nsp, "shedlock_timeline");
-	found = ShedlockFetch(&store, key_of(timeline));
+	if (ShedlockFetch(&store, key_of(timeline)))
+		ended_at = DatumGetTimestampTz(slot_getattr(store.slot, Anum_ended_at, &isnull));
 	ShedlockClose(&store);
-	return found;
+	return ended_at;
 }
 
 /*
@@ -153,25 +164,28 @@ ShedlockLearnTimeline(Relation locks, uint32 origin)
 
 	if (RecoveryInProgress())
 		return;
-	if (entry && (entry->ended || ShedlockSteadyNow() - entry->looked_at < FORGET_AFTER))
+	if (entry && (entry->ended_at != DT_NOBEGIN || ShedlockSteadyNow() - entry->looked_at < FORGET_AFTER))
 		return;
 	if (entry == NULL)
 		entry = add_known(timeline);
-	entry->ended = is_written(RelationGetNamespace(locks), timeline) ||
-		ShedlockTimelineEnded(timeline);
+	entry->ended_at = written_end(RelationGetNamespace(locks), timeline);
+	if (entry->ended_at == DT_NOBEGIN)
+		entry->ended_at = ShedlockTimelineShutdown(timeline);
 	entry->looked_at = ShedlockSteadyNow();
 }
 
 
 /*
- * ShedlockOriginIsOver - is every process of that origin known to be gone?
+ * ShedlockOriginIsOver - is the process that acquired a lock known to be gone?
+ *
+ * For rows of another origin.
  */
 bool
-ShedlockOriginIsOver(uint32 origin)
+ShedlockOriginIsOver(const ShedlockRow *row)
 {
-	const Known *entry = find_known(timeline_of(origin));
+	const Known *entry = find_known(timeline_of(row->origin));
 
-	return entry && entry->ended;
+	return entry && row->backend_start < entry->ended_at;
 }
 
 /*
@@ -184,15 +198,17 @@ void
 ShedlockWriteOrigin(Relation locks, const ShedlockRow *old)
 {
 	Oid			nsp = RelationGetNamespace(locks);
+	TimeLineID	timeline = timeline_of(old->origin);
 	ShedlockStore store;
 	ShedlockColumns columns;
 
 	if (!SHEDLOCK_IS_OF_PROCESS(old->kind) || old->origin == ShedlockOrigin() ||
-		!ShedlockOriginIsOver(old->origin) || is_written(nsp, timeline_of(old->origin)))
+		!ShedlockOriginIsOver(old) || written_end(nsp, timeline) != DT_NOBEGIN)
 		return;
 	ShedlockOpen(&store, nsp, "shedlock_timeline");
 	ShedlockNewColumns(&store, &columns);
-	ShedlockSetColumn(&columns, 1, key_of(timeline_of(old->origin)));
+	ShedlockSetColumn(&columns, Anum_timeline, key_of(timeline));
+	ShedlockSetColumn(&columns, Anum_ended_at, TimestampTzGetDatum(find_known(timeline)->ended_at));
 	(void) ShedlockInsert(&store, &columns);
 	ShedlockClose(&store);
 }

@@ -81,7 +81,8 @@ typedef enum ShedlockKind
 	X(backoff, INTERVALOID, false)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \
-	X(timeline, TEXTOID, true)
+	X(timeline, TEXTOID, true) \
+	X(ended_at, TIMESTAMPTZOID, true)
 
 #define SHEDLOCK_RUN_LOG_COLUMNS(X) \
 	X(token, INT8OID, true) \
@@ -219,7 +220,7 @@ extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 extern uint32 shedlock_origin;	/* 0: not known yet */
 extern uint32 ShedlockFindOrigin(void);
 extern void ShedlockLearnTimeline(Relation locks, uint32 origin);
-extern bool ShedlockOriginIsOver(uint32 origin);
+extern bool ShedlockOriginIsOver(const ShedlockRow *row);
 extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *old);
 
 /*

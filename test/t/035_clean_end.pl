@@ -14,6 +14,17 @@ use Time::HiRes qw(sleep time);
 
 my $dbname = 'postgres';
 
+# Waits until a shutdown comes after the second in which the last holder began: a
+# shutdown in the same second does not prove that the holder is gone.
+sub await_second
+{
+	my ($node) = @_;
+
+	defined await($node, q{SELECT max(backend_start) + interval '1 s' <= clock_timestamp() FROM shedlock})
+	  or BAIL_OUT('the clock stands still');
+	return;
+}
+
 # Holds a session lock and a run, and one session lock that has an at-least time.
 sub hold_locks
 {
@@ -23,6 +34,7 @@ sub hold_locks
 	ask($holder, "SELECT shedlock_acquire_session('leader$suffix'), shedlock_acquire_session('kept$suffix', lock_at_least_for => '1 hour')");
 	$runner->query_until(qr/running/, qq{\\echo running\nCALL shedlock_run('job$suffix', 'SELECT pg_sleep(600)');\n});
 	ok(defined await($node, "SELECT count(*) = 3 FROM shedlock_locks WHERE name LIKE '%$suffix'"), "the locks$suffix are held");
+	await_second($node);
 	return ($holder, $runner);
 }
 
@@ -86,6 +98,7 @@ my $small_wal = "min_wal_size = 32MB\nmax_wal_size = 32MB\nwal_keep_size = 0\nwa
 	my $started = $primary->safe_psql($dbname, "SELECT shedlock_acquire('lease', '1 hour')");
 
 	ask(session($primary), "SELECT shedlock_acquire_session('later')");
+	await_second($primary);
 	$primary->stop('fast');
 	is($standby->safe_psql($dbname, 'SELECT string_agg(DISTINCT state, \' \') FROM shedlock_locks WHERE kind <> \'lease\''),
 		'unknown', 'planned: a standby cannot tell');
@@ -219,6 +232,33 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 }
 
 #
+# The old server is started again, and the promoted one subscribes to its locks
+#
+{
+	my ($primary, $standby, @clients) = start_pair('both', conf => "wal_level = logical\n");
+
+	$primary->stop('fast');
+	$standby->promote;
+	$standby->adjust_conf('postgresql.conf', 'synchronous_standby_names', "''");
+	$standby->reload;
+	$primary->adjust_conf('postgresql.conf', 'synchronous_standby_names', "''");
+	$primary->start;
+
+	$primary->safe_psql($dbname, 'CREATE PUBLICATION locks FOR TABLE shedlock');
+	my $connstr = $primary->connstr($dbname) =~ s/'/''/gr;
+	$standby->safe_psql($dbname, "CREATE SUBSCRIPTION locks CONNECTION '$connstr' PUBLICATION locks WITH (copy_data = false)");
+	push @clients, hold_locks($primary, ' after');
+	ok(defined await($standby, q{SELECT count(*) = 3 FROM shedlock WHERE name LIKE '% after'}), 'both: the locks are replicated');
+	is(states($standby, ''), 'free kept free', 'both: what the shutdown has left is free');
+	is(states($standby, ' after'), 'lost lost lost', 'both: what lives on the old server counts as leases');
+	is(acquired($standby, ' after'), 'false false false', 'both: it cannot be acquired');
+	is(acquired($standby, ''), 'true false true', 'both: what the shutdown has left can be acquired');
+	is(states($standby, ' after'), 'lost lost lost', 'both: nor is it free after the proof was written down');
+	$standby->safe_psql($dbname, 'DROP SUBSCRIPTION locks');
+	$_->stop('immediate') foreach $primary, $standby;
+}
+
+#
 # Several sessions acquire the first session locks of a cluster
 #
 {
@@ -326,6 +366,7 @@ foreach ([ page => 8192 ], [ segment => 16 * 1024 * 1024 ])
 	{
 		$holder = session($primary);
 		ask($holder, q{SELECT shedlock_acquire_session('leader')});
+		await_second($primary);
 		last if $hit = stop_at($primary, $unit);
 		reap($holder);
 		$primary->start;
@@ -428,6 +469,7 @@ sub start_asynchronous
 	my $late = session($primary);
 
 	ask($late, q{SELECT shedlock_acquire_session('late'), shedlock_once('tick', '2026-01-01 00:00+00')});
+	await_second($primary);
 	is($standby->safe_psql($dbname, q{SELECT count(*) FROM shedlock WHERE name IN ('last', 'late')}), '0', 'asynchronous, planned: the standby lags');
 
 	my $stop = IPC::Run::start([ 'pg_ctl', '-D', $primary->data_dir, '-m', 'fast', '-w', 'stop' ], '<', \undef, '>', \my $said);
