@@ -174,7 +174,6 @@ ShedlockLearnTimeline(Relation locks, uint32 origin)
 	entry->looked_at = ShedlockSteadyNow();
 }
 
-
 /*
  * ShedlockOriginIsOver - is the process that acquired a lock known to be gone?
  *

@@ -162,6 +162,7 @@ ShedlockCountEnd(Oid nsp, const char *name, const char *outcome, TimestampTz sta
 			more.time = kinds[i].time;
 		}
 	}
+	Assert(more.counter != 0);
 	if (more.counter != Anum_runs_lost)
 		more.seconds = (double) Max(0, GetCurrentTimestamp() - started_at) / USECS_PER_SEC;
 	count(nsp, name, &more);
