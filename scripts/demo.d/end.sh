@@ -35,7 +35,7 @@ TEXT
     say "Every promise was kept."
 }
 
-# Draws the runs of server A over time.  Its clocks and ours are the same.
+# Draws the runs of server A over time.  Its clock is that of this script.
 end_picture() {
     local kind=()
     case $PICTURE in *.svg) kind=(--svg) ;; esac

@@ -43,7 +43,7 @@ CREATE FUNCTION shedlock_stats_reset(name text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_stats_reset(text) IS
-'Lets the counters of a name, or of all names that the caller may use, begin anew';
+'Sets the counters of a name to zero, or those of all names that the caller may use';
 
 CREATE FUNCTION shedlock_purge(older_than interval, ticks boolean DEFAULT false)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -504,7 +504,7 @@ shedlock_resume(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(shedlock_stats_reset);
 /*
- * shedlock_stats_reset(name) - let the counters of a name begin anew
+ * shedlock_stats_reset(name) - set the counters of a name to zero
  *
  * NULL: those of all names that the caller may use, but for those that an open
  * transaction changes.  Errors: 22023, 25006, 42501; 55P03 if an open transaction

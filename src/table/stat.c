@@ -203,7 +203,7 @@ delete_all(ShedlockStore *store)
 }
 
 /*
- * ShedlockResetStats - let the counters of a name, or of all if it is NULL, begin anew
+ * ShedlockResetStats - set the counters of a name to zero, or all if it is NULL
  *
  * Returns false if there are none.  Counters that an open transaction changes stay if
  * all are reset; for one name that is an error after 100 ms: 55P03.
