@@ -14,7 +14,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DBI;
 use IPC::Run;
-use List::Util qw(max);
+use LockLog;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -196,26 +196,6 @@ sub await_locks
 		sleep(0.1);
 	}
 	die 'the clients acquire no locks';
-}
-
-# Returns the lines that break a rule.
-sub violations
-{
-	my ($rule, @lines) = @_;
-	my (%last, @wrong);
-
-	# 08: no connection; 57P: the server stops or starts; 25006: a standby
-	return grep { /^error/ && !/^error (?:08|57P|25006)/ } @lines if $rule eq 'errors';
-	return grep { /^(tick \S+ \S+)/ && $last{$1}++ } @lines if $rule eq 'ticks';
-	foreach my $hold (sort { $a->[2] <=> $b->[2] } map { /^held (\S+) (\S+) (\S+) (\S+)/ ? [ $1, $2, $3, $4 ] : () } @lines)
-	{
-		my ($name, $token, $from, $to) = @$hold;
-		my $last = $last{$name} // [ 0, 0 ];
-
-		push @wrong, "$name $token $from $to" if $rule eq 'holders' ? $from < $last->[1] : $token <= $last->[0];
-		$last{$name} = [ $token, max($to, $last->[1]) ];
-	}
-	return @wrong;
 }
 
 #
