@@ -192,7 +192,8 @@ unlike(logged("SET shedlock.log_locks = on; SELECT shedlock_acquire('sneaky 2')"
 sub superuser_settings
 {
 	return map { [ split /\|/ ] } split /\n/, $node->safe_psql('postgres', q{LOAD 'shedlock';
-		SELECT name, boot_val, CASE vartype WHEN 'bool' THEN CASE boot_val WHEN 'on' THEN 'off' ELSE 'on' END ELSE (boot_val::integer + 77)::text END
+		SELECT name, boot_val, CASE vartype WHEN 'bool' THEN CASE boot_val WHEN 'on' THEN 'off' ELSE 'on' END
+			WHEN 'enum' THEN (array_remove(enumvals, boot_val))[1] ELSE (boot_val::integer + 77)::text END
 		FROM pg_settings WHERE name LIKE 'shedlock.%' AND context = 'superuser' ORDER BY name});
 }
 
