@@ -334,7 +334,8 @@ sub lsn_bytes
 sub stop_at
 {
 	my ($node, $unit) = @_;
-	my ($page, $checkpoint, $overhead) = (8192, $node->pg_version >= 19 ? 128 : 120, 24 + 5 + 24 + 1);
+	my $is_19 = $node->safe_psql($dbname, q{SELECT current_setting('server_version_num')::int >= 190000}) eq 't';
+	my ($page, $checkpoint, $overhead) = (8192, $is_19 ? 128 : 120, 24 + 5 + 24 + 1);
 	my $where = 'SELECT pg_current_wal_insert_lsn()';
 	my $emit = sub { $node->safe_psql($dbname, "SELECT 1 FROM pg_logical_emit_message(false, '', repeat('x', $_[0]))"); };
 	my $left;
