@@ -146,8 +146,9 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *))
  * Expects a transaction that has just been started, and leaves another one.
  * Holds off cancels and timeouts, because a cancel that comes after the command
  * must not strand the lock.  The lock is worth more than the history, so if
- * both fail the lock is released alone, and the view shows the run as lost.  If even that fails, the lock stays held until this process ends or begins
- * another run of the name.  Reports failures as WARNINGs.
+ * both fail the lock is released alone, and the view shows the run as lost.  If
+ * even that fails, the lock stays held until this process ends or begins another
+ * run of the name.  Reports failures as WARNINGs.
  */
 void
 ShedlockEndRun(ShedlockRun *run)
