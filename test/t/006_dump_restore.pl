@@ -24,7 +24,7 @@ my $token = $node->safe_psql('source', $in
 my $app_token = $node->safe_psql('source', $in . "SET ROLE app; SELECT shedlock_acquire_token('of app', '1 hour')");
 $node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 hour'); SELECT shedlock_release('kept');"
 	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');");
-$node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '1 day')");
+$node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '20000 days')");
 my ($status, $out, $err) = $node->psql('source', $in . "CALL shedlock_run('fails', 'SELECT 1/0')");
 # If a row did not satisfy the trigger, the restore of the whole table would fail.
 $node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen', '2026-01-02', '2026-01-01', 'replica');"
@@ -79,7 +79,7 @@ foreach my $db ('plain', 'custom')
 	ok(defined await($watcher, $in . "SELECT count(*) = 0 FROM shedlock_locks WHERE name IN ('session', 'new')"), "$db: they end with their session");
 	$watcher->quit;
 	is($node->safe_psql($db, $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', "$db: ticks stay claimed");
-	like($node->safe_psql($db, $in . "SELECT reason FROM shedlock_run_begin('run', once_every => '1 day')"),
+	like($node->safe_psql($db, $in . "SELECT reason FROM shedlock_run_begin('run', once_every => '20000 days')"),
 		qr/^Attempt 1 at tick .*; outcome: succeeded/, "$db: a run is not repeated");
 	is($node->safe_psql($db, $in . 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "fails|failed\nrun|succeeded",
 		"$db: the history shows the runs");

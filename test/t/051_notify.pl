@@ -169,14 +169,14 @@ is($json->decode($payloads[1])->{token}, $json->decode($payloads[0])->{token}, '
 reap($sleeper);
 
 # Ticks
-ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '1 day', attempts => 2, backoff => '1 hour')});
+ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '20000 days', attempts => 2, backoff => '1 hour')});
 ($payload) = told('a first attempt', 'failed tick');
 like(shape($payload), qr/^{"attempt":1,"attempts":2,.*"next_attempt_at":T,.*"tick":T,/, 'an attempt, its number, their number, and the next one');
 as_in_history($payload, 'a first attempt');
 is(ask($client, "SELECT retry_at = " . value($payload, 'next_attempt_at', 'timestamptz') . " FROM shedlock_tick WHERE name = 'tick'"),
 	't', 'the next attempt is after the backoff');
 ask($client, q{UPDATE shedlock_tick SET retry_at = now() WHERE name = 'tick'});
-ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '1 day', attempts => 2, backoff => '1 hour')});
+ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '20000 days', attempts => 2, backoff => '1 hour')});
 @payloads = told('the last attempt', 'failed tick', 'gave up tick');
 like(shape($_), qr/^{"attempt":2,"attempts":2,.*"next_attempt_at":null,.*"tick":T,/, 'no attempt follows') foreach @payloads;
 as_in_history($_, 'a last attempt') foreach @payloads;
