@@ -33,6 +33,7 @@ OBJS = \
 	src/lock/wait.o \
 	src/lock/owner.o \
 	src/job/schedule.o \
+	src/job/calendar.o \
 	src/job/plan.o \
 	src/job/due.o \
 	src/job/tick.o \

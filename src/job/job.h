@@ -124,6 +124,8 @@ extern void ShedlockParseSchedule(const char *text, const char *zone,
 extern void ShedlockPeriodSchedule(const Interval *every, const char *name,
 								   ShedlockSchedule *schedule);
 extern bool ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b);
+
+/* calendar.c */
 extern TimestampTz ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at);
 extern TimestampTz ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after);
 extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now);

@@ -1,4 +1,4 @@
-# Ticks by a walk through time, minute by minute, to compare with src/job/schedule.c.
+# Ticks by a walk through time, minute by minute, to compare with src/job/calendar.c.
 #
 #	python3 oracle.py SEED ROUNDS
 #
