@@ -169,7 +169,7 @@ end_work_processes() {
                 case $try,$told,$(cat /proc/$pid/comm 2>/dev/null) in
                     6??,*) kill -KILL $pid ;;
                     *" $pid "*) ;;
-                    *,postgres* | *,memcheck*) kill -QUIT $pid ;;
+                    *,postgres* | *,memcheck* | *,callgrind*) kill -QUIT $pid ;;
                     *) kill -TERM $pid ;;
                 esac 2>/dev/null
             done

@@ -22,6 +22,9 @@ CREATE TABLE peer.bare (
 	lock_until timestamp NOT NULL
 ) WITH (fillfactor = 50);
 
+-- What a command writes into
+CREATE TABLE written (n integer);
+
 -- The names of the pairs have been used before: the first use is not measured.
 SELECT count(*) FROM generate_series(0, 999) n, shedlock_acquire('lock-' || n, '1 min');
 SELECT count(*) FROM generate_series(0, 999) n, shedlock_release('lock-' || n);

@@ -6,9 +6,9 @@ case_million() {
     set_fsync off
     create_database million
     million_tenths "" "$(full_or_quick 100000 5000)"
-    psql_session_begin "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"
+    session_begin million "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"
     million_tenths ", old snapshot open" "$(full_or_quick 2000 500)"
-    psql_session_end
+    session_end
     # the first pairs prune the table
     bench_pgbench million 1 one_name -t "$(full_or_quick 2000 500)"
     bench_pgbench million 1 one_name -t "$(full_or_quick 20000 2000)"
@@ -34,18 +34,4 @@ million_tenths() {
 
 million_pages() {
     psql_value million "SELECT pg_relation_size('$1') / current_setting('block_size')::int"
-}
-
-# A session that runs this, and then stays idle.
-psql_session_begin() {
-    coproc HOLDER { exec 2>&1; cluster_psql main -At -d million; }
-    say "$1" >&"${HOLDER[1]}"
-    local answer
-    read -r -t 60 answer <&"${HOLDER[0]}" || die "the session that holds a snapshot does not answer"
-}
-
-psql_session_end() {
-    local pid=$HOLDER_PID
-    say '\q' >&"${HOLDER[1]}"
-    wait "$pid" || true
 }

@@ -1,0 +1,1 @@
+SELECT shedlock_acquire_session('bench refused');

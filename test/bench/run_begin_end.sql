@@ -1,0 +1,2 @@
+SELECT token FROM shedlock_run_begin('bench run', '1 min') \gset
+SELECT shedlock_run_end('bench run', :token);

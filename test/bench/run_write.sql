@@ -1,0 +1,1 @@
+CALL shedlock_run('bench run', 'INSERT INTO written VALUES (1)');

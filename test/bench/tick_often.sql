@@ -1,0 +1,1 @@
+SELECT shedlock_tick('*/5 * * * *');

@@ -1,0 +1,1 @@
+INSERT INTO written VALUES (1);
