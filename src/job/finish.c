@@ -21,6 +21,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+/* Of so many runs of a process, the first one prunes the history: many call only once. */
+#define PRUNE_EVERY		16
+
 /*
  * release_run - write that the lock is released, unless it was lost
  *
@@ -159,6 +162,7 @@ ShedlockEndRun(ShedlockRun *run)
 	ErrorData  *failure;
 	ErrorData  *untold = NULL;
 	bool		logged;
+	static unsigned ended = 0;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
 
@@ -192,7 +196,8 @@ ShedlockEndRun(ShedlockRun *run)
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not release lock \"%s\": %s", name, failure->message),
 				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
-	else if (logged && (failure = try_step(run, prune_history)) != NULL)
+	else if (logged && ended++ % PRUNE_EVERY == 0 &&
+			 (failure = try_step(run, prune_history)) != NULL)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not prune the history of runs: %s", failure->message)));

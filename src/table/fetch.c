@@ -213,6 +213,17 @@ ShedlockFetch(ShedlockStore *store, Datum key)
 }
 
 /*
+ * ShedlockRememberPlace - remember where this transaction has inserted the row with that key
+ */
+void
+ShedlockRememberPlace(ShedlockStore *store, Datum key, ItemPointer tid)
+{
+	store->key = key;
+	store->place = place_of(store);
+	store->place->root = store->place->version = *tid;
+}
+
+/*
  * ShedlockIsCurrent - would a fetch find the version that was fetched last?
  *
  * No tuple moves within a page while the page is pinned.

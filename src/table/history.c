@@ -36,9 +36,13 @@ enum
 	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-/* A call removes at most PRUNE_MAX of the oldest runs, and stops after KEPT_MAX that stay. */
+/*
+ * A call removes at most PRUNE_MAX of the oldest runs, and stops after KEPT_MAX that stay.
+ * It then looks at RANDOM_PAGES.
+ */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
+#define RANDOM_PAGES	4
 
 typedef struct
 {
@@ -131,7 +135,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
 	set_text(&columns, Anum_request, request);
 
-	if (!ShedlockInsert(&store, &columns))
+	if (!ShedlockInsertNew(&store, &columns))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNIQUE_VIOLATION),
 				 errmsg("token " INT64_FORMAT " is in the history already", row->token),
@@ -499,7 +503,7 @@ prune_random_page(Pruning *pruning)
  *
  * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
  * gather at the front, where each call meets them first, and a process may call this
- * only once.  So a call that meets KEPT_MAX of them also looks at one random page: it
+ * only once.  So a call that meets KEPT_MAX of them also looks at some random pages: it
  * reads no more however many runs there are, and each old run is found in time.  A
  * random token instead of a page would not do, because leases draw from the same
  * sequence, and most tokens lie in the gaps.
@@ -513,7 +517,7 @@ ShedlockHistoryPrune(Oid nsp)
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
 	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);
-	if (pruning.kept == KEPT_MAX)
+	for (int i = 0; pruning.kept >= KEPT_MAX && i < RANDOM_PAGES; i++)
 		prune_random_page(&pruning);
 	if (pruning.name_index)
 	{

@@ -207,12 +207,14 @@ extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
 extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns);
+extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
 extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
 
 /* fetch.c */
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
+extern void ShedlockRememberPlace(ShedlockStore *store, Datum key, ItemPointer tid);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 

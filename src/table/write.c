@@ -133,34 +133,54 @@ form_slot(ShedlockStore *store, const ShedlockColumns *columns, bool compute)
 }
 
 /*
- * ShedlockInsert - insert a row without waiting for another transaction
+ * insert_speculatively - insert a row, and take it back if its key is there already
  *
+ * Other sessions that meet the tuple now wait for the speculative insertion lock only,
+ * not for the whole transaction.
+ */
+static void
+insert_speculatively(ShedlockStore *store, ResultRelInfo *relinfo, TupleTableSlot *slot,
+					 EState *estate, bool *conflict)
+{
+	uint32		token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+
+	table_tuple_insert_speculative(store->rel, slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	list_free(insert_index_tuples(relinfo, slot, estate, false, true, conflict,
+								  UPDATED_NO_INDEX));
+	table_tuple_complete_speculative(store->rel, slot, token, !*conflict);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+}
+
+/*
+ * insert - insert a row without waiting for another transaction
+ *
+ * is_new: the key is not expected to be there, and the caller raises an error if it is.
  * Returns false if there is a row with that key, committed or not.
  */
-bool
-ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
+static bool
+insert(ShedlockStore *store, const ShedlockColumns *columns, bool is_new)
 {
 	EState	   *estate = CreateExecutorState();
-	ResultRelInfo *relinfo = open_indexes(store, true);
+	ResultRelInfo *relinfo = open_indexes(store, !is_new);
 	bool		added = fill_added(store, columns, estate);
 	TupleTableSlot *slot = form_slot(store, columns, added);
-	uint32		token;
 	bool		conflict = false;
 
 	if (added)
 		ExecConstraints(relinfo, slot, estate);
+	if (is_new)
+	{
+		table_tuple_insert(store->rel, slot, GetCurrentCommandId(true), 0, NULL);
 
-	/*
-	 * Other sessions that meet the tuple now wait for the speculative
-	 * insertion lock only, not for the whole transaction.
-	 */
-	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
-	table_tuple_insert_speculative(store->rel, slot,
-								   GetCurrentCommandId(true), 0, NULL, token);
-	list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
-								  UPDATED_NO_INDEX));
-	table_tuple_complete_speculative(store->rel, slot, token, !conflict);
-	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+		/* As for a deferrable constraint: a duplicate is reported at once. */
+		list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
+									  UPDATED_NO_INDEX));
+	}
+	else
+		insert_speculatively(store, relinfo, slot, estate, &conflict);
+	if (!conflict)
+		ShedlockRememberPlace(store, columns->values[0], &slot->tts_tid);
 
 	ExecCloseIndices(relinfo);
 	ExecDropSingleTupleTableSlot(slot);
@@ -169,6 +189,29 @@ ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 	/* Make it visible to the next read. */
 	CommandCounterIncrement();
 	return !conflict;
+}
+
+/*
+ * ShedlockInsert - insert a row without waiting for another transaction
+ *
+ * Returns false if there is a row with that key, committed or not.
+ */
+bool
+ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
+{
+	return insert(store, columns, false);
+}
+
+/*
+ * ShedlockInsertNew - the same for a row whose key cannot be there already
+ *
+ * Costs less.  If it returns false, the row is there twice, and the caller raises an
+ * error.
+ */
+bool
+ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns)
+{
+	return insert(store, columns, true);
 }
 
 /*

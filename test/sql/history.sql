@@ -77,33 +77,41 @@ SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
 SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
 
--- A run deletes a bounded number of runs that are older than shedlock.history_keep, also
--- those without an outcome.  The last run of a name stays.
+-- Each 16th run of a session, the first one included, deletes a bounded number of runs
+-- that are older than shedlock.history_keep, also those without an outcome.  The last run
+-- of a name stays.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
 FROM generate_series(1, 301) n;
 SHOW shedlock.history_keep;
+\c -
 SET shedlock.history_keep = '50 d';
 CALL shedlock_run('history prune', 'SELECT 1');
 SELECT count(*) FROM shedlock_history WHERE name = 'history old';
 RESET shedlock.history_keep;
+\c -
 CALL shedlock_run('history prune', 'SELECT 1');
 SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
+\set ECHO none
+SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(2, 16) \gexec
+\set ECHO all
+SELECT count(*) FROM shedlock_history WHERE name = 'history old';
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT count(*) FROM shedlock_history WHERE name = 'history old';
+\c -
 CALL shedlock_run('history prune', 'SELECT 1 / 0');
-CALL shedlock_run('history prune', 'SELECT 1');
-CALL shedlock_run('history prune', 'SELECT 1');
 SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
+\c -
 SET shedlock.history_keep = 0;
-CALL shedlock_run('history prune', 'SELECT 1');
 CALL shedlock_run('history prune', 'SELECT 1');
 RESET shedlock.history_keep;
 SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' AND name !~ 'warning|vacuum' GROUP BY name ORDER BY name;
 TRUNCATE shedlock_run_log;
 
--- The last runs of names that never ran again stay, and each run reads only a few of
+-- The last runs of names that never ran again stay, and a run reads only a few of
 -- them; old runs after them are deleted all the same.  Here each of a hundred nights,
 -- long ago and far apart in tokens, began with such names.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
@@ -114,14 +122,15 @@ CREATE FUNCTION pg_temp.name_scans() RETURNS bigint LANGUAGE sql AS $$
 	SELECT pg_stat_clear_snapshot();
 	SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'shedlock_run_log_name_idx'
 $$;
-CALL shedlock_run('history prune', 'SELECT 1');
 SELECT pg_stat_force_next_flush();
 SELECT pg_temp.name_scans() AS scans \gset
-CALL shedlock_run('history prune', 'SELECT 1');
-SELECT pg_stat_force_next_flush();
-SELECT pg_temp.name_scans() - :scans BETWEEN 16 AND 2 * (100 + 16) AS bounded;
 \set ECHO none
-SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 500) \gexec
+SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 16) \gexec
+\set ECHO all
+SELECT pg_stat_force_next_flush();
+SELECT pg_temp.name_scans() - :scans BETWEEN 16 AND 100 + 16 + 4 * 100 AS bounded;
+\set ECHO none
+SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 1200) \gexec
 \set ECHO all
 SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
 SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM shedlock_run_log WHERE name LIKE 'history other %';
@@ -131,13 +140,16 @@ SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 DROP INDEX shedlock_run_log_name_idx;
 CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
 CREATE INDEX history_other_way ON shedlock_run_log (token, name);
+\c -
 CALL shedlock_run('history prune', 'SELECT 1');
 CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 DROP INDEX history_half, history_other_way;
+\c -
 CALL shedlock_run('history prune', 'SELECT 1');
 
 -- A skipped run deletes nothing and logs nothing.
 SELECT count(*) AS runs FROM shedlock_run_log \gset
+\c -
 SET shedlock.history_keep = 0;
 SET client_min_messages = warning;
 SELECT shedlock_acquire('history busy');

@@ -152,11 +152,11 @@ WHERE name ~ 'stats (forced|acquired|begun|java|deleted|purged)$';
 -- Neither the history nor the locks hold the counters.
 SELECT shedlock_stats_reset();
 SET shedlock.history_keep = 0;
-CALL shedlock_run('stats kept', 'SELECT 1');
-CALL shedlock_run('stats kept', 'SELECT 1');
-CALL shedlock_run('stats kept', 'SELECT 1');
+\set ECHO none
+SELECT 'CALL shedlock_run(''stats kept'', ''SELECT 1'')' FROM generate_series(1, 17) \gexec
+\set ECHO all
 RESET shedlock.history_keep;
-SELECT count(*) FROM shedlock_history WHERE name = 'stats kept';
+SELECT count(*) < 17 AS pruned FROM shedlock_history WHERE name = 'stats kept';
 SELECT shedlock_purge('0', true) > 0 AS purged;
 SELECT * FROM pg_temp.stats();
 

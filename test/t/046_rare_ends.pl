@@ -90,7 +90,8 @@ ask($_, 'RESET lock_timeout; RESET deadlock_timeout') foreach $runner, $other;
 
 # Runs without an outcome are pruned like others, except those still in progress.
 begin_run('lives');
-$node->safe_psql('postgres', "UPDATE shedlock_run_log SET outcome = 'running' WHERE name = 'own error'; CALL shedlock_run('own error', 'SELECT'); SET shedlock.history_keep = 0; CALL shedlock_run('prunes', 'SELECT')");
+$node->safe_psql('postgres', "UPDATE shedlock_run_log SET outcome = 'running' WHERE name = 'own error'; CALL shedlock_run('own error', 'SELECT')");
+$node->safe_psql('postgres', "SET shedlock.history_keep = 0; CALL shedlock_run('prunes', 'SELECT')");
 is($node->safe_psql('postgres', "SELECT name, outcome FROM shedlock_run_log WHERE name IN ('lives', 'own error') ORDER BY name"), "lives|running\nown error|succeeded", 'lives: the row of a run in progress stays');
 ask($other, 'SELECT pg_advisory_unlock(1)');
 like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: the run ends without a warning');
