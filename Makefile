@@ -131,6 +131,7 @@ REGRESS = \
 	purge \
 	views \
 	history \
+	history_reads \
 	stats \
 	run_work \
 	run_maintenance \

@@ -1,8 +1,10 @@
 /* Views */
 
--- Both halves of every lock that is not free.  PUBLIC may call it, because the
--- functions of a view run with the privileges of the role that reads the view.
+-- Both halves of every lock that is not free, or of these names.  PUBLIC may call it,
+-- because the functions of a view run with the privileges of the role that reads the
+-- view.
 CREATE FUNCTION _shedlock_status(
+	names text[] DEFAULT NULL,
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -18,8 +20,8 @@ CREATE FUNCTION _shedlock_status(
 	OUT pause_reason text)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_status() IS
-'Returns the locks that are not free; the view shedlock_locks shows them';
+COMMENT ON FUNCTION _shedlock_status(text[]) IS
+'Returns the locks that are not free, of all names or of these; the view shedlock_locks shows them';
 
 CREATE VIEW shedlock_locks AS
 SELECT s.name,
@@ -97,10 +99,11 @@ SELECT r.name,
 	   r.request
 FROM shedlock_run_log r
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
-	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
+	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+ORDER BY r.token DESC;
 
 COMMENT ON VIEW shedlock_history IS
-'Runs by roles whose privileges the reader has; all runs for pg_read_all_stats';
+'Runs by roles whose privileges the reader has, the last one first; all runs for pg_read_all_stats';
 COMMENT ON COLUMN shedlock_history.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
@@ -212,8 +215,7 @@ COMMENT ON FUNCTION _shedlock_why(text, text) IS
 CREATE FUNCTION shedlock_why(name text)
 RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
-	SELECT _shedlock_why($1, (SELECT s.state FROM _shedlock_status() s
-							  WHERE s.name OPERATOR(pg_catalog.=) $1));
+	SELECT _shedlock_why($1, (SELECT s.state FROM _shedlock_status(ARRAY[$1]) s));
 END;
 
 COMMENT ON FUNCTION shedlock_why(text) IS

@@ -15,15 +15,16 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
-#include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -40,6 +41,20 @@ typedef struct KeyStatus
 	bool		exclusive;		/* then there is one holder */
 	bool		shown;			/* by a committed row */
 } KeyStatus;
+
+/* What the lines are made of */
+typedef struct LockStatus
+{
+	ReturnSetInfo *rsinfo;
+	ShedlockStore store;		/* the table */
+	SnapshotData dirty;
+	HTAB	   *lock_table;		/* of KeyStatus */
+	TimestampTz now;
+	bool		shows_all;		/* also names that the caller may not use */
+	MemoryContext context;		/* of one row */
+	List	   *uncommitted;	/* ShedlockRow, written by open transactions
+								 * that hold the lock exclusively */
+} LockStatus;
 
 /*
  * read_lock_table - hash of KeyStatus by key
@@ -188,92 +203,124 @@ is_committed(TupleTableSlot *slot, const SnapshotData *dirty, const KeyStatus *e
 }
 
 /*
- * scan_locks - show the locks that are not free by their committed rows
+ * show_lock - show the lock of the row in a slot, if it is not free by a committed row
  *
- * Returns a list of ShedlockRow: what open transactions have written of locks
- * that they hold exclusively.
+ * Keeps what an open transaction has written of a lock that it holds exclusively.
+ * Returns whether the lock was shown.
  */
-static List *
-scan_locks(Relation rel, HTAB *lock_table, ReturnSetInfo *rsinfo)
+static bool
+show_lock(TupleTableSlot *slot, void *arg)
 {
-	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-	TimestampTz now = GetCurrentTimestamp();
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "shedlock status row",
-												  ALLOCSET_SMALL_SIZES);
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	SnapshotData dirty;
-	TableScanDesc scan;
-	List	   *uncommitted = NIL;
+	LockStatus *status = arg;
+	MemoryContext caller;
+	ShedlockRow row;
+	KeyStatus  *entry;
+	const char *state = NULL;
+	bool		visible;
+	int			pid;
 
-	InitDirtySnapshot(dirty);
-	scan = begin_table_scan(rel, &dirty);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	/* Most rows are of this kind: nothing is computed for them. */
+	if (ShedlockSlotIsFree(slot, status->now))
+		return false;
+	MemoryContextReset(status->context);
+	caller = MemoryContextSwitchTo(status->context);
+	ShedlockSlotToRow(slot, &row);
+	entry = find_key(status->lock_table, row.name);
+	visible = status->shows_all || ShedlockMayUseName(row.name);
+	if (visible && is_committed(slot, &status->dirty, entry))
 	{
-		ShedlockRow row;
-		KeyStatus  *entry;
-		const char *state;
-		bool		visible;
-		int			pid;
+		ShedlockLearnOrigin(status->store.rel, &row);
+		state = committed_state(&row, entry, status->now, &pid);
+		if (state)
+			put_row(status->rsinfo, &row, state, entry, pid);
+		if (state && entry)
+			entry->shown = true;
+	}
+	else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED)
+	{
+		ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
 
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(context);
-		MemoryContextSwitchTo(context);
-		ShedlockSlotToRow(slot, &row);
-		entry = find_key(lock_table, row.name);
-		visible = shows_all || ShedlockMayUseName(row.name);
-		if (visible && is_committed(slot, &dirty, entry))
-		{
-			ShedlockLearnOrigin(rel, &row);
-			state = committed_state(&row, entry, now, &pid);
-			if (state)
-				put_row(rsinfo, &row, state, entry, pid);
-			if (state && entry)
-				entry->shown = true;
-		}
-		else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED)
-		{
-			ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
-
-			MemoryContextSwitchTo(caller);
-			ShedlockSlotToRow(slot, copy);
-			uncommitted = lappend(uncommitted, copy);
-		}
 		MemoryContextSwitchTo(caller);
+		ShedlockSlotToRow(slot, copy);
+		status->uncommitted = lappend(status->uncommitted, copy);
+	}
+	MemoryContextSwitchTo(caller);
+	return state != NULL;
+}
+
+/*
+ * scan_locks - show the locks that are not free by their committed rows
+ */
+static void
+scan_locks(LockStatus *status)
+{
+	ShedlockStore *store = &status->store;
+	TableScanDesc scan = begin_table_scan(store->rel, &status->dirty);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) show_lock(store->slot, status);
 	}
 	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	return uncommitted;
+}
+
+/*
+ * look_up_locks - the same of some names only, by the primary key
+ *
+ * A name has one line, even if an update commits while its versions are read.
+ */
+static void
+look_up_locks(LockStatus *status, ArrayType *names)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!nulls[i])
+			ShedlockFetchVersions(&status->store, elems[i], &status->dirty, show_lock, status);
+	}
 }
 
 PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
- * _shedlock_status() - the locks that are not free
+ * _shedlock_status(names) - the locks that are not free; with names, those of them
  *
- * Hides names that the caller may not use, unless it has the privileges of
- * pg_read_all_stats.  Locks: AccessShareLock on the table, to the end of the
- * transaction.
+ * names: each once, or null.  Hides names that the caller may not use, unless it has the
+ * privileges of pg_read_all_stats.  Locks: AccessShareLock on the table, to the end of
+ * the transaction.
  */
 Datum
 _shedlock_status(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	HTAB	   *lock_table;
-	Relation	rel;
+	LockStatus	status = {.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo};
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	lock_table = read_lock_table();
-	rel = ShedlockOpenForScan(ShedlockSchema(fcinfo), "shedlock");
-	foreach(lc, scan_locks(rel, lock_table, rsinfo))
+	status.lock_table = read_lock_table();
+	status.shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	status.now = GetCurrentTimestamp();
+	status.context = AllocSetContextCreate(CurrentMemoryContext, "shedlock status row",
+										   ALLOCSET_SMALL_SIZES);
+	InitDirtySnapshot(status.dirty);
+	ShedlockOpenToRead(&status.store, ShedlockSchema(fcinfo), "shedlock");
+	if (PG_ARGISNULL(0))
+		scan_locks(&status);
+	else
+		look_up_locks(&status, PG_GETARG_ARRAYTYPE_P(0));
+	foreach(lc, status.uncommitted)
 	{
 		ShedlockRow *row = lfirst(lc);
-		KeyStatus  *entry = find_key(lock_table, row->name);
+		KeyStatus  *entry = find_key(status.lock_table, row->name);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!entry->shown)
-			put_row(rsinfo, row, "uncommitted", entry, linitial_int(entry->pids));
+			put_row(status.rsinfo, row, "uncommitted", entry, linitial_int(entry->pids));
 	}
-	table_close(rel, NoLock);
+	ShedlockClose(&status.store);
 	return (Datum) 0;
 }

@@ -40,6 +40,25 @@
 static ShedlockPlace places[PLACE_SETS][PLACES_IN_SET];
 
 /*
+ * begin_key_scan - begin a scan of the primary key for one row
+ */
+static IndexScanDesc
+begin_key_scan(ShedlockStore *store, Datum value, Snapshot snapshot)
+{
+	Relation	index = ShedlockPrimaryKey(store);
+	ScanKeyData key;
+	IndexScanDesc scan;
+
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0],
+						   index->rd_opcintype[0] == INT8OID ? F_INT8EQ : F_TEXTEQ,
+						   value);
+	scan = begin_index_scan(store->rel, index, snapshot, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	return scan;
+}
+
+/*
  * fetch_by_index - find the row by its primary key, with that snapshot
  *
  * Sets *root to the place in the index entry, where the row's versions begin.
@@ -47,19 +66,12 @@ static ShedlockPlace places[PLACE_SETS][PLACES_IN_SET];
 static bool
 fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 {
-	Relation	index = ShedlockPrimaryKey(store);
-	ScanKeyData key;
 	IndexScanDesc scan;
 	ItemPointer tid;
 	bool		found = false;
 
 	ExecClearTuple(store->slot);
-	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[0],
-						   index->rd_opcintype[0] == INT8OID ? F_INT8EQ : F_TEXTEQ,
-						   store->key);
-	scan = begin_index_scan(store->rel, index, snapshot, 1);
-	index_rescan(scan, &key, 1, NULL, 0);
+	scan = begin_key_scan(store, store->key, snapshot);
 	while (!found && (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
 	{
 		*root = *tid;
@@ -250,4 +262,31 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 	found = fetch_by_index(store, &dirty, &root);
 	ExecClearTuple(store->slot);
 	return found && TransactionIdIsValid(dirty.xmin);
+}
+
+/*
+ * ShedlockFetchVersions - show a function the versions of a row that a snapshot shows
+ *
+ * Ends when the function returns true.  If there is none, looks twice, as ShedlockFetch()
+ * does.
+ */
+void
+ShedlockFetchVersions(ShedlockStore *store, Datum key, Snapshot snapshot,
+					  bool (*show) (TupleTableSlot *slot, void *arg), void *arg)
+{
+	bool		found = false;
+
+	for (int tries = 0; tries < 2 && !found; tries++)
+	{
+		IndexScanDesc scan = begin_key_scan(store, key, snapshot);
+
+		while (index_getnext_slot(scan, ForwardScanDirection, store->slot))
+		{
+			found = true;
+			if (show(store->slot, arg))
+				break;
+		}
+		index_endscan(scan);
+	}
+	ExecClearTuple(store->slot);
 }

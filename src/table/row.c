@@ -81,6 +81,23 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 }
 
 /*
+ * ShedlockSlotIsFree - was the lock in a slot released, kept no longer, and not paused?
+ *
+ * Then it is free, whatever the advisory half says.  For scans: allocates nothing, and
+ * reads only the columns that it needs.
+ */
+bool
+ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now)
+{
+	bool		isnull;
+
+	return slot_attisnull(slot, Anum_kind) &&
+		DatumGetTimestamp(slot_getattr(slot, Anum_lock_until, &isnull)) <= now &&
+		(slot_attisnull(slot, Anum_paused_until) ||
+		 DatumGetTimestampTz(slot_getattr(slot, Anum_paused_until, &isnull)) <= now);
+}
+
+/*
  * read_row - as ShedlockReadRow(), but learns nothing
  */
 static inline void

@@ -216,6 +216,9 @@ extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern void ShedlockRememberPlace(ShedlockStore *store, Datum key, ItemPointer tid);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
+extern void ShedlockFetchVersions(ShedlockStore *store, Datum key, Snapshot snapshot,
+								  bool (*show) (TupleTableSlot *slot, void *arg),
+								  void *arg);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
 
 /* origin.c */
@@ -256,6 +259,7 @@ extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow 
 extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
 extern void ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
+extern bool ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
