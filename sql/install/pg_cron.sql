@@ -743,8 +743,18 @@ COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
 -- that it was scheduled later.  A claim by shedlock_once also prevents runs, and is
 -- shown, but explains nothing.  Runs that the reader cannot see in shedlock_history
 -- count as well.  The barrier keeps functions in the reader's WHERE from seeing the
--- rows of other names.
+-- rows of other names.  All locks are looked up in one call, because each call reads the
+-- server's lock table; and most jobs are called alike.
 CREATE VIEW shedlock_jobs WITH (security_barrier) AS
+WITH job AS MATERIALIZED (
+	SELECT r AS j, c AS g
+	FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) r
+		 CROSS JOIN LATERAL _shedlock_guarded_call(r.command) c),
+way AS MATERIALIZED (
+	SELECT w.schema_name, w.username, w.database, p.problem
+	FROM (SELECT DISTINCT (job.g).schema_name, (job.j).username, (job.j).database
+		  FROM job WHERE (job.g).name IS NOT NULL) w
+		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, w.schema_name, w.username, w.database) p)
 SELECT j.jobid,
 	   j.job_name,
 	   d.guarded,
@@ -783,10 +793,9 @@ SELECT j.jobid,
 			WHEN d.due IS NULL THEN
 				pg_catalog.format('unknown: cannot tell when schedule "%s" was last due', j.schedule)
 			ELSE 'unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that' END AS problem
-FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
-	 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-	 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, g.schema_name,
-		CASE WHEN g.name IS NOT NULL THEN j.username END, j.database) x
+FROM job
+	 CROSS JOIN LATERAL (SELECT (job.j).*) j
+	 CROSS JOIN LATERAL (SELECT (job.g).*) g
 	 CROSS JOIN LATERAL _shedlock_cron_due(j.schedule, NULL::text,
 		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) '90 seconds'::interval) f
 	 CROSS JOIN LATERAL (
@@ -839,7 +848,10 @@ FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) j
 		WHERE k.name OPERATOR(pg_catalog.=) g.name AND d.shown) t ON true
 	 CROSS JOIN LATERAL _shedlock_cron_due(d.schedule, d.time_zone,
 		GREATEST(pg_catalog.clock_timestamp(), t.used_until)) e
-	 LEFT JOIN shedlock_locks s ON s.name OPERATOR(pg_catalog.=) g.name AND d.shown
+	 LEFT JOIN way x ON g.name IS NOT NULL AND x.schema_name IS NOT DISTINCT FROM g.schema_name AND
+		x.username OPERATOR(pg_catalog.=) j.username AND x.database OPERATOR(pg_catalog.=) j.database
+	 LEFT JOIN _shedlock_status(ARRAY(SELECT DISTINCT (job.g).name FROM job)) s
+		ON s.name OPERATOR(pg_catalog.=) g.name AND d.shown
 	 CROSS JOIN LATERAL (
 		SELECT CASE WHEN NOT j.active THEN false
 					WHEN NOT d.guarded THEN
