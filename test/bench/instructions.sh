@@ -64,7 +64,7 @@ session lock, refused:refused_session:SELECT 1:one
 acquire:acquire:SELECT 1:one
 release:release:SELECT 1:one
 pair:pair:two UPDATEs:pair_bare
-pair:pair:ShedLock:pair_shedlock
+pair:pair:ShedLock, UPDATE:pair_shedlock
 pair:pair:ShedLock, upsert:pair_upsert
 run:run:the bare statement:one
 run, its command writes:run_write:the bare statement:write

@@ -5,12 +5,13 @@ case_pair() {
     local clients
     for clients in $CLIENTS; do
         in_turn pair "$clients" "pairs/s" "shedlock=rate postgres pair" \
-            "ShedLock=rate postgres/peer pair_shedlock" \
+            "ShedLock, UPDATE=rate postgres/peer pair_shedlock" \
+            "ShedLock, upsert=rate postgres/peer pair_upsert" \
             "two UPDATEs=rate postgres/peer pair_bare"
     done
     # the same each time, except for what the server writes on its own
     ROUNDS=2 in_turn pair 1 "WAL bytes a pair" "shedlock=wal_of_pair postgres pair" \
-        "ShedLock=wal_of_pair postgres/peer pair_shedlock" \
+        "ShedLock, UPDATE=wal_of_pair postgres/peer pair_shedlock" \
         "two UPDATEs=wal_of_pair postgres/peer pair_bare"
 }
 

@@ -59,7 +59,7 @@ function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer,
 END {
 	plot("Attempts to acquire a lock that another client holds, per second", "busy", "calls/s", "1;8",
 		"SELECT 1;ShedLock, later tries;ShedLock, upsert")
-	plot("Acquires with their releases, of free locks, per second; fsync on", "pair", "pairs/s", "1;8", "two UPDATEs;ShedLock")
+	plot("Acquires with their releases, of free locks, per second; fsync on", "pair", "pairs/s", "1;8", "two UPDATEs;ShedLock, UPDATE;ShedLock, upsert")
 	plot("100 clients want one lock at once: ms to the last answer", "stampede", "ms to the last answer", "100",
 		"pg_try_advisory_lock;ShedLock, upsert")
 }
