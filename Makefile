@@ -14,6 +14,7 @@ OBJS = \
 	src/base/args.o \
 	src/advisory/locktable.o \
 	src/advisory/wake.o \
+	src/advisory/line.o \
 	src/table/store.o \
 	src/table/write.o \
 	src/table/fetch.o \

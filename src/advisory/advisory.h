@@ -23,6 +23,22 @@ typedef struct ShedlockHolder
 	bool		exclusive;
 } ShedlockHolder;
 
+/* How long somebody who is woken has time to react. */
+#define SHEDLOCK_WATCH_MS		8
+
+/* A place in the line of those who wait for a lock; private to line.c but for watching. */
+typedef struct ShedlockWaiter
+{
+	LOCKTAG		tag;			/* of the lock */
+	LOCKTAG		marker;
+	LOCKTAG		watch;
+	VirtualTransactionId *ahead;	/* who waited before, in order */
+	int			nahead;
+	bool		watching;
+	VirtualTransactionId watched;	/* the last one whose latch was set */
+	VirtualTransactionId stuck; /* the last one that did not react */
+} ShedlockWaiter;
+
 /* locktable.c */
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
@@ -33,7 +49,14 @@ extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 /* wake.c */
 extern bool ShedlockTryShare(const LOCKTAG *tag);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
-extern void ShedlockWakeAtRelease(bool top_level);
+extern void ShedlockWakeAtRollback(const LOCKTAG *tag);
+extern void ShedlockWakeAtRelease(bool is_commit, bool top_level);
+extern bool ShedlockIsWatched(const LOCKTAG *watch, const PGPROC *woken);
 extern void ShedlockWake(const LOCKTAG *tag);
+
+/* line.c */
+extern bool ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag);
+extern bool ShedlockTurn(ShedlockWaiter *place, bool woken);
+extern void ShedlockLeaveLine(ShedlockWaiter *place);
 
 #endif							/* SHEDLOCK_ADVISORY_H */

@@ -3,14 +3,28 @@
  * wake.c
  *	  Waking the sessions that wait for a lock.
  *
- * A waiter (wait.c) holds a marker, a lock of SHEDLOCK_CLASS_WAITER in share
- * mode under the lock's key.  The session that frees a lock sets the latch of
- * every holder of the marker, once the advisory half is really free: a
- * transaction callback would be too early, since the locks are released after
- * it.  So a transaction remembers the locks that its end may free, and a resource
- * release callback after RESOURCE_RELEASE_LOCKS does the rest; for a session
- * lock that ends with its process, an exit callback that runs after the locks
- * are gone.
+ * A waiter (lock/wait.c) holds a marker, a lock of SHEDLOCK_CLASS_WAITER in share
+ * mode under the lock's key.  The session that frees a lock sets the latch of the
+ * first holder of the marker, once the advisory half is really free: a transaction
+ * callback would be too early, since the locks are released after it.  So a
+ * transaction remembers the locks that its end may free, and a resource release
+ * callback after RESOURCE_RELEASE_LOCKS does the rest; for a session lock that ends
+ * with its process, an exit callback that runs after the locks are gone.
+ *
+ * One waiter is woken, so that a wake-up must not get lost.  Who is woken tries.  If it
+ * acquires the lock, the end of that wakes the next.  If it fails, somebody else has
+ * the advisory half: the end of that transaction wakes again, or the row is alive, and
+ * its end will.  If it leaves, it passes the wake-up on: at the end of its wait, or by
+ * an entry in this list when an error, a cancel or the end of the process ends it.
+ *
+ * Nobody wakes for these; the waiters look themselves, each second:
+ *
+ *	COMMIT PREPARED, ROLLBACK PREPARED, a reset of the session
+ *	the end of a lease that was acquired since they looked last
+ *	writers that do not know of waiters
+ *	an acquire that gave up because a foreign writer has locked the row
+ *	a run that waits for its tick while its lock is free
+ *	a lock freed while the first waiter and the one that watches are stopped
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -34,6 +48,7 @@ typedef struct WakeEntry
 {
 	LOCKTAG		tag;
 	SubTransactionId subid;		/* that added it last */
+	bool		at_commit;		/* a commit frees it, too */
 } WakeEntry;
 
 static WakeEntry *wake_list = NULL;
@@ -41,11 +56,13 @@ static int	wake_count = 0;
 static int	wake_size = 0;
 
 /*
- * ShedlockWakeLater - wake the waiters of a lock when this (sub)transaction ends
+ * wake_later - remember a lock that the end of this (sub)transaction may free
  */
-void
-ShedlockWakeLater(const LOCKTAG *tag)
+static void
+wake_later(const LOCKTAG *tag, bool at_commit)
 {
+	WakeEntry  *last;
+
 	ShedlockUseSession();
 	if (wake_count == wake_size)
 	{
@@ -59,8 +76,32 @@ ShedlockWakeLater(const LOCKTAG *tag)
 
 	/* It is the same lock again, most likely. */
 	if (wake_count == 0 || memcmp(&wake_list[wake_count - 1].tag, tag, sizeof(LOCKTAG)) != 0)
-		wake_list[wake_count++].tag = *tag;
-	wake_list[wake_count - 1].subid = GetCurrentSubTransactionId();
+	{
+		wake_list[wake_count].tag = *tag;
+		wake_list[wake_count++].at_commit = false;
+	}
+	last = &wake_list[wake_count - 1];
+	last->subid = GetCurrentSubTransactionId();
+	last->at_commit |= at_commit;
+}
+
+/*
+ * ShedlockWakeLater - wake a waiter of a lock when this (sub)transaction ends
+ */
+void
+ShedlockWakeLater(const LOCKTAG *tag)
+{
+	wake_later(tag, true);
+}
+
+/*
+ * ShedlockWakeAtRollback - wake a waiter of a lock if this (sub)transaction is rolled
+ * back
+ */
+void
+ShedlockWakeAtRollback(const LOCKTAG *tag)
+{
+	wake_later(tag, false);
 }
 
 /*
@@ -81,14 +122,14 @@ ShedlockTryShare(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockWakeAtRelease - wake the waiters of locks that have just been released
+ * ShedlockWakeAtRelease - wake waiters of locks that have just been released
  *
  * At the end of a subtransaction (!top_level) these are the locks that it added and
  * this process does not hold any more.  Raises no error: after the commit record that
  * would be a panic (I13).
  */
 void
-ShedlockWakeAtRelease(bool top_level)
+ShedlockWakeAtRelease(bool is_commit, bool top_level)
 {
 	SubTransactionId subid = GetCurrentSubTransactionId();
 	int			first = wake_count;
@@ -104,7 +145,7 @@ ShedlockWakeAtRelease(bool top_level)
 		if (!top_level && (lock_held_by_me(tag, ShareLock) ||
 						   lock_held_by_me(tag, ExclusiveLock)))
 			wake_list[wake_count++] = wake_list[i];
-		else
+		else if (!is_commit || wake_list[i].at_commit)
 			ShedlockWake(tag);
 	}
 
@@ -118,36 +159,92 @@ ShedlockWakeAtRelease(bool top_level)
 }
 
 /*
- * ShedlockWake - set the latch of every session that waits for a lock
+ * ShedlockIsWatched - does a waiter watch the others?
  *
- * All of them are in a transaction, so that GetLockConflicts() knows them.
- * A latch set for a process that no longer waits does no harm.
+ * One that has not reacted does not count, nor woken, which has just been woken.  Call
+ * this where GetLockConflicts() can allocate.
+ */
+bool
+ShedlockIsWatched(const LOCKTAG *watch, const PGPROC *woken)
+{
+	VirtualTransactionId *watchers = GetLockConflicts(watch, ExclusiveLock, NULL);
+	bool		watched = false;
+
+	for (int i = 0; !watched && VirtualTransactionIdIsValid(watchers[i]); i++)
+	{
+		PGPROC	   *proc = vxid_get_proc(watchers[i]);
+
+		watched = proc && proc != woken && !latch_is_set(&proc->procLatch);
+	}
+	pfree(watchers);
+	return watched;
+}
+
+/*
+ * ShedlockWake - wake the first waiter of a lock that has not been woken yet
+ *
+ * If nobody watches (line.c), the last one is woken, too.
+ *
+ * All of them are in a transaction, so that GetLockConflicts() knows them.  A latch set
+ * for a process that no longer waits does no harm.
  *
  * GetLockConflicts() has room for every transaction that there can be, and
- * raises an error if it cannot allocate it.  So it is allocated before, without
- * an error, and what has just been freed is there again.  Without that memory
- * nothing is done, and the waiters find out by themselves within a second.
+ * raises an error if it cannot allocate it.  So room for two lists is allocated
+ * before, without an error, and what has just been freed is there again.  Without that
+ * memory nothing is done, and the waiters find out by themselves within a second.
  */
 void
 ShedlockWake(const LOCKTAG *tag)
 {
-	Size		transactions = (Size) (MaxBackends + max_prepared_xacts + 1);
-	void	   *room = palloc_extended(transactions * sizeof(VirtualTransactionId),
-									   MCXT_ALLOC_NO_OOM);
-	LOCKTAG		marker;
+	Size		size = (Size) (MaxBackends + max_prepared_xacts + 1) * sizeof(VirtualTransactionId);
 	VirtualTransactionId *waiters;
+	PGPROC	   *first = NULL;
+	LOCKTAG		marker;
+	LOCKTAG		watch;
+	void	   *rooms[2];
+	int			n;
 
-	if (room == NULL)
-		return;
-	pfree(room);
 	ShedlockTagOfClass(&marker, tag, SHEDLOCK_CLASS_WAITER);
-	waiters = GetLockConflicts(&marker, ExclusiveLock, NULL);
-	for (int i = 0; VirtualTransactionIdIsValid(waiters[i]); i++)
+	if (LockWaiterCount(&marker) == 0)
+		return;
+
+	rooms[0] = palloc_extended(size, MCXT_ALLOC_NO_OOM);
+	rooms[1] = palloc_extended(size, MCXT_ALLOC_NO_OOM);
+	for (int i = 0; i < 2; i++)
+	{
+		if (rooms[i])
+			pfree(rooms[i]);
+	}
+	if (rooms[0] == NULL || rooms[1] == NULL)
+		return;
+
+	waiters = GetLockConflicts(&marker, ExclusiveLock, &n);
+	for (int i = 0; i < n && first == NULL; i++)
 	{
 		PGPROC	   *proc = vxid_get_proc(waiters[i]);
 
-		if (proc)
+		if (proc && !latch_is_set(&proc->procLatch))
+		{
+			first = proc;
 			SetLatch(&proc->procLatch);
+		}
+	}
+
+	ShedlockTagOfClass(&watch, tag, SHEDLOCK_CLASS_WATCH);
+	if (n > 1 && !ShedlockIsWatched(&watch, first))
+	{
+		for (int i = n - 1; i >= 0; i--)
+		{
+			PGPROC	   *proc = vxid_get_proc(waiters[i]);
+
+			if (proc == first)
+				break;
+			if (proc && !latch_is_set(&proc->procLatch))
+			{
+				SetLatch(&proc->procLatch);
+				break;
+			}
+		}
 	}
 	pfree(waiters);
 }

@@ -191,7 +191,7 @@ acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 	ShedlockCheckPromises(store);
 	if (old->found && SHEDLOCK_IS_RUN(old->kind))
 		ShedlockHistoryLost(name->nsp, old->token);
-	ShedlockWakeLater(&name->tag);
+	ShedlockWakeAtRollback(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" acquired by a foreign client", name->str)));

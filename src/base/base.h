@@ -35,6 +35,8 @@
 #define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
 #define SHEDLOCK_CLASS_SENTINEL	21326	/* gone after the session is reset */
 #define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
+#define SHEDLOCK_CLASS_WATCH	21328	/* marker of a waiter that watches the
+										 * others */
 
 /* The clock of deadlines and waits, which cannot be set. */
 #ifdef CLOCK_BOOTTIME
@@ -54,7 +56,7 @@ typedef struct ShedlockName
 
 /* clock.c */
 extern int64 ShedlockSteadyNow(void);
-extern void ShedlockNap(long ms);
+extern bool ShedlockNap(long ms);
 extern void ShedlockCheckClient(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 

@@ -31,18 +31,22 @@ ShedlockSteadyNow(void)
 
 /*
  * ShedlockNap - sleep that long, or until the latch is set; process interrupts
+ *
+ * Returns true if the latch was set.
  */
-void
+bool
 ShedlockNap(long ms)
 {
 	static uint32 wait_event = 0;
+	int			events;
 
 	if (wait_event == 0)
 		wait_event = wait_event_named("ShedlockWait");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 ms, wait_event);
+	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					   ms, wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
+	return (events & WL_LATCH_SET) != 0;
 }
 
 /*

@@ -42,6 +42,9 @@
 	((VirtualTransactionId) {(lock)->backend, (lock)->lxid})
 #endif
 
+/* Has a process not reacted yet?  Without a lock, as SetLatch() itself looks. */
+#define latch_is_set(latch)		((latch)->is_set)
+
 /* libpq/libpq.h includes headers of GSSAPI, which the server's packages do not bring. */
 extern bool pq_check_connection(void);
 

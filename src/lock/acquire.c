@@ -196,6 +196,9 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		result->verdict = SHEDLOCK_BUSY;
 		return false;
 	}
+
+	/* A rollback frees the lock; a commit does not. */
+	ShedlockWakeAtRollback(&name->tag);
 	if (!write_row(store, request, result))
 	{
 		ShedlockUnlock(&name->tag, ExclusiveLock);
@@ -206,8 +209,6 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		return false;
 	}
 
-	/* A rollback frees the lock. */
-	ShedlockWakeLater(&name->tag);
 	ShedlockCommitDurably();
 
 	if (known)

@@ -82,12 +82,12 @@ extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request
 extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
-extern bool ShedlockWaitFor(const ShedlockName *name, const Interval *limit,
+extern bool ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 							bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
 							ShedlockResult *result);
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
 								ShedlockResult *result);
-extern void ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
+extern bool ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
 /* owner.c */

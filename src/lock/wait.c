@@ -3,14 +3,13 @@
  * wait.c
  *	  Waiting for a lock.
  *
- * A waiter never queues for the advisory half (I14).  It holds a marker, a lock
- * of SHEDLOCK_CLASS_WAITER in share mode under the lock's key, and then in a loop
- * tries to acquire, and sleeps on its latch.  The marker is there before the
- * first try, so that a session that frees the lock after a try finds it (wake.c).
+ * A waiter never queues for the advisory half (I14).  It has a place in a line
+ * (advisory/line.c), and in a loop sleeps on its latch, and tries to acquire when it is
+ * its turn.  It has the place before the first try, so that a session that frees the
+ * lock after a try finds it (advisory/wake.c).
  *
- * No wake-up comes from COMMIT PREPARED, DISCARD ALL, the end of a lease, and
- * writers that do not know of waiters: the waiter sleeps no longer than to the
- * end of the lease, and never over RECHECK_MS.
+ * Nobody wakes it for what wake.c lists: it sleeps no longer than to the end of the
+ * lease, and about RECHECK_MS.
  *
  * The deadlock detector does not see such a wait, but it always ends: by the
  * caller's limit, lock_timeout, statement_timeout or cancel.
@@ -38,11 +37,12 @@
  *
  * Call this after each failed try, with *wait zero at first.  A wait may be long:
  * from the first nap on each try runs in a memory context of its own, which this
- * resets; ShedlockEndWait() returns to the caller's.  Errors: 55P03 if
+ * resets; ShedlockEndWait() returns to the caller's.  Returns true if the latch of this
+ * process was set.  Errors: 55P03 if
  * lock_timeout ends the wait, because the server's own timeout works only in the
  * lock manager's queue; 57014 if cancelled.
  */
-void
+bool
 ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 {
 	int64		now = ShedlockSteadyNow();
@@ -66,7 +66,7 @@ ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 					 errdetail("The lock \"%s\" is not free.", name->str)));
 		ms = (long) Min(ms, left / 1000 + 1);
 	}
-	ShedlockNap(ms);
+	return ShedlockNap(ms);
 }
 
 /*
@@ -81,11 +81,9 @@ ShedlockEndWait(const ShedlockWait *wait)
 
 /*
  * nap_ms - milliseconds until the next try, if no session wakes this one
- *
- * left: microseconds until the wait is over.
  */
 static long
-nap_ms(const ShedlockResult *result, int64 left)
+nap_ms(const ShedlockResult *result)
 {
 	const ShedlockRow *row = &result->row;
 	TimestampTz now = GetCurrentTimestamp();
@@ -98,46 +96,105 @@ nap_ms(const ShedlockResult *result, int64 left)
 	/* A session lock may outlast its time: do not spin on it. */
 	else if (result->verdict != SHEDLOCK_BUSY && row->lock_until > now)
 		then = Min(then, row->lock_until);
-	return (long) Max(1, Min(TimestampDifferenceMilliseconds(now, then), left / 1000 + 1));
+	return (long) Max(1, TimestampDifferenceMilliseconds(now, then));
 }
 
 /*
- * ShedlockWaitFor - try to get a lock, and wait for it at most that long
+ * join - get places in the lines of all names; may this process try at once?
+ */
+static bool
+join(ShedlockWaiter *places, const ShedlockName *names, int n)
+{
+	bool		turn = false;
+
+	for (int i = 0; i < n; i++)
+		turn |= ShedlockJoinLine(&places[i], &names[i].tag);
+	return turn;
+}
+
+/*
+ * turn - is it the turn of this process to try for one of them?
+ */
+static bool
+turn(ShedlockWaiter *places, int n, bool woken)
+{
+	bool		any = false;
+
+	for (int i = 0; i < n; i++)
+		any |= ShedlockTurn(&places[i], woken);
+	return any;
+}
+
+/*
+ * in_turn - the length of a nap that would be that long for the first in the line
+ *
+ * What ends at a known time ends for all waiters at once: each leaves the one before it
+ * time to react.
+ */
+static long
+in_turn(const ShedlockWaiter *places, int n, long ms)
+{
+	int			ahead = INT_MAX;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (places[i].watching)
+			return Min(ms, SHEDLOCK_WATCH_MS);
+		ahead = Min(ahead, places[i].nahead);
+	}
+	return ms + Min((long) ahead * SHEDLOCK_WATCH_MS, RECHECK_MS);
+}
+
+/*
+ * ShedlockWaitFor - wait for one of some locks, at most that long
  *
  * attempt: tries without waiting, and returns true when there is nothing more to wait
- * for; else *result says what stands in the way, and no table is locked.  Returns what
- * the last try returned.  Errors: those of attempt; 55P03 if lock_timeout ends the
- * wait, 57014 if cancelled.  The time is counted on the steady clock, so that a change
- * of the server's clock does not change the wait.  While it waits the caller's
+ * for; else *result says what stands in the way, and no table is locked.  It is called
+ * at least once, and when it is this process's turn for one of the names (line.c).
+ * Returns what the last try returned.  Errors: those of attempt; 55P03 if lock_timeout
+ * ends the wait, 57014 if cancelled.  The time is counted on the steady clock, so that
+ * a change of the server's clock does not change the wait.  While it waits the caller's
  * snapshot stays as it is.
  */
 bool
-ShedlockWaitFor(const ShedlockName *name, const Interval *limit,
+ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 				bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
 				ShedlockResult *result)
 {
 	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
+	ShedlockWaiter *places = palloc((Size) n * sizeof(ShedlockWaiter));
 	ShedlockWait wait = {0};
-	LOCKTAG		marker;
-	bool		done;
+	bool		may_try = join(places, names, n);
+	bool		tried = false;
+	bool		done = false;
 
-	ShedlockTagOfClass(&marker, &name->tag, SHEDLOCK_CLASS_WAITER);
-	(void) ShedlockTryLock(&marker, ShareLock);
-
-	while (!(done = attempt(arg, result)))
+	for (;;)
 	{
 		int64		left = give_up - ShedlockSteadyNow();
-		long		ms = nap_ms(result, left);
+		long		ms;
+		bool		woken;
 
-		if (left <= 0)
+		if (may_try || left <= 0)
+		{
+			done = attempt(arg, result);
+			tried = true;
+			left = give_up - ShedlockSteadyNow();
+		}
+		if (done || left <= 0)
 			break;
+
+		ms = in_turn(places, n, tried ? nap_ms(result) : RECHECK_MS);
+
 		/* The latch is set already if a session freed the lock after the try. */
-		ShedlockAwaitLock(name, &wait, ms);
+		woken = ShedlockAwaitLock(&names[0], &wait, Min(ms, left / 1000 + 1));
 		ShedlockCheckClient();
+		may_try = turn(places, n, woken);
 	}
 
 	ShedlockEndWait(&wait);
-	ShedlockUnlock(&marker, ShareLock);
+	for (int i = 0; i < n; i++)
+		ShedlockLeaveLine(&places[i]);
+	pfree(places);
 	return done;
 }
 
@@ -168,5 +225,5 @@ try_acquire(void *arg, ShedlockResult *result)
 bool
 ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit, ShedlockResult *result)
 {
-	return ShedlockWaitFor(&request->name, limit, try_acquire, request, result);
+	return ShedlockWaitFor(&request->name, 1, limit, try_acquire, request, result);
 }

@@ -97,7 +97,7 @@ release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 				 void *arg)
 {
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && (is_top_level || !is_commit))
-		ShedlockWakeAtRelease(is_top_level);
+		ShedlockWakeAtRelease(is_commit, is_top_level);
 }
 
 /*
