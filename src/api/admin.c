@@ -450,7 +450,8 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
  * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
  * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Tells which tick of a job will be made up.  Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
+ * future job.  Tells which tick of a job will be made up.  Errors: 22004, 22023, 25006.
+ * Locks and waits as set_pause().
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
