@@ -827,6 +827,25 @@ like(
 	qr/WARNING:  job "summer" will be skipped/,
 	'guarding such a job gives a warning');
 
+# Two jobs can have one lock.
+query(q{SELECT cron.schedule('twin', schedule, command) FROM cron.job WHERE jobname = 'summer'});
+query(q{SELECT shedlock_acquire('summer', '1 h')});
+is(query(q{SELECT string_agg(job_name || ' ' || lock_name || ' ' || lock_state, ', ' ORDER BY job_name) FROM shedlock_jobs WHERE job_name IN ('summer', 'twin')}),
+	'summer summer held, twin summer held', 'both jobs of a lock show its state');
+is(query('SELECT count(*) FROM shedlock_jobs'), query('SELECT count(*) FROM cron.job'), 'each job has one line');
+
+# The view looks the locks of its jobs up, and reads no others.
+query(q{SET session_replication_role = replica;
+	INSERT INTO shedlock (name, kind, lock_until, locked_at, locked_by)
+	SELECT 'free ' || n, NULL, '2026-01-01', '2026-01-01', 'somebody' FROM generate_series(1, 100000) n});
+my $pages = query(q{SELECT pg_relation_size('shedlock') / current_setting('block_size')::int});
+my $explain = 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM shedlock_jobs';
+# the first time reads catalogs, too
+my ($second) = query("$explain; $explain") =~ /.*^(\[.*)/ms;
+my ($hit) = $second =~ /"Shared Hit Blocks": (\d+)/;
+my ($read) = $second =~ /"Shared Read Blocks": (\d+)/;
+cmp_ok($hit + $read, '<', $pages, "it reads fewer pages than the table's $pages");
+
 # Each act of an administrator is logged with the role.
 my $acts = slurp_file($node->logfile);
 like($acts, qr/LOG:  $_ by role "postgres"$/m, "log: $_")
