@@ -35,6 +35,7 @@ typedef struct ShedlockWaiter
 	VirtualTransactionId *ahead;	/* who waited before, in order */
 	int			nahead;
 	bool		watching;
+	bool		knows;			/* and has told the others of stuck */
 	VirtualTransactionId watched;	/* the last one whose latch was set */
 	VirtualTransactionId stuck; /* the last one that did not react */
 } ShedlockWaiter;

@@ -11,10 +11,13 @@
  * A stopped process cannot react.  Nobody sees that at once: its latch is set, and stays
  * set.  So when a lock is freed, somebody must look again soon.  The last in the line is
  * woken for this, too, and watches: if the latch that was set last is still set after
- * WATCH_MS, it wakes the next.  It watches until no latch is set, and has a marker of
- * SHEDLOCK_CLASS_WATCH meanwhile.  As long as there is one, a release wakes one waiter.
- * Those whose latches are set are passed over by everybody, so one that is stopped
- * costs its delay once.
+ * SHEDLOCK_WATCH_MS, it wakes the next.  It watches until all have reacted.  As long as
+ * somebody watches, a release wakes one waiter.
+ *
+ * Everybody passes over those whose latches are set.  But one whose latch has just been
+ * set will run soon.  So who is woken behind such a one tries only if it is known not to
+ * react: to itself, or to somebody who watches.  Otherwise it watches.  So one that is
+ * stopped costs its delay once, and not at each hand-over.
  *
  * A waiter whose nap ends without a wake-up tries only if nobody ahead of it has left
  * since it looked last.  Otherwise the lock is being handed over, and its turn comes.
@@ -29,65 +32,96 @@
 #include "storage/latch.h"
 
 /*
- * count_ahead - forget who was ahead and has left
+ * has_reacted - is its latch free, so that somebody who frees the lock would set it?
+ */
+static bool
+has_reacted(VirtualTransactionId vxid)
+{
+	PGPROC	   *proc = vxid_get_proc(vxid);
+
+	return proc && !latch_is_set(&proc->procLatch);
+}
+
+/*
+ * look - forget who was ahead and has left
  *
  * Both lists are in the order of the line, and those who were there before this waiter
  * are at the head of it.
  */
 static void
-count_ahead(ShedlockWaiter *place)
+look(ShedlockWaiter *place)
 {
-	VirtualTransactionId *now = GetLockConflicts(&place->marker, ExclusiveLock, NULL);
+	VirtualTransactionId *line = GetLockConflicts(&place->marker, ExclusiveLock, NULL);
 	int			left = 0;
 
 	for (int i = 0; i < place->nahead; i++)
 	{
-		if (VirtualTransactionIdEquals(now[left], place->ahead[i]))
+		if (VirtualTransactionIdEquals(line[left], place->ahead[i]))
 			place->ahead[left++] = place->ahead[i];
 	}
 	place->nahead = left;
-	pfree(now);
+	pfree(line);
 }
 
 /*
- * begin_watch, end_watch - say to those who free the lock that this process watches
+ * know_stuck - are all who have not reacted known not to react?
+ *
+ * n: how many they are at the head of the line.  One who watches may have found out.
+ */
+static bool
+know_stuck(ShedlockWaiter *place, int n)
+{
+	VirtualTransactionId *knowing;
+
+	if (n == 0 || VirtualTransactionIdEquals(place->ahead[n - 1], place->stuck))
+		return true;
+	knowing = GetLockConflicts(&place->watch, ShareLock, NULL);
+	if (VirtualTransactionIdIsValid(knowing[0]))
+		place->stuck = place->ahead[n - 1];
+	pfree(knowing);
+	return VirtualTransactionIdEquals(place->ahead[n - 1], place->stuck);
+}
+
+/*
+ * watch - watch whether the last of n waiters that were woken reacts
+ *
+ * Its markers, which hinder nobody, tell the others: that it watches, and that it knows
+ * of some that do not react.
  */
 static void
-begin_watch(ShedlockWaiter *place)
+watch(ShedlockWaiter *place, int n)
 {
-	place->watching = ShedlockTryLock(&place->watch, ShareLock);
+	if (n > 0)
+		place->watched = place->ahead[n - 1];
+	else
+		SetInvalidVirtualTransactionId(place->watched);
+	if (!place->watching)
+		place->watching = ShedlockTryLock(&place->watch, RowShareLock);
+	if (!place->knows && VirtualTransactionIdIsValid(place->stuck))
+		place->knows = ShedlockTryLock(&place->watch, RowExclusiveLock);
 }
 
 static void
 end_watch(ShedlockWaiter *place)
 {
 	if (place->watching)
-		ShedlockUnlock(&place->watch, ShareLock);
-	place->watching = false;
+		ShedlockUnlock(&place->watch, RowShareLock);
+	if (place->knows)
+		ShedlockUnlock(&place->watch, RowExclusiveLock);
+	place->watching = place->knows = false;
 }
 
 /*
- * last_woken - the number of waiters at the head of the line whose latches are set
- *
- * *next: the process behind them, NULL if that is this one.
+ * count_woken - the number of waiters at the head of the line that have not reacted
  */
 static int
-last_woken(const ShedlockWaiter *place, PGPROC **next)
+count_woken(const ShedlockWaiter *place)
 {
-	int			i;
+	int			n = 0;
 
-	*next = NULL;
-	for (i = 0; i < place->nahead; i++)
-	{
-		PGPROC	   *proc = vxid_get_proc(place->ahead[i]);
-
-		if (proc && !latch_is_set(&proc->procLatch))
-		{
-			*next = proc;
-			break;
-		}
-	}
-	return i;
+	while (n < place->nahead && !has_reacted(place->ahead[n]))
+		n++;
+	return n;
 }
 
 /*
@@ -100,7 +134,10 @@ last_woken(const ShedlockWaiter *place, PGPROC **next)
 bool
 ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag)
 {
+	int			n;
+
 	memset(place, 0, sizeof(*place));
+	SetInvalidVirtualTransactionId(place->stuck);
 	place->tag = *tag;
 	ShedlockTagOfClass(&place->marker, tag, SHEDLOCK_CLASS_WAITER);
 	ShedlockTagOfClass(&place->watch, tag, SHEDLOCK_CLASS_WATCH);
@@ -109,10 +146,11 @@ ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag)
 	place->ahead = GetLockConflicts(&place->marker, ExclusiveLock, &place->nahead);
 	(void) ShedlockTryLock(&place->marker, ShareLock);
 	ShedlockWakeAtRollback(tag);
-	if (place->nahead == 0)
+	n = count_woken(place);
+	if (know_stuck(place, n) && n == place->nahead)
 		return true;
-	if (!ShedlockIsWatched(&place->watch, NULL))
-		begin_watch(place);
+	if (n == place->nahead)
+		watch(place, n);
 	return false;
 }
 
@@ -126,62 +164,43 @@ bool
 ShedlockTurn(ShedlockWaiter *place, bool woken)
 {
 	int			before = place->nahead;
-	PGPROC	   *next;
-	VirtualTransactionId last;
 	int			n;
+	bool		turn;
 
-	if (before > 0)
-		count_ahead(place);
-	n = last_woken(place, &next);
-	if (n > 0)
-		last = place->ahead[n - 1];
-	else
-		SetInvalidVirtualTransactionId(last);
-
-	if (place->nahead == 0)
+	look(place);
+	n = count_woken(place);
+	if (n == place->nahead && know_stuck(place, n))
+		turn = true;
+	else if (woken)
 	{
-		end_watch(place);
-		return true;
+		watch(place, n);
+		return false;
 	}
-
-	if (!place->watching)
+	else if (place->watching && n > 0 &&
+			 VirtualTransactionIdEquals(place->ahead[n - 1], place->watched))
 	{
-		if (!woken)
-			return place->nahead == before;
-
-		/* While somebody else watches, only those are woken whose turn it is. */
-		if ((next == NULL && VirtualTransactionIdEquals(last, place->stuck)) ||
-			ShedlockIsWatched(&place->watch, NULL))
-			return true;
-		begin_watch(place);
-		place->watched = last;
-		return !place->watching;
-	}
-
-	if (woken)
-	{
-		end_watch(place);
-		return true;
-	}
-	if (n > 0 && VirtualTransactionIdEquals(last, place->watched))
-	{
-		place->stuck = last;
-		if (next == NULL)
+		place->stuck = place->watched;
+		turn = n == place->nahead;
+		if (!turn)
 		{
-			end_watch(place);
-			return true;
+			PGPROC	   *next = vxid_get_proc(place->ahead[n]);
+
+			if (next)
+				SetLatch(&next->procLatch);
+			watch(place, n + 1);
+			return false;
 		}
-		SetLatch(&next->procLatch);
-		place->watched = place->ahead[n];
-		return false;
 	}
-	if (n > 0 && !VirtualTransactionIdEquals(last, place->stuck))
+	else if (place->watching && !know_stuck(place, n))
 	{
-		place->watched = last;
+		watch(place, n);
 		return false;
 	}
+	else
+		turn = place->nahead == before;
+
 	end_watch(place);
-	return place->nahead == before;
+	return turn;
 }
 
 /*
