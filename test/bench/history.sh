@@ -8,7 +8,7 @@ case_history() {
     need_space "$WORK" "$(full_or_quick 8000 500)"
     # the data are written once, and only read by what is measured
     cluster_start history "shared_preload_libraries = 'pg_cron'" "fsync = off" "wal_level = minimal" "max_wal_senders = 0"
-    cluster_psql history -1 -v "runs=$runs" -v "names=$names" -v "jobs=$(full_or_quick 1000 10)" -f "$BENCH/history_data.sql" >/dev/null
+    cluster_psql history -1 -v "runs=$runs" -v "names=$names" -v "jobs=$(full_or_quick 1000 100)" -f "$BENCH/history_data.sql" >/dev/null
     cluster_psql history -c "VACUUM ANALYZE" -c "CHECKPOINT"
     history_script
     for ((round = 1; round <= ROUNDS; round++)); do
