@@ -257,7 +257,7 @@ ShedlockRunCommand(ShedlockRun *run)
 		run_statement(lfirst_node(RawStmt, lc), run->command, is_top_level);
 		MemoryContextSwitchTo(caller);
 
-		holding = ShedlockFindHolding(run->request.name.str, 0);
+		holding = ShedlockFindHolding(&run->request.name, 0);
 		if (holding)
 			ShedlockRetakeHolding(holding);
 

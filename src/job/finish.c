@@ -34,7 +34,7 @@ static void
 release_run(ShedlockRun *run)
 {
 	const ShedlockName *name = &run->request.name;
-	ShedlockHolding *holding = ShedlockFindHolding(name->str, run->token);
+	ShedlockHolding *holding = ShedlockFindHolding(name, run->token);
 	bool		written = false;
 	ShedlockStore store;
 	ShedlockRow row;

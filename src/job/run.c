@@ -94,7 +94,7 @@ begin_run(ShedlockRun *run)
 static bool
 is_over_time(const ShedlockRun *run)
 {
-	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, run->token);
+	ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, run->token);
 
 	return ShedlockRunDeadlinePassed() && holding &&
 		ShedlockSteadyNow() >= holding->state.deadline;
@@ -153,7 +153,7 @@ execute_run(ShedlockRun *run)
 void
 ShedlockGuardCommand(ShedlockRun *run)
 {
-	ShedlockHolding *holding = ShedlockFindHolding(run->request.name.str, 0);
+	ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, 0);
 
 	if (nesting == NESTING_MAX)
 		ereport(ERROR,
@@ -178,7 +178,7 @@ ShedlockGuardCommand(ShedlockRun *run)
 	PG_FINALLY();
 	{
 		nesting--;
-		ShedlockForgetRun(run->request.name.str, run->token);
+		ShedlockForgetRun(&run->request.name, run->token);
 		ShedlockWatchRuns(nesting > 0);
 	}
 	PG_END_TRY();

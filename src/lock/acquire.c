@@ -212,7 +212,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	ShedlockCommitDurably();
 
 	if (known)
-		ShedlockReleaseStaleHoldings(name->str);
+		ShedlockReleaseStaleHoldings(name);
 	if (SHEDLOCK_IS_LEASE(request->kind))
 		ShedlockRememberLease(row->token);
 	else

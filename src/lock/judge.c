@@ -56,7 +56,7 @@ ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
 	if (ShedlockDiedWithTimeline(row))
 		return false;
 	if (is_of_this_backend(row))
-		return ShedlockHolds(name->str, row->token);
+		return ShedlockHolds(name, row->token);
 
 	/* Another process may have its pid now, and may have fenced this lock. */
 	if (!ShedlockBackendAlive(row->pid, row->backend_start))

@@ -145,7 +145,7 @@ find_holding(OwnerCall *call)
 	const ShedlockRow *row = &call->row;
 
 	call->holding = SHEDLOCK_IS_LEASE(row->kind) ? NULL :
-		ShedlockFindHolding(call->name->str, row->token);
+		ShedlockFindHolding(call->name, row->token);
 	if (call->holding == NULL && !ShedlockCountsAsLease(row))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -380,7 +380,7 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 	ShedlockBeginRelease();
 	if (!update_owned(&call, set_released))
 	{
-		ShedlockHolding *holding = ShedlockFindHolding(name->str, token);
+		ShedlockHolding *holding = ShedlockFindHolding(name, token);
 
 		report_loss(WARNING, &call);
 

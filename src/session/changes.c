@@ -3,9 +3,10 @@
  * changes.c
  *	  What open (sub)transactions have made of a session lock or run.
  *
- * The state of a holding is the top of a stack: below it are the states that the
- * rollbacks of the open subtransactions would bring back (I6), down to the one
- * that is committed.
+ * The changes of a transaction are a list, the last one first.  Each has the state
+ * that its rollback brings back (I6).  Those of the innermost subtransaction come
+ * first, so that its end looks at no others.  A subtransaction has at most one for
+ * each holding.
  *
  * Which deadline rules when: An extend in an open transaction counts, and so does
  * what its rollback would bring back, so that the latest of these rules.  From
@@ -24,100 +25,124 @@
 #include "session/session.h"
 #include "utils/memutils.h"
 
+/* The last one first. */
+static ShedlockChange *changes = NULL;
+
+/*
+ * ShedlockLastChange - the last change of this transaction that was not undone, or NULL
+ */
+ShedlockChange *
+ShedlockLastChange(void)
+{
+	return changes;
+}
+
+/*
+ * ShedlockNoteChange - call this before a change of a holding
+ */
+void
+ShedlockNoteChange(ShedlockHolding *holding)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	ShedlockChange *change = &holding->first_change;
+
+	if (holding->last_change)
+	{
+		if (holding->last_change->made_in == subid)
+			return;
+		change = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockChange));
+	}
+	change->next = changes;
+	change->before = holding->last_change;
+	change->holding = holding;
+	change->made_in = subid;
+	change->state = holding->state;
+	changes = holding->last_change = change;
+}
+
+/*
+ * ShedlockSetDeadline - set the deadline of a holding whose change is noted
+ */
+void
+ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline)
+{
+	holding->state.deadline = holding->state.latest = deadline;
+	if (holding->last_change)
+		holding->state.latest = Max(deadline, holding->last_change->state.latest);
+}
+
 /*
  * ShedlockRulingDeadline - when the session or run must end, as things stand
  *
- * committing_since: when PRE_COMMIT was, 0 before that.  All on the steady clock;
- * DT_NOEND: never.
+ * committing_since: when PRE_COMMIT was, 0 before that; then a holding has at most
+ * one change.  All on the steady clock; DT_NOEND: never.
  */
 int64
-ShedlockRulingDeadline(const ShedlockHoldingState *state, int64 committing_since)
+ShedlockRulingDeadline(const ShedlockHolding *holding, int64 committing_since)
 {
-	int64		latest = state->deadline;
+	const ShedlockChange *change = holding->last_change;
 
-	while (state->before)
-	{
-		state = state->before;
-		latest = Max(latest, state->deadline);
-	}
-	if (committing_since != 0 && state->deadline > committing_since &&
-		state->set_in == InvalidSubTransactionId)
-		return state->deadline;
-	return latest;
+	if (committing_since != 0 && change && change->state.held &&
+		change->state.deadline > committing_since)
+		return change->state.deadline;
+	return holding->state.latest;
 }
 
 /*
- * ShedlockChangeState - call this before a change of the state
- */
-void
-ShedlockChangeState(ShedlockHoldingState *state)
-{
-	SubTransactionId subid = GetCurrentSubTransactionId();
-	ShedlockHoldingState *before;
-
-	if (state->set_in == subid)
-		return;
-	before = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockHoldingState));
-	*before = *state;
-	state->before = before;
-	state->set_in = subid;
-}
-
-/*
- * forget_before - the last change needs no undo
+ * drop_change - remove a change, which is the last one of its holding, from the list
  */
 static void
-forget_before(ShedlockHoldingState *state)
+drop_change(ShedlockChange **link)
 {
-	ShedlockHoldingState *before = state->before;
+	ShedlockChange *change = *link;
 
-	state->before = before->before;
-	pfree(before);
+	*link = change->next;
+	change->holding->last_change = change->before;
+	if (change != &change->holding->first_change)
+		pfree(change);
 }
 
 /*
- * ShedlockForgetChanges - no change needs undo; raises no error (I13)
+ * ShedlockForgetChange - the last change needs no undo; raises no error (I13)
  */
 void
-ShedlockForgetChanges(ShedlockHoldingState *state)
+ShedlockForgetChange(void)
 {
-	while (state->before)
-		forget_before(state);
-	state->set_in = InvalidSubTransactionId;
+	drop_change(&changes);
 }
 
 /*
- * ShedlockHandOverChange - hand the change of a subtransaction to its parent
+ * ShedlockUndoChange - undo the last change; raises no error
  */
 void
-ShedlockHandOverChange(ShedlockHoldingState *state, SubTransactionId subid,
-					   SubTransactionId parent)
+ShedlockUndoChange(void)
 {
-	if (state->set_in != subid)
-		return;
-	state->set_in = parent;
-	if (state->before && state->before->set_in == parent)
-		forget_before(state);
+	changes->holding->state = changes->state;
+	drop_change(&changes);
 }
 
 /*
- * ShedlockUndoChanges - undo the change of a subtransaction; raises no error
- *
- * subid: invalid for the changes of the whole transaction.  Returns false if
- * nothing is left, because that was when the lock was acquired.
+ * ShedlockHandOverChanges - hand the changes of a subtransaction to its parent
  */
-bool
-ShedlockUndoChanges(ShedlockHoldingState *state, SubTransactionId subid)
+void
+ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 {
-	while (state->set_in != InvalidSubTransactionId &&
-		   (subid == InvalidSubTransactionId || state->set_in == subid))
+	ShedlockChange **link = &changes;
+
+	while (*link && (*link)->made_in == subid)
 	{
-		ShedlockHoldingState *before = state->before;
+		ShedlockChange *change = *link;
+		ShedlockHolding *holding = change->holding;
 
-		if (before == NULL)
-			return false;
-		*state = *before;
-		pfree(before);
+		if (change->before && change->before->made_in == parent)
+		{
+			drop_change(link);
+			ShedlockSetDeadline(holding, holding->state.deadline);
+		}
+		else
+		{
+			change->made_in = parent;
+			link = &change->next;
+		}
 	}
-	return true;
 }

@@ -78,7 +78,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		ShedlockEventsSubCommit(subid, parent);
-		ShedlockSessionSubCommit(subid, parent);
+		ShedlockHandOverChanges(subid, parent);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{

@@ -24,8 +24,21 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* The latest first. */
-static ShedlockHolding *holdings = NULL;
+/* Those that are held, by the low halves of their keys; the latest of a name first. */
+static dlist_head first_buckets[16];
+static dlist_head *buckets = first_buckets;
+static uint32 bucket_count = lengthof(first_buckets);	/* a power of two */
+
+static uint32 holding_count = 0;
+
+static int	compare_ends(const pairingheap_node *a, const pairingheap_node *b, void *arg);
+
+/* Session locks and runs that have a deadline, the next one first. */
+static pairingheap session_queue = {.ph_compare = compare_ends};
+static pairingheap run_queue = {.ph_compare = compare_ends};
+
+/* The value of resets of the session locks that a reset would end; 0: there are none. */
+static int	watched = 0;
 
 /* This transaction acquired, released, extended or fenced a session lock. */
 static bool session_touched = false;
@@ -34,49 +47,123 @@ static bool session_touched = false;
 static int64 committing_since = 0;
 
 /*
+ * bucket_of - the bucket of all names with that lock tag
+ */
+static dlist_head *
+bucket_of(const LOCKTAG *tag)
+{
+	return &buckets[tag->locktag_field3 & (bucket_count - 1)];
+}
+
+/*
+ * make_room - have a bucket for each holding, and for one more
+ */
+static void
+make_room(void)
+{
+	dlist_head *old = buckets;
+	uint32		old_count = bucket_count;
+
+	if (holding_count < bucket_count)
+		return;
+	buckets = MemoryContextAllocZero(TopMemoryContext, 2 * old_count * sizeof(dlist_head));
+	bucket_count = 2 * old_count;
+	for (uint32 i = 0; i < old_count; i++)
+	{
+		dlist_mutable_iter iter;
+
+		dlist_foreach_modify(iter, &old[i])
+		{
+			ShedlockHolding *holding = dlist_container(ShedlockHolding, in_bucket, iter.cur);
+
+			dlist_delete(iter.cur);
+			dlist_push_tail(bucket_of(&holding->tag), iter.cur);
+		}
+	}
+	if (old != first_buckets)
+		pfree(old);
+}
+
+/*
  * ShedlockFindHolding - find a session lock or run of this session
  *
  * token 0: the latest of that name.  Returns NULL if there is none, or if this
  * transaction has released it.
  */
 ShedlockHolding *
-ShedlockFindHolding(const char *name, int64 token)
+ShedlockFindHolding(const ShedlockName *name, int64 token)
 {
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
+	dlist_iter	iter;
+
+	dlist_foreach(iter, bucket_of(&name->tag))
 	{
-		if (!holding->state.released &&
-			(token == 0 || holding->token == token) &&
-			strcmp(holding->name, name) == 0)
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_bucket, iter.cur);
+
+		if ((token == 0 || holding->token == token) &&
+			strcmp(holding->name, name->str) == 0)
 			return holding;
 	}
 	return NULL;
 }
 
 /*
- * ruling_deadline - when the session or run must end, as things stand
+ * compare_ends - the order of a queue; pairingheap.c has the largest first
  */
-static int64
-ruling_deadline(const ShedlockHolding *holding)
+static int
+compare_ends(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	return ShedlockRulingDeadline(&holding->state, committing_since);
+	int64		a_ends_at = pairingheap_const_container(ShedlockHolding, in_queue, a)->ends_at;
+	int64		b_ends_at = pairingheap_const_container(ShedlockHolding, in_queue, b)->ends_at;
+
+	return (b_ends_at > a_ends_at) - (b_ends_at < a_ends_at);
 }
 
 /*
- * arm_deadlines - call this whenever a deadline that rules may have changed
+ * set_end - set ends_at, and its place in the queue; raises no error (I13)
+ */
+static void
+set_end(ShedlockHolding *holding, int64 ends_at)
+{
+	pairingheap *queue = holding->is_run ? &run_queue : &session_queue;
+
+	if (ends_at == holding->ends_at)
+		return;
+	if (holding->ends_at != DT_NOEND)
+		pairingheap_remove(queue, &holding->in_queue);
+	holding->ends_at = ends_at;
+	if (ends_at != DT_NOEND)
+		pairingheap_add(queue, &holding->in_queue);
+}
+
+/*
+ * update_end - call this when the deadline that rules may have changed
+ */
+static void
+update_end(ShedlockHolding *holding)
+{
+	set_end(holding, ShedlockRulingDeadline(holding, committing_since));
+}
+
+/*
+ * next_end - what ends first; NULL if nothing in the queue does
+ */
+static ShedlockHolding *
+next_end(pairingheap *queue)
+{
+	return pairingheap_is_empty(queue) ? NULL :
+		pairingheap_container(ShedlockHolding, in_queue, pairingheap_first(queue));
+}
+
+/*
+ * arm_deadlines - call this after the ends of holdings have changed
  */
 static void
 arm_deadlines(void)
 {
-	int64		session = DT_NOEND;
-	int64		run = DT_NOEND;
+	const ShedlockHolding *session = next_end(&session_queue);
+	const ShedlockHolding *run = next_end(&run_queue);
 
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
-	{
-		int64	   *next = holding->is_run ? &run : &session;
-
-		*next = Min(*next, ruling_deadline(holding));
-	}
-	ShedlockSetDeadlines(session, run);
+	ShedlockSetDeadlines(session ? session->ends_at : DT_NOEND, run ? run->ends_at : DT_NOEND);
 }
 
 /*
@@ -85,12 +172,9 @@ arm_deadlines(void)
 const char *
 ShedlockOutlivedLock(void)
 {
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
-	{
-		if (!holding->is_run && ShedlockSteadyNow() >= ruling_deadline(holding))
-			return holding->name;
-	}
-	return NULL;
+	const ShedlockHolding *session = next_end(&session_queue);
+
+	return session && ShedlockSteadyNow() >= session->ends_at ? session->name : NULL;
 }
 
 /*
@@ -117,20 +201,22 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	ShedlockHolding *holding;
 
 	ShedlockTouchSession();
+	make_room();
 	holding = MemoryContextAllocZero(TopMemoryContext,
 									 offsetof(ShedlockHolding, name) + (Size) name->len + 1);
+	holding->ends_at = DT_NOEND;
 	holding->tag = name->tag;
 	holding->token = token;
 	holding->is_run = is_run;
-	holding->state.set_in = GetCurrentSubTransactionId();
-	holding->state.deadline = deadline;
 	memcpy(holding->name, name->str, (Size) name->len + 1);
-	holding->next = holdings;
-	holdings = holding;
+	holding_count++;
 
-	/* This looks at all of them: not for thousands that have no limit. */
-	if (deadline != DT_NOEND)
-		arm_deadlines();
+	ShedlockNoteChange(holding);
+	holding->state.held = true;
+	dlist_push_head(bucket_of(&holding->tag), &holding->in_bucket);
+	ShedlockSetDeadline(holding, deadline);
+	update_end(holding);
+	arm_deadlines();
 }
 
 /*
@@ -140,8 +226,9 @@ void
 ShedlockReleaseHolding(ShedlockHolding *holding)
 {
 	ShedlockTouchSession();
-	ShedlockChangeState(&holding->state);
-	holding->state.released = true;
+	ShedlockNoteChange(holding);
+	holding->state.held = false;
+	dlist_delete(&holding->in_bucket);
 }
 
 /*
@@ -152,12 +239,15 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
  * session holds, which would keep the lock busy after the end of the new one.
  */
 void
-ShedlockReleaseStaleHoldings(const char *name)
+ShedlockReleaseStaleHoldings(const ShedlockName *name)
 {
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, bucket_of(&name->tag))
 	{
-		if (!holding->state.released && !holding->is_run &&
-			strcmp(holding->name, name) == 0)
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_bucket, iter.cur);
+
+		if (!holding->is_run && strcmp(holding->name, name->str) == 0)
 			ShedlockReleaseHolding(holding);
 	}
 }
@@ -173,8 +263,9 @@ ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 	int64		deadline = ShedlockDeadlineAt(until);
 
 	ShedlockTouchSession();
-	ShedlockChangeState(&holding->state);
-	holding->state.deadline = deadline;
+	ShedlockNoteChange(holding);
+	ShedlockSetDeadline(holding, deadline);
+	update_end(holding);
 	arm_deadlines();
 }
 
@@ -191,7 +282,7 @@ was_reset(const ShedlockHolding *holding)
  * ShedlockHolds - does this session still hold that session lock or run?
  */
 bool
-ShedlockHolds(const char *name, int64 token)
+ShedlockHolds(const ShedlockName *name, int64 token)
 {
 	ShedlockHolding *holding = ShedlockFindHolding(name, token);
 
@@ -229,29 +320,29 @@ ShedlockRetakeHolding(ShedlockHolding *holding)
  * end_holding - release its session-level lock, unless a reset did, and forget it
  */
 static void
-end_holding(ShedlockHolding **link)
+end_holding(ShedlockHolding *holding)
 {
-	ShedlockHolding *holding = *link;
-
 	if (holding->upgraded && !was_reset(holding))
 		LockRelease(&holding->tag, ShareLock, true);
-	ShedlockForgetChanges(&holding->state);
-	*link = holding->next;
+	if (holding->state.held)
+		dlist_delete(&holding->in_bucket);
+	set_end(holding, DT_NOEND);
+	holding_count--;
 	pfree(holding);
 }
 
 /*
  * ShedlockForgetRun - a run is over, whether its end could be recorded or not
+ *
+ * token 0: it has not begun.  What this transaction has changed ends with it.
  */
 void
-ShedlockForgetRun(const char *name, int64 token)
+ShedlockForgetRun(const ShedlockName *name, int64 token)
 {
-	ShedlockHolding **link = &holdings;
+	ShedlockHolding *holding = token != 0 ? ShedlockFindHolding(name, token) : NULL;
 
-	while (*link && ((*link)->token != token || strcmp((*link)->name, name) != 0))
-		link = &(*link)->next;
-	if (*link)
-		end_holding(link);
+	if (holding && holding->last_change == NULL)
+		end_holding(holding);
 	arm_deadlines();
 }
 
@@ -263,9 +354,11 @@ ShedlockSessionPreCommit(void)
 {
 	if (!session_touched)
 		return;
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
+	for (ShedlockChange *change = ShedlockLastChange(); change; change = change->next)
 	{
-		if (holding->upgraded || holding->state.released)
+		ShedlockHolding *holding = change->holding;
+
+		if (holding->upgraded || !holding->state.held)
 			continue;
 		holding->resets = ShedlockWatchReset();
 		if (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
@@ -273,8 +366,12 @@ ShedlockSessionPreCommit(void)
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not keep lock \"%s\" for the session", holding->name)));
 		holding->upgraded = true;
+		if (watched == 0 && !holding->is_run)
+			watched = holding->resets;
 	}
 	committing_since = ShedlockSteadyNow();
+	for (ShedlockChange *change = ShedlockLastChange(); change; change = change->next)
+		update_end(change->holding);
 	arm_deadlines();
 }
 
@@ -293,12 +390,35 @@ ShedlockSessionPrePrepare(void)
 
 /*
  * end_transaction - what commit and rollback have in common
+ *
+ * A session lock that was reset ends: its deadline must not end the session of the
+ * pool's next client.
  */
 static void
 end_transaction(void)
 {
 	session_touched = false;
 	committing_since = 0;
+	if (watched != 0 && ShedlockWasReset(watched))
+	{
+		watched = 0;
+		for (uint32 i = 0; i < bucket_count; i++)
+		{
+			dlist_mutable_iter iter;
+
+			dlist_foreach_modify(iter, &buckets[i])
+			{
+				ShedlockHolding *holding = dlist_container(ShedlockHolding, in_bucket, iter.cur);
+
+				if (holding->is_run)
+					continue;
+				if (was_reset(holding))
+					end_holding(holding);
+				else
+					watched = holding->resets;
+			}
+		}
+	}
 	arm_deadlines();
 }
 
@@ -306,45 +426,31 @@ end_transaction(void)
  * ShedlockSessionCommit - apply what the transaction did to its holdings
  *
  * The rows are visible now, and the transaction's own locks are still held (I12).
- * Nothing here can fail (I13).  A session lock that was reset ends: its deadline
- * must not end the session of the pool's next client.
+ * Nothing here can fail (I13).
  */
 void
 ShedlockSessionCommit(void)
 {
 	int64		now = committing_since != 0 ? ShedlockSteadyNow() : 0;
-	ShedlockHolding **link = &holdings;
+	ShedlockChange *change;
 
-	while (*link)
+	while ((change = ShedlockLastChange()) != NULL)
 	{
-		ShedlockHolding *holding = *link;
-		ShedlockHoldingState *state = &holding->state;
+		ShedlockHolding *holding = change->holding;
+		int64		ruling = ShedlockRulingDeadline(holding, committing_since);
 
-		if (state->released || (!holding->is_run && was_reset(holding)))
+		ShedlockForgetChange();
+		if (!holding->state.held)
 		{
-			end_holding(link);
+			end_holding(holding);
 			continue;
 		}
 
 		/* An extend that was not committed in time came too late. */
-		if (ruling_deadline(holding) <= now)
-			state->deadline = ruling_deadline(holding);
-		ShedlockForgetChanges(state);
-		link = &holding->next;
+		ShedlockSetDeadline(holding, ruling <= now ? ruling : holding->state.deadline);
+		update_end(holding);
 	}
 	end_transaction();
-}
-
-/*
- * ShedlockSessionSubCommit - hand the changes of a subtransaction to its parent
- */
-void
-ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent)
-{
-	if (!session_touched)
-		return;
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
-		ShedlockHandOverChange(&holding->state, subid, parent);
 }
 
 /*
@@ -356,20 +462,25 @@ void
 ShedlockSessionAbort(SubTransactionId subid)
 {
 	bool		whole = subid == InvalidSubTransactionId;
-	ShedlockHolding **link = &holdings;
+	ShedlockChange *change;
 
-	/* Thousands of locks must not slow down each EXCEPTION of a function. */
-	if (!whole && !session_touched)
-		return;
-	while (*link)
+	while ((change = ShedlockLastChange()) != NULL &&
+		   (whole || change->made_in == subid))
 	{
-		ShedlockHolding *holding = *link;
+		ShedlockHolding *holding = change->holding;
+		bool		was_held = holding->state.held;
 
-		if (!ShedlockUndoChanges(&holding->state, subid) ||
-			(whole && !holding->is_run && was_reset(holding)))
-			end_holding(link);
+		/* All that it has acquired of that name since then is undone already. */
+		ShedlockUndoChange();
+		if (holding->state.held && !was_held)
+			dlist_push_head(bucket_of(&holding->tag), &holding->in_bucket);
+		else if (was_held && !holding->state.held)
+			dlist_delete(&holding->in_bucket);
+
+		if (!holding->state.held && holding->last_change == NULL)
+			end_holding(holding);
 		else
-			link = &holding->next;
+			update_end(holding);
 	}
 	if (whole)
 		end_transaction();
@@ -383,6 +494,11 @@ ShedlockSessionAbort(SubTransactionId subid)
 void
 ShedlockSessionExit(void)
 {
-	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
-		ShedlockWake(&holding->tag);
+	for (uint32 i = 0; i < bucket_count; i++)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &buckets[i])
+			ShedlockWake(&dlist_container(ShedlockHolding, in_bucket, iter.cur)->tag);
+	}
 }

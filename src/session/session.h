@@ -11,27 +11,42 @@
 #define SHEDLOCK_SESSION_H
 
 #include "advisory/advisory.h"
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
 
-/* What a subtransaction has made of a holding; a rollback brings back the one before. */
+/* What a rollback may bring back of a holding. */
 typedef struct ShedlockHoldingState
 {
-	SubTransactionId set_in;	/* invalid: committed */
-	bool		released;
+	bool		held;			/* acquired, and not released */
 	int64		deadline;		/* steady clock; DT_NOEND: no limit */
-	struct ShedlockHoldingState *before;	/* NULL: not acquired yet, or no
-											 * change is open */
+	int64		latest;			/* of it and those that rollbacks would bring
+								 * back */
 } ShedlockHoldingState;
+
+/* A change of a holding by the open transaction. */
+typedef struct ShedlockChange
+{
+	struct ShedlockChange *next;	/* the change before it, of any holding */
+	struct ShedlockChange *before;	/* of the same holding; NULL: none */
+	struct ShedlockHolding *holding;
+	SubTransactionId made_in;
+	ShedlockHoldingState state; /* of the holding before this change */
+} ShedlockChange;
 
 /* A session lock or a run of this session. */
 typedef struct ShedlockHolding
 {
-	struct ShedlockHolding *next;
+	dlist_node	in_bucket;		/* while it is held */
+	pairingheap_node in_queue;	/* unless ends_at is DT_NOEND */
+	int64		ends_at;		/* the deadline that rules */
 	LOCKTAG		tag;
 	int64		token;
 	bool		is_run;
 	bool		upgraded;		/* has got its session-level lock */
 	int			resets;			/* what ShedlockWatchReset returned then */
 	ShedlockHoldingState state;
+	ShedlockChange *last_change;	/* NULL: no change is open */
+	ShedlockChange first_change;	/* the memory of the first change */
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
@@ -50,31 +65,31 @@ extern bool ShedlockLeaseOfSession(int64 token);
 extern void ShedlockLeasesAtEnd(bool is_prepare);
 
 /* changes.c */
-extern int64 ShedlockRulingDeadline(const ShedlockHoldingState *state,
+extern ShedlockChange *ShedlockLastChange(void);
+extern void ShedlockNoteChange(ShedlockHolding *holding);
+extern void ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline);
+extern int64 ShedlockRulingDeadline(const ShedlockHolding *holding,
 									int64 committing_since);
-extern void ShedlockChangeState(ShedlockHoldingState *state);
-extern void ShedlockForgetChanges(ShedlockHoldingState *state);
-extern void ShedlockHandOverChange(ShedlockHoldingState *state, SubTransactionId subid,
-								   SubTransactionId parent);
-extern bool ShedlockUndoChanges(ShedlockHoldingState *state, SubTransactionId subid);
+extern void ShedlockForgetChange(void);
+extern void ShedlockUndoChange(void);
+extern void ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent);
 
 /* holdings.c */
-extern ShedlockHolding *ShedlockFindHolding(const char *name, int64 token);
+extern ShedlockHolding *ShedlockFindHolding(const ShedlockName *name, int64 token);
 extern void ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 							   TimestampTz until);
 extern void ShedlockReleaseHolding(ShedlockHolding *holding);
-extern void ShedlockReleaseStaleHoldings(const char *name);
+extern void ShedlockReleaseStaleHoldings(const ShedlockName *name);
 extern void ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until);
-extern bool ShedlockHolds(const char *name, int64 token);
+extern bool ShedlockHolds(const ShedlockName *name, int64 token);
 extern void ShedlockRetakeHolding(ShedlockHolding *holding);
-extern void ShedlockForgetRun(const char *name, int64 token);
+extern void ShedlockForgetRun(const ShedlockName *name, int64 token);
 extern void ShedlockTouchSession(void);
 extern const char *ShedlockOutlivedLock(void);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionCommit(void);
 extern void ShedlockSessionAbort(SubTransactionId subid);
-extern void ShedlockSessionSubCommit(SubTransactionId subid, SubTransactionId parent);
 extern void ShedlockSessionExit(void);
 
 /* durability.c */
