@@ -130,7 +130,7 @@ SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series
 SELECT pg_stat_force_next_flush();
 SELECT pg_temp.name_scans() - :scans BETWEEN 16 AND 100 + 16 + 4 * 100 AS bounded;
 \set ECHO none
-SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 1200) \gexec
+SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 2400) \gexec
 \set ECHO all
 SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
 SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM shedlock_run_log WHERE name LIKE 'history other %';
