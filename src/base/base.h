@@ -58,6 +58,8 @@ typedef struct ShedlockName
 extern int64 ShedlockSteadyNow(void);
 extern bool ShedlockNap(long ms);
 extern void ShedlockCheckClient(void);
+extern bool shedlock_never_waits;
+extern void ShedlockRefuseToWait(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 
 /* walend.c */

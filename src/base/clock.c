@@ -67,6 +67,24 @@ ShedlockCheckClient(void)
 }
 
 /*
+ * What would wait for another transaction raises an error instead.  Set while the end of
+ * a run is written into the transaction of its command (job/finish.c), which can hold any
+ * lock.
+ */
+bool		shedlock_never_waits = false;
+
+/*
+ * ShedlockRefuseToWait - raise the error that stands for a wait: 55P03
+ */
+void
+ShedlockRefuseToWait(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("another transaction has a table or row of extension \"shedlock\" locked")));
+}
+
+/*
  * ShedlockAwaitForeignLock - nap before another try to write a row that is locked
  *
  * The writer that has it locked does not use the advisory half.  Call this after each
@@ -75,6 +93,8 @@ ShedlockCheckClient(void)
 bool
 ShedlockAwaitForeignLock(int *tries)
 {
+	if (shedlock_never_waits)
+		ShedlockRefuseToWait();
 	if (++*tries > FOREIGN_LOCK_TRIES)
 		return false;
 	ShedlockNap(FOREIGN_LOCK_NAP_MS);

@@ -127,7 +127,10 @@ keep_warning(ErrorData *edata)
 {
 	if (executing && edata->elevel == WARNING && edata->message &&
 		!proc_exit_inprogress)
+	{
 		ShedlockClip(executing->warning, edata->message, SHEDLOCK_MESSAGE_MAX);
+		executing->warned = true;
+	}
 	if (next_emit_log_hook)
 		next_emit_log_hook(edata);
 }
@@ -233,10 +236,11 @@ run_statement(RawStmt *parsetree, const char *command, bool is_top_level)
  * ShedlockRunCommand - execute all statements of a command, and commit
  *
  * They share one transaction unless they end it themselves.  Retakes the
- * advisory half of the run after each.  Errors: those of the command.
+ * advisory half of the run after each.  before_commit: is called then, or NULL.  Errors:
+ * those of the command.
  */
 void
-ShedlockRunCommand(ShedlockRun *run)
+ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock_run statement",
@@ -269,6 +273,8 @@ ShedlockRunCommand(ShedlockRun *run)
 		if (StatementTimeout > 0)
 			enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 	}
+	if (before_commit)
+		before_commit(run);
 	ShedlockCommitAndStart();
 	error_context_stack = errcallback.previous;
 	MemoryContextDelete(context);
@@ -297,13 +303,26 @@ show_attempt(const ShedlockRun *run)
 }
 
 /*
+ * ShedlockShowRun - let the command of a run that begins read its tick
+ *
+ * Call this before the commit by which the run begins: a ROLLBACK in the command must not
+ * hide the tick from parallel workers.
+ */
+void
+ShedlockShowRun(const ShedlockRun *run)
+{
+	if (run->plan || (executing && executing->plan))
+		show_attempt(run);
+}
+
+/*
  * ShedlockTryCommand - execute the command of a run that has begun
  *
- * Returns the error that ended the command, or NULL.  A transaction is open and
- * clean either way.
+ * before_commit: as for ShedlockRunCommand().  Returns the error that ended the command,
+ * or NULL.  A transaction is open and clean either way.
  */
 ErrorData *
-ShedlockTryCommand(ShedlockRun *run)
+ShedlockTryCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShedlockRun *outer = executing;
@@ -318,16 +337,7 @@ ShedlockTryCommand(ShedlockRun *run)
 							run->request.name.str),
 					 errdetail("The wait for the standby was canceled.")));
 		executing = run;
-		if (run->plan || (outer && outer->plan))
-		{
-			/*
-			 * A ROLLBACK in the command must not hide them from parallel
-			 * workers.
-			 */
-			show_attempt(run);
-			ShedlockCommitAndStart();
-		}
-		ShedlockRunCommand(run);
+		ShedlockRunCommand(run, before_commit);
 		executing = outer;
 	}
 	PG_CATCH();

@@ -3,6 +3,12 @@
  * finish.c
  *	  Ends a run: releases its lock, logs its outcome, and says it later.
  *
+ * A run that succeeds ends in the last transaction of its command.  So the lock is free
+ * and the tick used up if, and only if, the work is committed, and as durably.  The end
+ * must neither fail nor delay that work.  So it is a subtransaction that waits for
+ * nothing, and where it fails, or does not fit into the transaction, the run ends in a
+ * transaction of its own after the commit.  A run that fails has no other choice.
+ *
  * The command may have left any role, search_path and default_transaction_*
  * behind.  Writes do not depend on them (write.c).
  *
@@ -14,10 +20,13 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "commands/trigger.h"
 #include "job/job.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -28,7 +37,7 @@
  * release_run - write that the lock is released, unless it was lost
  *
  * Waits for a foreign row lock as an UPDATE does.  Only that wait can be
- * cancelled.
+ * cancelled.  Where nothing may wait, a lost lock is an error.
  */
 static void
 release_run(ShedlockRun *run)
@@ -46,7 +55,7 @@ release_run(ShedlockRun *run)
 		ShedlockReadRow(&store, name->str, &row);
 		if (!row.found || row.token != run->token || row.kind != SHEDLOCK_RUN)
 		{
-			ereport(WARNING,
+			ereport(shedlock_never_waits ? ERROR : WARNING,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("lock \"%s\" was lost while its command ran", name->str)));
 			break;
@@ -85,8 +94,121 @@ end_run(ShedlockRun *run)
 	if (run->warning[0] != '\0')
 		ending.warning = run->warning;
 	ShedlockHistoryEnd(name->nsp, run->token, &ending);
-	if (ShedlockTells(run->outcome))
-		run->events = ShedlockEndEvents(name, run->token, NULL);
+	run->events = ShedlockTells(run->outcome) ?
+		ShedlockEndEvents(name, run->token, NULL) : NIL;
+}
+
+/*
+ * fire_deferred_triggers - fire those that the commit would fire
+ *
+ * They are part of the command: they can fail, and assert the lock of the run.
+ */
+static void
+fire_deferred_triggers(void)
+{
+	ConstraintsSetStmt all_immediate = {.type = T_ConstraintsSetStmt};
+
+	AfterTriggerSetState(&all_immediate);
+}
+
+/*
+ * why_not_in_command - why the run must end in a transaction of its own, or NULL
+ */
+static const char *
+why_not_in_command(const ShedlockHolding *holding)
+{
+	if (holding == NULL)
+		return "The lock was lost.";
+	if (XactReadOnly)
+		return "The transaction of the command is read-only.";
+	if (IsolationUsesXactSnapshot())
+		return "The transaction of the command has an isolation level other than read committed.";
+
+	/* The end must not wait for the standby again. */
+	if (!ShedlockCommitIsSafe())
+		return "The wait for the synchronous standby was canceled.";
+	return NULL;
+}
+
+/*
+ * try_in_command - write the end of a run into a subtransaction of the open transaction
+ *
+ * Values that are stored out of line need an active snapshot.  Returns NULL, or the error
+ * that undid it.
+ */
+static const char *
+try_in_command(ShedlockRun *run)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	uint32		holdoff = QueryCancelHoldoffCount;
+	ErrorData  *volatile failure = NULL;
+
+	/* A cancel that comes now is for the commit. */
+	HOLD_CANCEL_INTERRUPTS();
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	shedlock_never_waits = true;
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		end_run(run);
+		PopActiveSnapshot();
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		failure = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	shedlock_never_waits = false;
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	QueryCancelHoldoffCount = holdoff;
+	return failure ? failure->message : NULL;
+}
+
+/*
+ * ShedlockEndInCommand - end a run in the open transaction of its command, if possible
+ *
+ * Call this before the commit of a command that has succeeded.  Sets run->end_written: the
+ * run has ended if the transaction commits, and is as before if it does not.  Errors: those
+ * of deferred triggers.
+ */
+void
+ShedlockEndInCommand(ShedlockRun *run)
+{
+	ShedlockHolding *holding;
+	const char *why_not;
+
+	fire_deferred_triggers();
+	holding = ShedlockFindHolding(&run->request.name, run->token);
+	why_not = why_not_in_command(holding);
+	if (why_not == NULL)
+	{
+		run->deadline = holding->state.deadline;
+		run->outcome = "succeeded";
+		why_not = try_in_command(run);
+	}
+	run->end_written = why_not == NULL;
+	run->warned = false;
+	if (why_not)
+		ereport(DEBUG1,
+				(errmsg_internal("run of lock \"%s\" ends in a transaction of its own",
+								 run->request.name.str),
+				 errdetail_internal("%s", why_not)));
+}
+
+/*
+ * log_warning - log what the commit of the command has warned of
+ */
+static void
+log_warning(ShedlockRun *run)
+{
+	ShedlockHistoryWarned(run->request.name.nsp, run->token, run->warning);
 }
 
 /*
@@ -112,14 +234,15 @@ tell_end(ShedlockRun *run)
 }
 
 /*
- * try_step - one of the above in the current transaction, which it commits
+ * try_step - one of the above in the current transaction
  *
+ * commit: commit it, and start another one.
  * Values that are stored out of line need an active snapshot.  A run whose wait
  * for the standby was cancelled does not begin another wait.  Returns the error
  * that the step failed with, or NULL.
  */
 static ErrorData *
-try_step(ShedlockRun *run, void (*step) (ShedlockRun *))
+try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData  *volatile failure = NULL;
@@ -133,7 +256,8 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *))
 			ShedlockCommitLocally();
 		step(run);
 		PopActiveSnapshot();
-		ShedlockCommitAndStart();
+		if (commit)
+			ShedlockCommitAndStart();
 	}
 	PG_CATCH();
 	{
@@ -144,9 +268,10 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *))
 }
 
 /*
- * ShedlockEndRun - end a run whose command has ended
+ * ShedlockEndRun - end a run whose command has ended, or do what follows if it has ended
  *
- * Expects a transaction that has just been started, and leaves another one.
+ * Expects a transaction that has just been started, and leaves one that may have pruned
+ * the history.
  * Holds off cancels and timeouts, because a cancel that comes after the command
  * must not strand the lock.  The lock is worth more than the history, so if
  * both fail the lock is released alone, and the view shows the run as lost.  If
@@ -160,6 +285,7 @@ ShedlockEndRun(ShedlockRun *run)
 	uint32		holdoff = QueryCancelHoldoffCount;
 	int			lock_timeout = LockTimeout;
 	ErrorData  *failure;
+	ErrorData  *unlogged = NULL;
 	ErrorData  *untold = NULL;
 	bool		logged;
 	static unsigned ended = 0;
@@ -169,8 +295,10 @@ ShedlockEndRun(ShedlockRun *run)
 	/* lock_timeout would not end a wait here, but whatever follows. */
 	LockTimeout = 0;
 	HOLD_CANCEL_INTERRUPTS();
-	failure = try_step(run, end_run);
+	failure = run->ended ? NULL : try_step(run, end_run, true);
 	logged = failure == NULL;
+	if (run->ended && run->warned)
+		unlogged = try_step(run, log_warning, true);
 	if (!logged)
 	{
 		/* The error ended the holdoff, and a message obeys a pending cancel. */
@@ -179,13 +307,18 @@ ShedlockEndRun(ShedlockRun *run)
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
 						run->outcome, name, failure->message)));
-		failure = try_step(run, release_run);
+		failure = try_step(run, release_run, true);
 	}
 	else if (run->events != NIL)
-		untold = try_step(run, tell_end);
+		untold = try_step(run, tell_end, true);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
 
+	if (unlogged)
+		ereport(WARNING,
+				(errcode(unlogged->sqlerrcode),
+				 errmsg("could not log a warning of the run of lock \"%s\": %s",
+						name, unlogged->message)));
 	if (untold)
 		ereport(WARNING,
 				(errcode(untold->sqlerrcode),
@@ -196,8 +329,9 @@ ShedlockEndRun(ShedlockRun *run)
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not release lock \"%s\": %s", name, failure->message),
 				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
+	/* The CALL commits at its end, unless it raises an error. */
 	else if (logged && ended++ % PRUNE_EVERY == 0 &&
-			 (failure = try_step(run, prune_history)) != NULL)
+			 (failure = try_step(run, prune_history, run->error != NULL)) != NULL)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not prune the history of runs: %s", failure->message)));

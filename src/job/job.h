@@ -101,7 +101,11 @@ typedef struct ShedlockRun
 	int			attempt;
 	List	   *parsetrees;		/* of the command, as all that follows */
 	bool		error_if_busy;
-	const char *outcome;		/* this and error: once it has ended */
+	bool		end_written;	/* in the last transaction of the command */
+	int64		deadline;		/* this and the next: if so; as in its holding */
+	bool		warned;			/* the command has warned since */
+	bool		ended;			/* its end is committed, as all that follows */
+	const char *outcome;
 	ErrorData  *error;			/* NULL: the command succeeded */
 	List	   *events;			/* to be told after its end */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
@@ -197,10 +201,13 @@ extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parse
 extern void ShedlockKeepWarnings(void);
 extern void ShedlockCommitAndStart(void);
 extern ErrorData *ShedlockTakeError(MemoryContext context);
-extern void ShedlockRunCommand(ShedlockRun *run);
-extern ErrorData *ShedlockTryCommand(ShedlockRun *run);
+extern void ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *));
+extern void ShedlockShowRun(const ShedlockRun *run);
+extern ErrorData *ShedlockTryCommand(ShedlockRun *run,
+									 void (*before_commit) (ShedlockRun *));
 
 /* finish.c */
+extern void ShedlockEndInCommand(ShedlockRun *run);
 extern void ShedlockEndRun(ShedlockRun *run);
 extern bool ShedlockEndLeasedRun(const ShedlockName *name, int64 token,
 								 ShedlockEnding *ending);

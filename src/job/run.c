@@ -5,9 +5,11 @@
  *
  *	1. Acquire the lock, write that an attempt at the tick begins, log the run, and
  *	   commit (begin.c).
- *	2. Execute the command and commit its work (execute.c).
- *	3. Release the lock, settle the tick, log the outcome, and commit (finish.c).
- *	   After that, raise the error of the command again.
+ *	2. Execute the command (execute.c).
+ *	3. Release the lock, settle the tick, log the outcome, and commit all that with the
+ *	   command's work.  If that fails or is not possible, commit the work alone, or roll
+ *	   it back, and do the rest in a transaction of its own (finish.c).
+ *	4. Raise the error of the command again.
  *
  * A command can drop the advisory half (DISCARD ALL).  It is retaken after each
  * statement; until then the row, which names this process and its start, keeps
@@ -89,31 +91,42 @@ begin_run(ShedlockRun *run)
 }
 
 /*
- * is_over_time - has this run outlived its lock_at_most_for?
+ * is_over_time - has this run, which has that holding, outlived its lock_at_most_for?
+ *
+ * holding: NULL if the run has ended, or has lost its lock.
  */
 static bool
-is_over_time(const ShedlockRun *run)
+is_over_time(const ShedlockRun *run, const ShedlockHolding *holding)
 {
-	ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, run->token);
+	int64		deadline = run->ended ? run->deadline : DT_NOEND;
 
-	return ShedlockRunDeadlinePassed() && holding &&
-		ShedlockSteadyNow() >= holding->state.deadline;
+	if (holding)
+		deadline = holding->state.deadline;
+	return ShedlockRunDeadlinePassed() && ShedlockSteadyNow() >= deadline;
 }
 
 /*
- * execute_run - steps 2 and 3 of a run that has begun
+ * execute_run - steps 2 to 4 of a run that has begun
  */
 static void
 execute_run(ShedlockRun *run)
 {
 	const char *name = run->request.name.str;
+	ShedlockHolding *holding;
 	bool		over_time;
 
 	ShedlockWatchRuns(true);
-	run->error = ShedlockTryCommand(run);
+	run->error = ShedlockTryCommand(run, ShedlockEndInCommand);
 	ShedlockWatchRuns(false);
-	over_time = is_over_time(run);
-	if (run->error == NULL)
+
+	/*
+	 * What has committed is a success, whatever cancel or error came after
+	 * that.
+	 */
+	holding = ShedlockFindHolding(&run->request.name, run->token);
+	run->ended = run->end_written && holding == NULL;
+	over_time = is_over_time(run, holding);
+	if (run->ended || run->error == NULL)
 		run->outcome = "succeeded";
 	else if (run->error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 		run->outcome = "failed";
@@ -167,10 +180,11 @@ ShedlockGuardCommand(ShedlockRun *run)
 		if (holding && holding->is_run)
 		{
 			ShedlockCommitAndStart();
-			ShedlockRunCommand(run);
+			ShedlockRunCommand(run, NULL);
 		}
 		else if (begin_run(run))
 		{
+			ShedlockShowRun(run);
 			ShedlockCommitAndStart();
 			execute_run(run);
 		}

@@ -225,6 +225,28 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 }
 
 /*
+ * ShedlockHistoryWarned - log a warning that came after the outcome
+ *
+ * It is lost if the row is locked or was pruned.
+ */
+void
+ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
+{
+	ShedlockStore store;
+
+	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	if (ShedlockFetch(&store, Int64GetDatum(token)))
+	{
+		ShedlockColumns columns;
+
+		ShedlockNewColumns(&store, &columns);
+		set_text(&columns, Anum_warning, warning);
+		(void) ShedlockUpdate(&store, &columns, false);
+	}
+	ShedlockClose(&store);
+}
+
+/*
  * gave_up - does the log say that no further attempt follows the run fetched last?
  */
 static bool

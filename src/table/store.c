@@ -67,6 +67,20 @@ layout_of(const char *table)
 }
 
 /*
+ * ShedlockOwnColumns - how many columns a table of the extension came with
+ */
+int
+ShedlockOwnColumns(Relation rel)
+{
+	const ShedlockColumn *columns = layout_of(RelationGetRelationName(rel))->columns;
+	int			n = 0;
+
+	while (OidIsValid(columns[n].type))
+		n++;
+	return n;
+}
+
+/*
  * ShedlockCheckColumns - raise an error if a table does not have its columns any more
  *
  * The extension knows columns by their numbers, and relies on their types and NOT
@@ -214,7 +228,10 @@ open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 		uint64		inval_count = SharedInvalidMessageCounter;
 
 		relid = relation_of(nsp, relname);
-		LockRelationOid(relid, lockmode);
+		if (!shedlock_never_waits)
+			LockRelationOid(relid, lockmode);
+		else if (!ConditionalLockRelationOid(relid, lockmode))
+			ShedlockRefuseToWait();
 		if (inval_count == SharedInvalidMessageCounter ||
 			relation_of(nsp, relname) == relid)
 			break;

@@ -192,6 +192,7 @@ typedef struct ShedlockColumns
 } ShedlockColumns;
 
 /* store.c */
+extern int	ShedlockOwnColumns(Relation rel);
 extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockCheckPromises(const ShedlockStore *store);
@@ -278,6 +279,7 @@ extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *ro
 								 const char *command, TimestampTz tick, int attempt,
 								 const char *request);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
+extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
 extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);

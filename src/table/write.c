@@ -77,6 +77,7 @@ ShedlockSetNull(ShedlockColumns *columns, int attnum)
 /*
  * fill_added - set columns that were added to the table to their defaults
  *
+ * The extension's own columns that are not set are null, whatever their defaults are now.
  * Returns true if the constraints of such columns must be checked.
  */
 static bool
@@ -85,12 +86,12 @@ fill_added(ShedlockStore *store, const ShedlockColumns *columns, EState *estate)
 	TupleDesc	desc = RelationGetDescr(store->rel);
 	bool		added = false;
 
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = ShedlockOwnColumns(store->rel); i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Node	   *expr;
 
-		if (columns->replace[i] || att->attisdropped)
+		if (att->attisdropped)
 			continue;
 		added |= att->attnotnull || att->attgenerated;
 		expr = att->attgenerated ? NULL : build_column_default(store->rel, i + 1);
@@ -283,6 +284,8 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	TM_Result	result = TM_Ok;
 
 	check_not_newer(store);
+	if (wait && shedlock_never_waits)
+		ShedlockRefuseToWait();
 	if (!wait)
 		result = lock_unless_free(store, &wait);
 	if (result != TM_Ok)
