@@ -27,7 +27,7 @@ case_instructions() {
     # the lock that refused_session asks for
     session_begin instructions "SELECT shedlock_acquire_session('bench refused');"
     # Script, schema, transactions before those that count, transactions that count.  What
-    # a session remembers of a thousand names is there after 4,000 pairs.
+    # a session remembers of a thousand names, and how full pages are, is steady after 4,000.
     while read -r script schema warm more; do
         instructions_of "instructions$schema" "$script" "$(full_or_quick "$warm" 32)" "$(full_or_quick "$more" 64)"
         counted[$script]=$VALUE
@@ -39,9 +39,9 @@ busy_update /peer 200 1000
 refused_session / 200 1000
 acquire / 4000 2000
 pair / 4000 2000
-pair_bare /peer 500 1000
-pair_shedlock /peer 500 1000
-pair_upsert /peer 500 1000
+pair_bare /peer 4000 2000
+pair_shedlock /peer 4000 2000
+pair_upsert /peer 4000 2000
 run / 160 640
 run_write / 160 640
 write / 160 640
