@@ -91,14 +91,24 @@ know_stuck(ShedlockWaiter *place, int n)
 static void
 watch(ShedlockWaiter *place, int n)
 {
+	bool		still = false;
+
+	for (int i = 0; i < n && !still; i++)
+		still = VirtualTransactionIdEquals(place->ahead[i], place->stuck);
 	if (n > 0)
 		place->watched = place->ahead[n - 1];
 	else
 		SetInvalidVirtualTransactionId(place->watched);
+
 	if (!place->watching)
 		place->watching = ShedlockTryLock(&place->watch, RowShareLock);
-	if (!place->knows && VirtualTransactionIdIsValid(place->stuck))
+	if (still && !place->knows)
 		place->knows = ShedlockTryLock(&place->watch, RowExclusiveLock);
+	else if (!still && place->knows)
+	{
+		ShedlockUnlock(&place->watch, RowExclusiveLock);
+		place->knows = false;
+	}
 }
 
 static void
