@@ -111,6 +111,9 @@ watch(ShedlockWaiter *place, int n)
 	}
 }
 
+/*
+ * end_watch - take the markers of watch() away
+ */
 static void
 end_watch(ShedlockWaiter *place)
 {
