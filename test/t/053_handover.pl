@@ -193,7 +193,7 @@ rounds(
 	{ 0 => '1 s' });
 rounds(
 	'a client is killed', 3,
-	sub { $waiters[0]->{run}->signal('KILL'); ask($holder, $release); return (1 .. 4) },
+	sub { kill_client($waiters[0]); ask($holder, $release); return (1 .. 4) },
 	{}, sub { renew(0) });
 
 # A session that waits again and again in one transaction, and another one
