@@ -78,6 +78,11 @@ ifeq ($(SHEDLOCK_BREAKABLE),yes)
 PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
 endif
 
+# To judge the caches, and to find what only they do: see src/base/base.h.
+ifeq ($(CACHES),no)
+PG_CPPFLAGS += -DSHEDLOCK_NO_CACHES
+endif
+
 # For the thread of src/session/deadline.c, on systems without timer_create().
 SHLIB_LINK  += $(PTHREAD_LIBS)
 
@@ -194,6 +199,8 @@ ISOLATION = \
 	foreign_takeover \
 	locks_view \
 	place_gone \
+	refused_again \
+	many_versions \
 	race
 
 REGRESS_OPTS   = --inputdir=$(srcdir)/test --load-extension=$(EXTENSION)

@@ -1,6 +1,7 @@
 # test/dev.mk - targets for those who change shedlock; included by the Makefile
 #
 #	make strict         build with warnings as errors
+#	make CACHES=no      build without the caches that are only for speed
 #	make lint           everything that can be checked without a server
 #	make analyze        what takes minutes: analyzers of gcc and clang, cppcheck
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
@@ -21,15 +22,15 @@ H_FILES = $(sort $(wildcard src/*/*.h))
 LINT_CPPFLAGS = $(CPPFLAGS) $(PROGRAM_CPPFLAGS)
 INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
-.PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-headers lint-versions lint-lists lint-text lint-man \
+.PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
 	lint-meta lint-indent lint-floors lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
 	pgtap skew child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
-LINT = lint-gcc lint-clang lint-no-timers lint-headers lint-floors lint-versions lint-lists lint-text lint-man lint-meta \
-	lint-indent
+LINT = lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-floors lint-versions lint-lists lint-text \
+	lint-man lint-meta lint-indent
 
 lint: $(LINT)
 
@@ -48,6 +49,9 @@ lint-clang:
 # What macOS compiles
 lint-no-timers:
 	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/session/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
+
+lint-no-caches:
+	@$(MAKE) -s lint-gcc lint-clang CACHES=no
 
 # Each header of the library compiles after postgres.h alone, that of the program alone.
 lint-headers:

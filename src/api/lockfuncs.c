@@ -49,7 +49,8 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 		acquired = ShedlockAcquireWait(&request, wait, &result);
 	else
 	{
-		ShedlockOpen(&store, request.name.nsp, "shedlock");
+		request.brief = true;
+		ShedlockOpenToAcquire(&store, request.name.nsp);
 		acquired = ShedlockAcquire(&store, &request, &result);
 		ShedlockClose(&store);
 	}

@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "common/ip.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
@@ -21,19 +22,64 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+/* What is known of functions that were called, until any function changes. */
+#define KNOWN_FUNCTIONS 16
+
+typedef struct KnownFunction
+{
+	Oid			oid;
+	Oid			nsp;
+	int32		typmod;			/* of the row that it returns; -1: not known */
+} KnownFunction;
+
+static KnownFunction known_functions[KNOWN_FUNCTIONS];
+
+/*
+ * forget_functions - a function has changed
+ */
+static void
+forget_functions(Datum arg, CacheId cacheid, uint32 hash)
+{
+	memset(known_functions, 0, sizeof(known_functions));
+}
+
+/*
+ * know_function - what is known of the called function
+ */
+static KnownFunction *
+know_function(FunctionCallInfo fcinfo)
+{
+	static bool watched = false;
+	Oid			oid = fcinfo->flinfo->fn_oid;
+	KnownFunction *known = &known_functions[oid % KNOWN_FUNCTIONS];
+	Oid			nsp;
+
+	if (SHEDLOCK_CACHES && known->oid == oid)
+		return known;
+	if (!watched)
+		CacheRegisterSyscacheCallback(PROCOID, forget_functions, 0);
+	watched = true;
+	nsp = get_func_namespace(oid);
+	known->oid = oid;
+	known->nsp = nsp;
+	known->typmod = -1;
+	return known;
+}
 
 /*
  * ShedlockSchema - the schema of the extension: that of the called function
  *
- * Looked up at each call, so that no search_path misleads it and no cache is stale
- * after DROP EXTENSION.
+ * So no search_path misleads it.
  */
 Oid
 ShedlockSchema(FunctionCallInfo fcinfo)
 {
-	return get_func_namespace(fcinfo->flinfo->fn_oid);
+	return know_function(fcinfo)->nsp;
 }
 
 /*
@@ -161,11 +207,22 @@ ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null)
 Datum
 ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull)
 {
+	KnownFunction *known = know_function(fcinfo);
 	TupleDesc	tupdesc;
+	Datum		answer;
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
+	/* The session keeps the row types that it has numbered. */
+	if (known->typmod < 0)
+	{
+		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		known->typmod = tupdesc->tdtypmod;
+		return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
+	}
+	tupdesc = lookup_rowtype_tupdesc(RECORDOID, known->typmod);
+	answer = HeapTupleGetDatum(heap_form_tuple(tupdesc, values, isnull));
+	ReleaseTupleDesc(tupdesc);
+	return answer;
 }
 
 /*
@@ -188,6 +245,18 @@ ShedlockIntervalSetting(int seconds)
 }
 
 /*
+ * ShedlockCopyInterval - a copy of an interval; palloc'd
+ */
+Interval *
+ShedlockCopyInterval(const Interval *span)
+{
+	Interval   *copy = palloc(sizeof(Interval));
+
+	*copy = *span;
+	return copy;
+}
+
+/*
  * ShedlockGetInterval - a copy of an interval argument
  *
  * null_seconds: as for ShedlockIntervalSetting(), if the argument is null.
@@ -195,13 +264,9 @@ ShedlockIntervalSetting(int seconds)
 Interval *
 ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds)
 {
-	Interval   *span;
-
 	if (PG_ARGISNULL(argno))
 		return ShedlockIntervalSetting(null_seconds);
-	span = palloc(sizeof(Interval));
-	*span = *PG_GETARG_INTERVAL_P(argno);
-	return span;
+	return ShedlockCopyInterval(PG_GETARG_INTERVAL_P(argno));
 }
 
 /*
@@ -358,12 +423,19 @@ ShedlockLockedBy(const char *given, int64 token)
 	if (given)
 		appendStringInfoString(&buf, given);
 	else
-		appendStringInfo(&buf, "%s@%s",
-						 application_name && application_name[0] ? application_name :
-						 GetUserNameFromId(GetSessionUserId(), false),
-						 client_address());
+	{
+		appendStringInfoString(&buf, application_name && application_name[0] ? application_name :
+							   GetUserNameFromId(GetSessionUserId(), false));
+		appendStringInfoChar(&buf, '@');
+		appendStringInfoString(&buf, client_address());
+	}
 	if (token != 0)
-		appendStringInfo(&buf, " #" INT64_FORMAT, token);
+	{
+		char		end[2 + MAXINT8LEN + 1] = " #";
+
+		pg_lltoa(token, end + 2);
+		appendStringInfoString(&buf, end);
+	}
 	return buf.data;
 }
 

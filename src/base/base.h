@@ -45,6 +45,16 @@
 #define SHEDLOCK_STEADY_CLOCK	CLOCK_MONOTONIC
 #endif
 
+/*
+ * Caches that are only for speed, each in one place: a build with CACHES=no has none of
+ * them, and does the same.
+ */
+#ifdef SHEDLOCK_NO_CACHES
+#define SHEDLOCK_CACHES			false
+#else
+#define SHEDLOCK_CACHES			true
+#endif
+
 /* The name of a lock, checked. */
 typedef struct ShedlockName
 {
@@ -113,6 +123,7 @@ extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
 extern Datum ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull);
 extern Interval *ShedlockIntervalSetting(int seconds);
+extern Interval *ShedlockCopyInterval(const Interval *span);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
 extern bool ShedlockIsOverCap(const Interval *span, int cap);
 extern void ShedlockCheckDuration(const Interval *span, const char *what, const char *name,

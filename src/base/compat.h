@@ -21,6 +21,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/backend_status.h"
 #include "utils/guc_tables.h"
+#include "utils/syscache.h"
 #include "utils/timeout.h"
 
 /* LockHeldByMe() can also ask for stronger modes since 17. */
@@ -44,6 +45,20 @@
 
 /* Has a process not reacted yet?  Without a lock, as SetLatch() itself looks. */
 #define latch_is_set(latch)		((latch)->is_set)
+
+/* Files of a relation were named by a RelFileNode until 16. */
+#if PG_VERSION_NUM >= 160000
+#define rel_locator(rel)		((rel)->rd_locator)
+#else
+#define rel_locator(rel)		((rel)->rd_node)
+#endif
+
+/* The number of a system cache has a type since 19. */
+#if PG_VERSION_NUM >= 190000
+typedef SysCacheIdentifier CacheId;
+#else
+typedef int CacheId;
+#endif
 
 /* libpq/libpq.h includes headers of GSSAPI, which the server's packages do not bring. */
 extern bool pq_check_connection(void);

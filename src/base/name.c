@@ -29,14 +29,15 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-/* Keys of names that this process has used, unless a name is long. */
-#define KNOWN_KEYS		1024
+/* Keys of names that this process has used, unless a name is long: sets of them. */
+#define KEY_SETS		512
+#define KEYS_IN_SET		8
 #define KNOWN_NAME_MAX	52
 
 typedef struct
 {
 	uint64		key;
-	int			len;			/* of the name; 0: the slot is empty */
+	int			len;			/* of the name; 0: there is none */
 	char		name[KNOWN_NAME_MAX];
 } KnownKey;
 
@@ -62,19 +63,25 @@ compute_key(const char *name, int len)
 uint64
 ShedlockKey(const char *name, int len)
 {
-	static KnownKey known[KNOWN_KEYS];
+	static KnownKey known[KEY_SETS][KEYS_IN_SET];
+	static unsigned victim = 0;
+	KnownKey   *set;
 	KnownKey   *slot;
 
-	if (len == 0 || len > KNOWN_NAME_MAX)
+	if (!SHEDLOCK_CACHES || len == 0 || len > KNOWN_NAME_MAX)
 		return compute_key(name, len);
-	slot = &known[hash_bytes((const unsigned char *) name, len) % KNOWN_KEYS];
-	if (slot->len != len || memcmp(slot->name, name, (size_t) len) != 0)
+	set = known[hash_bytes((const unsigned char *) name, len) % KEY_SETS];
+	for (slot = set; slot < set + KEYS_IN_SET && slot->len > 0; slot++)
 	{
-		slot->len = 0;
-		slot->key = compute_key(name, len);
-		memcpy(slot->name, name, (size_t) len);
-		slot->len = len;
+		if (slot->len == len && memcmp(slot->name, name, (size_t) len) == 0)
+			return slot->key;
 	}
+	if (slot == set + KEYS_IN_SET)
+		slot = &set[victim++ % KEYS_IN_SET];
+	slot->len = 0;
+	slot->key = compute_key(name, len);
+	memcpy(slot->name, name, (size_t) len);
+	slot->len = len;
 	return slot->key;
 }
 

@@ -167,8 +167,8 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * ShedlockAcquire - acquire a lock if it is free; never wait for a holder
  *
  * Returns true if it is acquired, with result->row as written.  If it returns
- * false, result has the verdict and the row that stood in the way; the verdict is
- * SHEDLOCK_FREE if request->confirm has returned false.  That function is called with
+ * false, result has the verdict and, unless request->brief, the row that stood in the
+ * way; the verdict is SHEDLOCK_FREE if request->confirm has returned false.  That function is called with
  * the advisory half held, before anything is written, and again if a foreign writer
  * has changed the row meanwhile; it must write nothing.  Locks: the advisory half,
  * exclusive, to the end of the transaction; the caller has the table open with
@@ -180,16 +180,22 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 {
 	const ShedlockName *name = &request->name;
 	ShedlockRow *row = &result->row;
-	bool		known;
 
 	ShedlockCheckPromises(store);
+	if (request->brief && ShedlockIsLeased(store, name, GetCurrentTimestamp()))
+	{
+		result->verdict = SHEDLOCK_HELD;
+		return false;
+	}
 	ShedlockReadRow(store, name->str, row);
 	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
 	if (result->verdict != SHEDLOCK_FREE)
+	{
+		if (request->brief && result->verdict == SHEDLOCK_HELD && SHEDLOCK_IS_LEASE(row->kind))
+			ShedlockNoteLease(store, name);
 		return false;
+	}
 
-	known = lock_held_by_me(&name->tag, ShareLock) ||
-		lock_held_by_me(&name->tag, ExclusiveLock);
 	ShedlockBreakDelay();
 	if (!ShedlockBroken(NO_ADVISORY_HALF) && !ShedlockTryLock(&name->tag, ExclusiveLock))
 	{
@@ -211,8 +217,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 
 	ShedlockCommitDurably();
 
-	if (known)
-		ShedlockReleaseStaleHoldings(name);
+	ShedlockReleaseStaleHoldings(name);
 	if (SHEDLOCK_IS_LEASE(request->kind))
 		ShedlockRememberLease(row->token);
 	else

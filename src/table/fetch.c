@@ -21,22 +21,25 @@
 #include "access/stratnum.h"
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/smgr.h"
 #include "table/table.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* How often a row is looked for by the index. */
+#define LOOKS			3
 
 /* A row is read without pruning while its page has room for this many versions. */
 #define ROOM_FOR_VERSIONS	4
 
 /* Where rows were last found: sets of places, by the hash of the row's key. */
-#define PLACE_SETS		1024
-#define PLACES_IN_SET	4
+#define PLACE_SETS		512
+#define PLACES_IN_SET	8
 static ShedlockPlace places[PLACE_SETS][PLACES_IN_SET];
 
 /*
@@ -61,6 +64,10 @@ begin_key_scan(ShedlockStore *store, Datum value, Snapshot snapshot)
 /*
  * fetch_by_index - find the row by its primary key, with that snapshot
  *
+ * The entries of one key are in the order of their places.  Many of them lead to
+ * versions that only an old snapshot needs; the row has mostly moved to later pages, so
+ * the last entry is tried first.
+ *
  * Sets *root to the place in the index entry, where the row's versions begin.
  */
 static bool
@@ -72,7 +79,7 @@ fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 
 	ExecClearTuple(store->slot);
 	scan = begin_key_scan(store, store->key, snapshot);
-	while (!found && (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
+	while (!found && (tid = index_getnext_tid(scan, BackwardScanDirection)) != NULL)
 	{
 		*root = *tid;
 		found = index_fetch_heap(scan, store->slot);
@@ -92,16 +99,19 @@ place_of(ShedlockStore *store)
 	static unsigned victim = 0;
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 	Oid			relid = RelationGetRelid(store->rel);
-	uint32		hash = datum_image_hash(store->key, att->attbyval, att->attlen);
+	uint32		hash = att->attbyval ? murmurhash32((uint32) store->key) :
+	hash_bytes((unsigned char *) VARDATA_ANY(DatumGetPointer(store->key)),
+			   (int) VARSIZE_ANY_EXHDR(DatumGetPointer(store->key)));
 	ShedlockPlace *set = places[hash % PLACE_SETS];
 	ShedlockPlace *place;
 
-	for (place = set; place < set + PLACES_IN_SET; place++)
+	for (place = set; place < set + PLACES_IN_SET && OidIsValid(place->relid); place++)
 	{
 		if (place->hash == hash && place->relid == relid)
 			return place;
 	}
-	place = &set[victim++ % PLACES_IN_SET];
+	if (place == set + PLACES_IN_SET)
+		place = &set[victim++ % PLACES_IN_SET];
 	place->relid = relid;
 	place->hash = hash;
 	ItemPointerSetInvalid(&place->root);
@@ -133,11 +143,17 @@ has_page(Relation rel, ItemPointer tid)
 static bool
 has_key(ShedlockStore *store)
 {
-	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 	bool		isnull;
 	Datum		key = slot_getattr(store->slot, 1, &isnull);
+	text	   *found;
+	text	   *wanted;
 
-	return datum_image_eq(key, store->key, att->attbyval, att->attlen);
+	if (TupleDescAttr(RelationGetDescr(store->rel), 0)->attbyval)
+		return key == store->key;
+	found = DatumGetTextPP(key);
+	wanted = DatumGetTextPP(store->key);
+	return VARSIZE_ANY_EXHDR(found) == VARSIZE_ANY_EXHDR(wanted) &&
+		memcmp(VARDATA_ANY(found), VARDATA_ANY(wanted), VARSIZE_ANY_EXHDR(found)) == 0;
 }
 
 /*
@@ -197,27 +213,32 @@ fetch_chain(ShedlockStore *store)
 /*
  * ShedlockFetch - put the row with this primary key into store->slot
  *
- * Returns false if there is none, after it has looked twice by the index: if an update
- * that moves the row to another page commits during the scan, the scan can pass the
- * new version before the commit and the old one after it, and the owner of a lock must
- * not take that for a loss.
+ * Returns false if there is none, after it has looked three times by the index: if an
+ * update that moves the row to another page commits during the scan, the scan can pass
+ * the new version before the commit and the old one after it, and the owner of a lock
+ * must not take that for a loss.
  *
  * The slot keeps the page pinned until the next fetch or the close.
  */
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
+	if (store->slot == NULL)
+		store->slot = table_slot_create(store->rel, NULL);
 	store->key = key;
 	store->place = place_of(store);
 	ExecClearTuple(store->slot);
-	if (!ItemPointerIsValid(&store->place->root) ||
+	if (!SHEDLOCK_CACHES || !ItemPointerIsValid(&store->place->root) ||
 		!(fetch_version(store) || fetch_chain(store)))
 	{
 		ItemPointerData root;
+		int			looks = 0;
 
-		if (!fetch_by_index(store, SnapshotSelf, &root) &&
-			!fetch_by_index(store, SnapshotSelf, &root))
-			return false;
+		while (!fetch_by_index(store, SnapshotSelf, &root))
+		{
+			if (++looks == LOOKS)
+				return false;
+		}
 		store->place->root = root;
 	}
 	store->place->version = store->slot->tts_tid;
@@ -267,7 +288,7 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 /*
  * ShedlockFetchVersions - show a function the versions of a row that a snapshot shows
  *
- * Ends when the function returns true.  If there is none, looks twice, as ShedlockFetch()
+ * Ends when the function returns true.  If there is none, looks again, as ShedlockFetch()
  * does.
  */
 void
@@ -276,7 +297,7 @@ ShedlockFetchVersions(ShedlockStore *store, Datum key, Snapshot snapshot,
 {
 	bool		found = false;
 
-	for (int tries = 0; tries < 2 && !found; tries++)
+	for (int looks = 0; looks < LOOKS && !found; looks++)
 	{
 		IndexScanDesc scan = begin_key_scan(store, key, snapshot);
 

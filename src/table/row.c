@@ -11,10 +11,12 @@
 
 #include <ctype.h>
 
+#include "access/heapam.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "table/table.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 enum
@@ -23,7 +25,7 @@ enum
 	SHEDLOCK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-#define DatumGetIntervalCopy(d) DatumGetIntervalP(datumCopy(d, false, sizeof(Interval)))
+#define DatumGetIntervalCopy(d) ShedlockCopyInterval(DatumGetIntervalP(d))
 #define KindGetDatum(kind)		CStringGetTextDatum(kind_names[kind])
 
 static const char *const kind_names[] = {
@@ -42,11 +44,12 @@ static const char *const kind_names[] = {
 static ShedlockKind
 DatumGetKind(Datum d)
 {
-	char	   *str = TextDatumGetCString(d);
+	text	   *str = DatumGetTextPP(d);
+	Size		len = VARSIZE_ANY_EXHDR(str);
 
 	for (int i = 0; i < SHEDLOCK_RELEASED; i++)
 	{
-		if (strcmp(str, kind_names[i]) == 0)
+		if (len == strlen(kind_names[i]) && memcmp(VARDATA_ANY(str), kind_names[i], len) == 0)
 			return (ShedlockKind) i;
 	}
 	return SHEDLOCK_LEASE;
@@ -62,6 +65,26 @@ ShedlockKindText(ShedlockKind kind)
 }
 
 /*
+ * read_columns - set *row to the row in a slot, but for columns before the first
+ *
+ * What the fields point to is palloc'd.
+ */
+static void
+read_columns(TupleTableSlot *slot, int first, ShedlockRow *row)
+{
+	slot_getallattrs(slot);
+	row->found = true;
+
+#define READ(field, type, not_null, null_value, from_datum, to_datum) \
+	if (Anum_##field >= first) \
+		row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
+			from_datum(slot->tts_values[Anum_##field - 1]);
+
+	SHEDLOCK_COLUMNS(READ)
+#undef READ
+}
+
+/*
  * ShedlockSlotToRow - set *row to the row of the table shedlock in a slot
  *
  * What the fields point to is palloc'd.
@@ -69,15 +92,7 @@ ShedlockKindText(ShedlockKind kind)
 void
 ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 {
-	slot_getallattrs(slot);
-	row->found = true;
-
-#define READ(field, type, not_null, null_value, from_datum, to_datum) \
-	row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
-		from_datum(slot->tts_values[Anum_##field - 1]);
-
-	SHEDLOCK_COLUMNS(READ)
-#undef READ
+	read_columns(slot, Anum_name, row);
 }
 
 /*
@@ -101,23 +116,26 @@ ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now)
  * read_row - as ShedlockReadRow(), but learns nothing
  */
 static inline void
-read_row(ShedlockStore *store, const char *name, ShedlockRow *row)
+read_row(ShedlockStore *store, char *name, ShedlockRow *row)
 {
 	Datum		key = CStringGetTextDatum(name);
 
 	memset(row, 0, sizeof(*row));
 	if (ShedlockFetch(store, key))
-		ShedlockSlotToRow(store->slot, row);
+	{
+		read_columns(store->slot, Anum_kind, row);
+		row->name = name;
+	}
 	pfree(DatumGetPointer(key));
 }
 
 /*
  * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
  *
- * Sees what is committed now.  The row stays in store->slot.
+ * Sees what is committed now.  The row stays in store->slot.  Keeps name.
  */
 void
-ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 {
 	read_row(store, name, row);
 	ShedlockLearnOrigin(store->rel, row);
@@ -146,22 +164,137 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
  * replicates a row that counts as a lease.
  */
 void
-ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row)
+ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 {
 	if (!ShedlockIsCurrent(store))
 		read_row(store, name, row);
 }
 
+/* Locks that were refused to this process because of a lease: where their rows were. */
+#define KNOWN_LEASES	256
+
+typedef struct KnownLease
+{
+	LOCKTAG		tag;
+	Oid			relid;
+	ItemPointerData place;
+	Buffer		buffer;			/* that had the page */
+} KnownLease;
+
+static KnownLease known_leases[KNOWN_LEASES];
+
 /*
- * form_row - set all columns of the extension
+ * ShedlockNoteLease - the row that the store read last is a lease that lasts
+ */
+void
+ShedlockNoteLease(const ShedlockStore *store, const ShedlockName *name)
+{
+	KnownLease *known = &known_leases[name->tag.locktag_field3 % KNOWN_LEASES];
+
+	known->tag = name->tag;
+	known->relid = RelationGetRelid(store->rel);
+	known->place = store->slot->tts_tid;
+	known->buffer = ((BufferHeapTupleTableSlot *) store->slot)->buffer;
+}
+
+/*
+ * find_tuple - find the visible tuple at a place; false if there is none
+ *
+ * As heap_fetch() does, with the buffer pinned and locked.
+ */
+static bool
+find_tuple(Relation rel, const ItemPointerData *place, Buffer buffer, HeapTuple tuple)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber offset = ItemPointerGetOffsetNumber(place);
+	ItemId		item;
+
+	if (offset > PageGetMaxOffsetNumber(page))
+		return false;
+	item = PageGetItemId(page, offset);
+	if (!ItemIdIsNormal(item))
+		return false;
+	tuple->t_self = *place;
+	tuple->t_tableOid = RelationGetRelid(rel);
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	return HeapTupleSatisfiesVisibility(tuple, SnapshotSelf, buffer);
+}
+
+/*
+ * is_short_text - is the text in a tuple that begins here short, as most are?
+ *
+ * Then nothing aligns it, compresses it or keeps it elsewhere.
+ */
+static bool
+is_short_text(char *data)
+{
+	return VARATT_IS_SHORT(data) && !VARATT_IS_EXTERNAL(data);
+}
+
+/*
+ * is_lasting_lease - is it the row of that lock, and a lease that lasts?
+ *
+ * The first three columns are a text, a text and a timestamp, as ShedlockCheckColumns()
+ * has made sure.
+ */
+static bool
+is_lasting_lease(HeapTuple tuple, const ShedlockName *name, TimestampTz now)
+{
+	char	   *start = (char *) tuple->t_data + tuple->t_data->t_hoff;
+	char	   *data = start;
+
+	StaticAssertStmt(Anum_name == 1 && Anum_kind == 2 && Anum_lock_until == 3, "columns");
+	if (HeapTupleHasNulls(tuple) && att_isnull(Anum_kind - 1, tuple->t_data->t_bits))
+		return false;
+	if (!is_short_text(data) || VARSIZE_ANY_EXHDR(data) != (Size) name->len ||
+		memcmp(VARDATA_ANY(data), name->str, (size_t) name->len) != 0)
+		return false;
+	data += VARSIZE_ANY(data);
+	if (!is_short_text(data) || !SHEDLOCK_IS_LEASE(DatumGetKind(PointerGetDatum(data))))
+		return false;
+	data += VARSIZE_ANY(data);
+	return *(Timestamp *) (start + DOUBLEALIGN(data - start)) > now;
+}
+
+/*
+ * ShedlockIsLeased - is a lock certainly leased now?
+ *
+ * Most callers try a lock that they were refused before, for the same reason.  So this
+ * looks only where the row was then, and reads only what it needs of it.  If it returns
+ * false, anything can be.
+ */
+bool
+ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *name, TimestampTz now)
+{
+	const KnownLease *known = &known_leases[name->tag.locktag_field3 % KNOWN_LEASES];
+	HeapTupleData tuple;
+	bool		leased;
+
+	if (!SHEDLOCK_CACHES || known->relid != RelationGetRelid(store->rel) ||
+		memcmp(&known->tag, &name->tag, sizeof(LOCKTAG)) != 0 ||
+		!ReadRecentBuffer(rel_locator(store->rel), MAIN_FORKNUM,
+						  ItemPointerGetBlockNumber(&known->place), known->buffer))
+		return false;
+	LockBuffer(known->buffer, BUFFER_LOCK_SHARE);
+	leased = find_tuple(store->rel, &known->place, known->buffer, &tuple) &&
+		is_lasting_lease(&tuple, name, now);
+	UnlockReleaseBuffer(known->buffer);
+	return leased;
+}
+
+/*
+ * form_row - set the columns of the extension, from the first one to be set
  */
 static void
-form_row(ShedlockStore *store, const ShedlockRow *row, ShedlockColumns *columns)
+form_row(ShedlockStore *store, const ShedlockRow *row, int first, ShedlockColumns *columns)
 {
 	ShedlockNewColumns(store, columns);
 
 #define WRITE(field, type, not_null, null_value, from_datum, to_datum) \
-	if (!(not_null) && row->field == (null_value)) \
+	if (Anum_##field < first) \
+		;						/* stays */ \
+	else if (!(not_null) && row->field == (null_value)) \
 		ShedlockSetNull(columns, Anum_##field); \
 	else \
 		ShedlockSetColumn(columns, Anum_##field, to_datum(row->field));
@@ -178,7 +311,7 @@ ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row)
 {
 	ShedlockColumns columns;
 
-	form_row(store, row, &columns);
+	form_row(store, row, Anum_name, &columns);
 	return ShedlockInsert(store, &columns);
 }
 
@@ -190,8 +323,7 @@ ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
 {
 	ShedlockColumns columns;
 
-	form_row(store, row, &columns);
-	columns.replace[Anum_name - 1] = false;
+	form_row(store, row, Anum_kind, &columns);
 	return ShedlockUpdate(store, &columns, wait);
 }
 

@@ -23,6 +23,7 @@
 #include "storage/sinval.h"
 #include "table/table.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
@@ -52,6 +53,82 @@ static const ShedlockLayout layouts[] = {
 	{"shedlock_run_stat", {NULL}, {SHEDLOCK_RUN_STAT_COLUMNS(COLUMN)}},
 	{"shedlock_run_log", {NULL}, {SHEDLOCK_RUN_LOG_COLUMNS(COLUMN)}},
 };
+
+/*
+ * What is known of the extension's relations, until the server invalidates what it knows
+ * of them itself.
+ */
+typedef struct KnownRelation
+{
+	Oid			relid;			/* InvalidOid: nothing is known */
+	Oid			nsp;
+	const char *relname;
+	bool		has_columns;	/* ShedlockCheckColumns() found no fault */
+	bool		obeyed;			/* nor did check_constraints() */
+} KnownRelation;
+
+#define KNOWN_RELATIONS	8
+static KnownRelation known_relations[KNOWN_RELATIONS];
+
+/*
+ * forget_relation - a relation was altered or dropped; InvalidOid: any may have been
+ */
+static void
+forget_relation(Datum arg, Oid relid)
+{
+	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
+	{
+		if (relid == InvalidOid || known->relid == relid)
+			memset(known, 0, sizeof(*known));
+	}
+}
+
+/*
+ * find_known - what is known of a relation; NULL if nothing is
+ */
+static KnownRelation *
+find_known(Oid relid)
+{
+	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
+	{
+		if (SHEDLOCK_CACHES && known->relid == relid)
+			return known;
+	}
+	return NULL;
+}
+
+/*
+ * find_named - the same, by its schema and name
+ */
+static KnownRelation *
+find_named(Oid nsp, const char *relname)
+{
+	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
+	{
+		if (SHEDLOCK_CACHES && known->relid != InvalidOid && known->nsp == nsp &&
+			strcmp(known->relname, relname) == 0)
+			return known;
+	}
+	return NULL;
+}
+
+/*
+ * know_relation - remember where a relation is
+ *
+ * Keeps relname.
+ */
+static void
+know_relation(Oid nsp, const char *relname, Oid relid)
+{
+	static bool watched = false;
+	static unsigned victim = 0;
+	KnownRelation known = {.relid = relid,.nsp = nsp,.relname = relname};
+
+	if (!watched)
+		CacheRegisterRelcacheCallback(forget_relation, 0);
+	watched = true;
+	known_relations[victim++ % KNOWN_RELATIONS] = known;
+}
 
 /*
  * layout_of - the layout that a table of the extension must have
@@ -93,8 +170,11 @@ ShedlockCheckColumns(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
-	const ShedlockColumn *column = layout_of(table)->columns;
+	const ShedlockColumn *column;
+	KnownRelation *known = find_known(RelationGetRelid(rel));
 
+	if (known && known->has_columns)
+		return;
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
 		rel->rd_rel->relam != HEAP_TABLE_AM_OID)
@@ -102,6 +182,7 @@ ShedlockCheckColumns(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" of extension \"shedlock\" is not an ordinary, logged table", table)));
 
+	column = layout_of(table)->columns;
 	for (int i = 0; OidIsValid(column->type); i++, column++)
 	{
 		bool		same_type = i < desc->natts && TupleDescAttr(desc, i)->atttypid == column->type;
@@ -117,6 +198,8 @@ ShedlockCheckColumns(Relation rel)
 						   i + 1, format_type_be(column->type)),
 				 errhint("Columns may be added to it, but none changed or dropped.")));
 	}
+	if (known)
+		known->has_columns = true;
 }
 
 /*
@@ -150,6 +233,35 @@ came_with_check(const ShedlockLayout *layout, const char *conname)
 }
 
 /*
+ * check_constraints - raise an error if a write would not obey a constraint of a table
+ */
+static void
+check_constraints(Relation rel)
+{
+	const TupleConstr *constr = RelationGetDescr(rel)->constr;
+	const TriggerDesc *triggers = rel->trigdesc;
+	const ShedlockLayout *layout;
+	KnownRelation *known = find_known(RelationGetRelid(rel));
+
+	if (known && known->obeyed)
+		return;
+	layout = layout_of(RelationGetRelationName(rel));
+	for (int i = 0; constr && i < constr->num_check; i++)
+	{
+		if (!came_with_check(layout, constr->check[i].ccname))
+			refuse_constraint(rel, constr->check[i].ccname, true);
+	}
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgisinternal)
+			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
+							  false);
+	}
+	if (known)
+		known->obeyed = true;
+}
+
+/*
  * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
  * A write checks no CHECK constraint and fires no trigger, and the server enforces each
@@ -169,21 +281,8 @@ void
 ShedlockCheckPromises(const ShedlockStore *store)
 {
 	Relation	rel = store->rel;
-	const TupleConstr *constr = RelationGetDescr(rel)->constr;
-	const TriggerDesc *triggers = rel->trigdesc;
-	const ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
 
-	for (int i = 0; constr && i < constr->num_check; i++)
-	{
-		if (!came_with_check(layout, constr->check[i].ccname))
-			refuse_constraint(rel, constr->check[i].ccname, true);
-	}
-	for (int i = 0; triggers && i < triggers->numtriggers; i++)
-	{
-		if (triggers->triggers[i].tgisinternal)
-			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
-							  false);
-	}
+	check_constraints(rel);
 	if (RelationIsLogicallyLogged(rel))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
@@ -197,13 +296,18 @@ ShedlockCheckPromises(const ShedlockStore *store)
 static Oid
 relation_of(Oid nsp, const char *relname)
 {
-	Oid			relid = get_relname_relid(relname, nsp);
+	const KnownRelation *known = find_named(nsp, relname);
+	Oid			relid;
 
+	if (known)
+		return known->relid;
+	relid = get_relname_relid(relname, nsp);
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension \"shedlock\" does not exist",
 						relname)));
+	know_relation(nsp, relname, relid);
 	return relid;
 }
 
@@ -252,7 +356,7 @@ open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 {
 	store->rel = open_relation(nsp, table, lockmode);
 	store->index = NULL;
-	store->slot = table_slot_create(store->rel, NULL);
+	store->slot = NULL;
 	if (!OidIsValid(primary_key_index(store->rel)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -293,6 +397,18 @@ void
 ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
 {
 	open_store(store, nsp, table, RowExclusiveLock);
+	store->slot = table_slot_create(store->rel, NULL);
+}
+
+/*
+ * ShedlockOpenToAcquire - the same for the table of locks, but without store->slot
+ *
+ * The first fetch makes the slot.  A refused acquire mostly needs none.
+ */
+void
+ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp)
+{
+	open_store(store, nsp, "shedlock", RowExclusiveLock);
 }
 
 /*
@@ -305,6 +421,7 @@ void
 ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
 {
 	open_store(store, nsp, table, AccessShareLock);
+	store->slot = table_slot_create(store->rel, NULL);
 }
 
 /*
@@ -322,7 +439,8 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 void
 ShedlockClose(ShedlockStore *store)
 {
-	ExecDropSingleTupleTableSlot(store->slot);
+	if (store->slot)
+		ExecDropSingleTupleTableSlot(store->slot);
 	if (store->index)
 		index_close(store->index, AccessShareLock);
 	table_close(store->rel, NoLock);

@@ -179,7 +179,8 @@ typedef struct ShedlockStore
 	Relation	rel;
 	Relation	index;			/* its primary key; NULL until it is needed */
 	Datum		key;			/* of the row to find */
-	TupleTableSlot *slot;		/* the row that was fetched last */
+	TupleTableSlot *slot;		/* the row that was fetched last; NULL: see
+								 * ShedlockOpenToAcquire() */
 	ShedlockPlace *place;		/* of that row */
 } ShedlockStore;
 
@@ -196,6 +197,7 @@ extern int	ShedlockOwnColumns(Relation rel);
 extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockCheckPromises(const ShedlockStore *store);
+extern void ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp);
 extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
 extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);
@@ -256,9 +258,12 @@ ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
-extern void ShedlockReadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
+extern void ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
-extern void ShedlockRereadRow(ShedlockStore *store, const char *name, ShedlockRow *row);
+extern void ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row);
+extern void ShedlockNoteLease(const ShedlockStore *store, const ShedlockName *name);
+extern bool ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *name,
+							 TimestampTz now);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);

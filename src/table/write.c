@@ -50,10 +50,10 @@ ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns)
 {
 	Size		natts = (Size) RelationGetDescr(store->rel)->natts;
 
-	columns->values = palloc0(natts * sizeof(Datum));
-	columns->nulls = palloc(natts * sizeof(bool));
+	columns->values = palloc0(natts * (sizeof(Datum) + 2 * sizeof(bool)));
+	columns->replace = (bool *) (columns->values + natts);
+	columns->nulls = columns->replace + natts;
 	memset(columns->nulls, true, natts * sizeof(bool));
-	columns->replace = palloc0(natts * sizeof(bool));
 }
 
 /*
