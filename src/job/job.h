@@ -138,6 +138,8 @@ extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, Timesta
 extern char *ShedlockPeriodText(const Interval *period);
 extern const char *ShedlockCatchUpText(ShedlockCatchUp catch_up);
 extern bool ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up);
+extern bool ShedlockFindSchedule(const char *text, const char *zone,
+								 ShedlockSchedule *schedule);
 extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,
 									 const char *name);
 

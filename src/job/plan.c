@@ -9,8 +9,10 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "job/job.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #define ATTEMPTS_MAX		1000
@@ -56,6 +58,64 @@ ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up)
 		}
 	}
 	return false;
+}
+
+/* Schedules that were read before.  What a text and a zone mean never changes. */
+#define KNOWN_SCHEDULES		64
+
+typedef struct KnownSchedule
+{
+	char	   *expression;		/* as it was given; NULL: there is none */
+	char	   *zone;			/* likewise */
+	char	   *shown;			/* the text of the schedule */
+	ShedlockSchedule schedule;
+} KnownSchedule;
+
+static KnownSchedule known_schedules[KNOWN_SCHEDULES];
+
+/*
+ * know_schedule - remember a schedule, and forget the one that had its place
+ */
+static void
+know_schedule(KnownSchedule *known, const char *text, const char *zone,
+			  const ShedlockSchedule *schedule)
+{
+	KnownSchedule old = *known;
+
+	known->expression = NULL;
+	if (old.expression)
+	{
+		pfree(old.expression);
+		pfree(old.zone);
+		pfree(old.shown);
+	}
+	known->schedule = *schedule;
+	known->shown = MemoryContextStrdup(TopMemoryContext, schedule->text);
+	known->zone = MemoryContextStrdup(TopMemoryContext, zone);
+	known->expression = MemoryContextStrdup(TopMemoryContext, text);
+}
+
+/*
+ * ShedlockFindSchedule - as ShedlockTryParseSchedule(), but read each schedule once
+ */
+bool
+ShedlockFindSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
+{
+	uint32		hash = hash_combine(hash_bytes((const unsigned char *) text, (int) strlen(text)),
+									hash_bytes((const unsigned char *) zone, (int) strlen(zone)));
+	KnownSchedule *known = &known_schedules[hash % KNOWN_SCHEDULES];
+
+	if (SHEDLOCK_CACHES && known->expression && strcmp(known->expression, text) == 0 &&
+		strcmp(known->zone, zone) == 0)
+	{
+		*schedule = known->schedule;
+		schedule->text = pstrdup(known->shown);
+		return true;
+	}
+	if (!ShedlockTryParseSchedule(text, zone, schedule))
+		return false;
+	know_schedule(known, text, zone, schedule);
+	return true;
 }
 
 /*
@@ -105,6 +165,7 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 {
 	ShedlockPlan *plan = palloc0(sizeof(ShedlockPlan));
 	bool		has_schedule = !PG_ARGISNULL(first);
+	char	   *schedule = ShedlockGetWord(fcinfo, first, "");
 	char	   *time_zone = ShedlockGetWord(fcinfo, first + 1, "UTC");
 	char	   *catch_up = ShedlockGetWord(fcinfo, first + 2, "latest");
 
@@ -127,9 +188,9 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 
 	if (plan->period)
 		ShedlockPeriodSchedule(plan->period, name, &plan->schedule);
-	else if (has_schedule)
-		ShedlockParseSchedule(ShedlockGetWord(fcinfo, first, ""), time_zone, &plan->schedule);
-	else
+	else if (!has_schedule)
 		return NULL;
+	else if (!ShedlockFindSchedule(schedule, time_zone, &plan->schedule))
+		ShedlockParseSchedule(schedule, time_zone, &plan->schedule);	/* says why */
 	return plan;
 }

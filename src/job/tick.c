@@ -35,18 +35,6 @@ enum
 #define FORGET_NAP_MS	10
 
 /*
- * copy_interval - a copy of an interval in a row
- */
-static Interval *
-copy_interval(Datum d)
-{
-	Interval   *span = palloc(sizeof(Interval));
-
-	*span = *DatumGetIntervalP(d);
-	return span;
-}
-
-/*
  * ShedlockTickFromColumns - the state in a row of shedlock_tick
  *
  * What the fields point to is palloc'd.  A schedule that cannot be parsed any more
@@ -73,21 +61,21 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 
 	if (!IS_NULL(period))
 	{
-		plan->period = copy_interval(VALUE(period));
+		plan->period = ShedlockCopyInterval(DatumGetIntervalP(VALUE(period)));
 		plan->schedule.period = ShedlockIntervalMicroseconds(plan->period);
 		last->has_schedule = plan->schedule.period > 0;
 	}
 	else if (!IS_NULL(schedule) && !IS_NULL(time_zone))
-		last->has_schedule = ShedlockTryParseSchedule(TextDatumGetCString(VALUE(schedule)),
-													  TextDatumGetCString(VALUE(time_zone)),
-													  &plan->schedule);
+		last->has_schedule = ShedlockFindSchedule(TextDatumGetCString(VALUE(schedule)),
+												  TextDatumGetCString(VALUE(time_zone)),
+												  &plan->schedule);
 	last->has_plan = !IS_NULL(attempts) && !IS_NULL(backoff) && !IS_NULL(catch_up) &&
 		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up);
 	if (last->has_plan)
 	{
-		plan->max_late = IS_NULL(max_late) ? NULL : copy_interval(VALUE(max_late));
+		plan->max_late = IS_NULL(max_late) ? NULL : ShedlockCopyInterval(DatumGetIntervalP(VALUE(max_late)));
 		plan->attempts = DatumGetInt32(VALUE(attempts));
-		plan->backoff = copy_interval(VALUE(backoff));
+		plan->backoff = ShedlockCopyInterval(DatumGetIntervalP(VALUE(backoff)));
 	}
 #undef VALUE
 #undef IS_NULL
