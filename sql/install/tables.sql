@@ -122,10 +122,9 @@ CREATE TABLE shedlock_run_log (
 
 CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 
--- Runs lie in the order of their times, so ranges of pages will do, which cost next to
--- nothing.  A range has its times soon after the next one has begun.
-CREATE INDEX shedlock_run_log_started_at_idx ON shedlock_run_log
-USING brin (started_at) WITH (autosummarize = on);
+-- Not BRIN: once old runs are pruned and their pages used again, a range of pages has
+-- runs of all times, and each insert writes to it as to a B-tree.
+CREATE INDEX shedlock_run_log_started_at_idx ON shedlock_run_log (started_at);
 
 -- A job that ran often, but not lately, would be looked for among the last runs of all:
 -- the planner does not know when a name ran.  Without statistics it uses the index.
