@@ -11,13 +11,13 @@
  * A stopped process cannot react.  Nobody sees that at once: its latch is set, and stays
  * set.  So when a lock is freed, somebody must look again soon.  The last in the line is
  * woken for this, too, and watches: if the latch that was set last is still set after
- * SHEDLOCK_WATCH_MS, it wakes the next.  It watches until all have reacted.  As long as
- * somebody watches, a release wakes one waiter.
+ * SHEDLOCK_WATCH_MS, it wakes the next.  It watches until all have reacted, or until the
+ * lock is handed over.  As long as somebody watches, a release wakes one waiter.
  *
  * Everybody passes over those whose latches are set.  But one whose latch has just been
  * set will run soon.  So who is woken behind such a one tries only if it is known not to
  * react: to itself, or to somebody who watches.  Otherwise it watches.  So one that is
- * stopped costs its delay once, and not at each hand-over.
+ * stopped costs its delay at few of the hand-overs.
  *
  * A waiter whose nap ends without a wake-up tries only if nobody ahead of it has left
  * since it looked last.  Otherwise the lock is being handed over, and its turn comes.
@@ -198,9 +198,10 @@ ShedlockTurn(ShedlockWaiter *place, bool woken)
 		{
 			PGPROC	   *next = vxid_get_proc(place->ahead[n]);
 
+			/* The next one asks whether somebody watches. */
+			watch(place, n + 1);
 			if (next)
 				SetLatch(&next->procLatch);
-			watch(place, n + 1);
 			return false;
 		}
 	}

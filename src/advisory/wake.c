@@ -17,12 +17,13 @@
  * its end will.  If it leaves, it passes the wake-up on: at the end of its wait, or by
  * an entry in this list when an error, a cancel or the end of the process ends it.
  *
- * Nobody wakes for these; the waiters look themselves, each second:
+ * Nobody wakes for these; the first waiter looks within a second, the others within two:
  *
  *	COMMIT PREPARED, ROLLBACK PREPARED, a reset of the session
  *	the end of a lease that was acquired since they looked last
  *	writers that do not know of waiters
  *	an acquire that gave up because a foreign writer has locked the row
+ *	shedlock_purge, which has the advisory halves of what it deletes to its end
  *	a run that waits for its tick while its lock is free
  *	a lock freed while the first waiter and the one that watches are stopped
  *

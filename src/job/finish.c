@@ -158,6 +158,7 @@ try_in_command(ShedlockRun *run)
 	}
 	PG_CATCH();
 	{
+		shedlock_never_waits = false;
 		MemoryContextSwitchTo(context);
 		failure = CopyErrorData();
 		FlushErrorState();
