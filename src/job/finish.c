@@ -26,6 +26,7 @@
 #include "nodes/parsenodes.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/portal.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -99,16 +100,18 @@ end_run(ShedlockRun *run)
 }
 
 /*
- * fire_deferred_triggers - fire those that the commit would fire
+ * finish_command - do what the commit would do of the command's work
  *
+ * That is to fire deferred triggers, and to run the queries of new cursors WITH HOLD.
  * They are part of the command: they can fail, and assert the lock of the run.
  */
 static void
-fire_deferred_triggers(void)
+finish_command(void)
 {
 	ConstraintsSetStmt all_immediate = {.type = T_ConstraintsSetStmt};
 
 	AfterTriggerSetState(&all_immediate);
+	(void) PreCommit_Portals(false);
 }
 
 /*
@@ -177,7 +180,7 @@ try_in_command(ShedlockRun *run)
  *
  * Call this before the commit of a command that has succeeded.  Sets run->end_written: the
  * run has ended if the transaction commits, and is as before if it does not.  Errors: those
- * of deferred triggers.
+ * of deferred triggers and cursors.
  */
 void
 ShedlockEndInCommand(ShedlockRun *run)
@@ -185,7 +188,7 @@ ShedlockEndInCommand(ShedlockRun *run)
 	ShedlockHolding *holding;
 	const char *why_not;
 
-	fire_deferred_triggers();
+	finish_command();
 	holding = ShedlockFindHolding(&run->request.name, run->token);
 	why_not = why_not_in_command(holding);
 	if (why_not == NULL)

@@ -173,6 +173,10 @@ unlike($runner->{heard}, qr/ERROR|of its own/, 'trigger: can assert the lock');
 is(together('trigger', 'work'), 't', 'trigger: ends with the command\'s transaction');
 is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_history WHERE name = 'trigger'}), 'asserted at the commit', 'trigger: its warning is logged');
 
+ask($runner, call('cursor', then => "; DECLARE asserting CURSOR WITH HOLD FOR SELECT shedlock_assert('cursor')"));
+unlike($runner->{heard}, qr/ERROR|of its own/, 'cursor: can assert the lock');
+is(together('cursor', 'work'), 't', 'cursor: ends with the command\'s transaction');
+
 # After a crash the outcome is there if the work is, however firmly it was committed.
 $node->safe_psql('postgres', 'SET synchronous_commit = off; ' . call('crash'));
 $node->safe_psql('postgres', call('crash local', work => 'SET LOCAL synchronous_commit = off;'));
