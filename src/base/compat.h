@@ -60,6 +60,16 @@ typedef SysCacheIdentifier CacheId;
 typedef int CacheId;
 #endif
 
+/*
+ * The bytes of a text that is not stored out of line.  gcc 14 warns of VARSIZE_ANY_EXHDR(),
+ * which mixes signed and unsigned numbers.
+ */
+static inline Size
+text_size(const void *str)
+{
+	return VARATT_IS_SHORT(str) ? VARSIZE_SHORT(str) - VARHDRSZ_SHORT : VARSIZE(str) - VARHDRSZ;
+}
+
 /* libpq/libpq.h includes headers of GSSAPI, which the server's packages do not bring. */
 extern bool pq_check_connection(void);
 

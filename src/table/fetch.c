@@ -101,7 +101,7 @@ place_of(ShedlockStore *store)
 	Oid			relid = RelationGetRelid(store->rel);
 	uint32		hash = att->attbyval ? murmurhash32((uint32) store->key) :
 	hash_bytes((unsigned char *) VARDATA_ANY(DatumGetPointer(store->key)),
-			   (int) VARSIZE_ANY_EXHDR(DatumGetPointer(store->key)));
+			   (int) text_size(DatumGetPointer(store->key)));
 	ShedlockPlace *set = places[hash % PLACE_SETS];
 	ShedlockPlace *place;
 
@@ -152,8 +152,8 @@ has_key(ShedlockStore *store)
 		return key == store->key;
 	found = DatumGetTextPP(key);
 	wanted = DatumGetTextPP(store->key);
-	return VARSIZE_ANY_EXHDR(found) == VARSIZE_ANY_EXHDR(wanted) &&
-		memcmp(VARDATA_ANY(found), VARDATA_ANY(wanted), VARSIZE_ANY_EXHDR(found)) == 0;
+	return text_size(found) == text_size(wanted) &&
+		memcmp(VARDATA_ANY(found), VARDATA_ANY(wanted), text_size(found)) == 0;
 }
 
 /*

@@ -45,7 +45,7 @@ static ShedlockKind
 DatumGetKind(Datum d)
 {
 	text	   *str = DatumGetTextPP(d);
-	Size		len = VARSIZE_ANY_EXHDR(str);
+	Size		len = text_size(str);
 
 	for (int i = 0; i < SHEDLOCK_RELEASED; i++)
 	{
@@ -247,13 +247,13 @@ is_lasting_lease(HeapTuple tuple, const ShedlockName *name, TimestampTz now)
 	StaticAssertStmt(Anum_name == 1 && Anum_kind == 2 && Anum_lock_until == 3, "columns");
 	if (HeapTupleHasNulls(tuple) && att_isnull(Anum_kind - 1, tuple->t_data->t_bits))
 		return false;
-	if (!is_short_text(data) || VARSIZE_ANY_EXHDR(data) != (Size) name->len ||
+	if (!is_short_text(data) || text_size(data) != (Size) name->len ||
 		memcmp(VARDATA_ANY(data), name->str, (size_t) name->len) != 0)
 		return false;
-	data += VARSIZE_ANY(data);
+	data += VARSIZE_SHORT(data);
 	if (!is_short_text(data) || !SHEDLOCK_IS_LEASE(DatumGetKind(PointerGetDatum(data))))
 		return false;
-	data += VARSIZE_ANY(data);
+	data += VARSIZE_SHORT(data);
 	return *(Timestamp *) (start + DOUBLEALIGN(data - start)) > now;
 }
 
