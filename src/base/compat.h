@@ -65,7 +65,7 @@ typedef int CacheId;
  * which mixes signed and unsigned numbers.
  */
 static inline Size
-text_size(const void *str)
+text_size(void *str)
 {
 	return VARATT_IS_SHORT(str) ? VARSIZE_SHORT(str) - VARHDRSZ_SHORT : VARSIZE(str) - VARHDRSZ;
 }

@@ -59,8 +59,11 @@ END
 $$;
 SQL
 
-# Of several turns the best ratio counts: another process can only make it worse.
+# Of several turns the best ratio counts: another process can only make it worse.  A reset
+# takes so little that the caches of the processor matter; each lock would be 20 times as
+# much if all of them were looked at.
 my @steps = qw(acquired extended undone released reset);
+my %limit = (acquired => 3, extended => 3, undone => 3, released => 3, reset => 6);
 my %best;
 foreach my $turn (1 .. 5)
 {
@@ -73,11 +76,11 @@ foreach my $turn (1 .. 5)
 		my $ratio = $many[$i] / $few[$i];
 		$best{ $steps[$i] } = $ratio unless defined $best{ $steps[$i] } && $best{ $steps[$i] } <= $ratio;
 	}
-	last unless grep { $_ > 3 } values %best;
+	last unless grep { $best{$_} >= $limit{$_} } @steps;
 }
 foreach my $step (@steps)
 {
-	cmp_ok($best{$step}, '<', 3, "8,000 locks are $step in about the time of 20 times 400");
+	cmp_ok($best{$step}, '<', $limit{$step}, "8,000 locks are $step in about the time of 20 times 400");
 }
 
 # Random transactions of one session.  The model knows what it holds after each of them.
