@@ -192,7 +192,7 @@ ShedlockIsWatched(const LOCKTAG *watch, const PGPROC *woken)
  * GetLockConflicts() has room for every transaction that there can be, and
  * raises an error if it cannot allocate it.  So room for two lists is allocated
  * before, without an error, and what has just been freed is there again.  Without that
- * memory nothing is done, and the waiters find out by themselves within a second.
+ * memory nothing is done, and the waiters find out by themselves, as for the list above.
  */
 void
 ShedlockWake(const LOCKTAG *tag)
