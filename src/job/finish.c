@@ -190,6 +190,8 @@ ShedlockEndInCommand(ShedlockRun *run)
 
 	finish_command();
 	holding = ShedlockFindHolding(&run->request.name, run->token);
+	if (holding)
+		ShedlockRetakeHolding(holding);
 	why_not = why_not_in_command(holding);
 	if (why_not == NULL)
 	{

@@ -9,12 +9,13 @@
  *	PRE_COMMIT			adds session-level locks; sets synchronous_commit
  *	commit record, flush, wait for the synchronous standby
  *	rows become visible to others
- *	COMMIT or ABORT		releases session-level locks; arms deadlines
+ *	COMMIT or ABORT
  *	transaction-level locks are released
- *	AFTER_LOCKS			wakes waiters
+ *	AFTER_LOCKS			releases session-level locks; arms deadlines; wakes waiters
  *
  * So there is no instant at which a lock's row is not yet visible and its
- * advisory half is free (I12).  None of this writes to a table (I10).
+ * advisory half is free (I12), and the next run meets no lock of the last one's
+ * transaction.  None of this writes to a table (I10).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -47,21 +48,15 @@ xact_callback(XactEvent event, void *arg)
 			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
 			ShedlockDurabilityReset();
 			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
-			ShedlockSessionCommit();
 			break;
 		case XACT_EVENT_PREPARE:
 			ShedlockDurabilityReset();
 			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(true);
-			break;
-		case XACT_EVENT_ABORT:
-			ShedlockDurabilityReset();
-			ShedlockEventsReset();
-			ShedlockLeasesAtEnd(false);
-			ShedlockSessionAbort(InvalidSubTransactionId);
 			break;
 		default:
 			break;
@@ -90,14 +85,21 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 /*
  * release_callback - runs after the locks of a resource owner are released
  *
- * A subtransaction that commits hands its locks to its parent.
+ * At the end of a transaction it is called for each of its owners, and the first time
+ * all of their locks are gone.  A subtransaction that commits hands its locks to its
+ * parent.
  */
 static void
 release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 				 void *arg)
 {
-	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && (is_top_level || !is_commit))
-		ShedlockWakeAtRelease(is_commit, is_top_level);
+	if (phase != RESOURCE_RELEASE_AFTER_LOCKS || (is_commit && !is_top_level))
+		return;
+	if (is_commit)
+		ShedlockSessionCommit();
+	else if (is_top_level)
+		ShedlockSessionAbort(InvalidSubTransactionId);
+	ShedlockWakeAtRelease(is_commit, is_top_level);
 }
 
 /*

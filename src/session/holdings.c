@@ -8,9 +8,9 @@
  * advisory half is the exclusive, transaction-level lock of any acquire.
  * PRE_COMMIT adds the session-level lock in share mode, which needs no room in
  * shared memory, since the process has an entry for this lock already.  If the
- * transaction fails after that, ABORT releases it.  A release keeps it until
- * COMMIT, because anything earlier would let others in before the released row
- * is visible (I12).  After a reset of the session (lease.c) it is gone: then a
+ * transaction fails after that, it is released again.  A release keeps it until the
+ * transaction's own locks are gone: anything earlier would let others in before the
+ * released row is visible (I12), or before the end of what the lock guards.  After a reset of the session (lease.c) it is gone: then a
  * session lock is over, and a run acquires its lock again.
  *
  * Copyright (c) 2026, the shedlock developers
@@ -425,8 +425,8 @@ end_transaction(void)
 /*
  * ShedlockSessionCommit - apply what the transaction did to its holdings
  *
- * The rows are visible now, and the transaction's own locks are still held (I12).
- * Nothing here can fail (I13).
+ * The rows are visible now (I12), and the transaction's own locks are gone.  Nothing
+ * here can fail (I13).
  */
 void
 ShedlockSessionCommit(void)

@@ -32,9 +32,9 @@ BEGIN
 	END LOOP;
 END $$;
 -- fails if two run it at once, and commits before its end
-CREATE FUNCTION alone() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION alone(locks int DEFAULT 1) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	IF NOT pg_try_advisory_xact_lock(42) THEN
+	IF NOT (SELECT bool_and(pg_try_advisory_xact_lock(i)) FROM generate_series(1, locks) i) THEN
 		RAISE 'two runs overlap';
 	END IF;
 	PERFORM pg_sleep(0.002);
@@ -133,10 +133,26 @@ cmp_ok(ask($watcher, "SELECT count(DISTINCT pid) FROM shedlock_history WHERE nam
 is(ask($watcher, q{SELECT count(*) FROM (SELECT started_at < lag(ended_at) OVER (ORDER BY token) AS early
 	FROM shedlock_history WHERE name = 'overlap') s WHERE early}), '0', 'each run begins after the end of the previous one');
 
-# The same with a command that releases all advisory locks
-$node->safe_psql($dbname, 'CREATE TABLE alone (pid int); INSERT INTO alone VALUES (0)');
+# No run meets a lock of the last one's transaction: to release so many takes a while.
+$script = PostgreSQL::Test::Utils::tempdir . '/locks.sql';
+PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('locks', 'SELECT alone(2000)');\n");
+$node->command_ok(
+	[ 'pgbench', '-n', '-c', '3', '-T', '3', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
+	'three clients run a command that acquires many locks');
+cmp_ok(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'locks' AND outcome = 'succeeded'"), '>', 10, 'there were many runs with many locks');
+
+# The same with a command that releases all advisory locks, at its end, too
+$node->safe_psql($dbname, q{
+CREATE TABLE unlocks (i int);
+CREATE FUNCTION unlock_all() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_unlock_all();
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER unlocks AFTER INSERT ON unlocks
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION unlock_all()});
 $script = PostgreSQL::Test::Utils::tempdir . '/reset.sql';
-PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('reset', 'SELECT pg_advisory_unlock_all(); SELECT alone(); SELECT pg_sleep(0.01)');\n");
+PostgreSQL::Test::Utils::append_to_file($script, "CALL shedlock_run('reset', 'SELECT pg_advisory_unlock_all(); INSERT INTO unlocks DEFAULT VALUES; SELECT alone(1000)');\n");
 $node->command_ok(
 	[ 'pgbench', '-n', '-c', '3', '-T', '3', '-f', $script, '-h', $node->host, '-p', $node->port, $dbname ],
 	'three clients run a command that releases all advisory locks');
