@@ -31,6 +31,7 @@ OBJS = \
 	src/session/ends.o \
 	src/lock/judge.o \
 	src/lock/acquire.o \
+	src/lock/any.o \
 	src/lock/wait.o \
 	src/lock/owner.o \
 	src/job/schedule.o \

@@ -52,9 +52,32 @@ typedef struct WakeEntry
 	bool		at_commit;		/* a commit frees it, too */
 } WakeEntry;
 
+/* The most locks that a call can wait for, or more */
+#define LOOK_BACK		128
+
 static WakeEntry *wake_list = NULL;
 static int	wake_count = 0;
 static int	wake_size = 0;
+
+/*
+ * find_entry - the entry of a lock that a call by this subtransaction belongs to, or NULL
+ *
+ * The last one, or one that this subtransaction has added.  A long wait adds the same
+ * few locks again and again; of a long list only the end is looked at.
+ */
+static WakeEntry *
+find_entry(const LOCKTAG *tag, SubTransactionId subid)
+{
+	for (int i = wake_count - 1; i >= 0 && i >= wake_count - LOOK_BACK; i--)
+	{
+		WakeEntry  *entry = &wake_list[i];
+
+		if ((i == wake_count - 1 || entry->subid == subid) &&
+			memcmp(&entry->tag, tag, sizeof(LOCKTAG)) == 0)
+			return entry;
+	}
+	return NULL;
+}
 
 /*
  * wake_later - remember a lock that the end of this (sub)transaction may free
@@ -62,28 +85,27 @@ static int	wake_size = 0;
 static void
 wake_later(const LOCKTAG *tag, bool at_commit)
 {
-	WakeEntry  *last;
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	WakeEntry  *entry = find_entry(tag, subid);
 
 	ShedlockUseSession();
-	if (wake_count == wake_size)
+	if (entry == NULL)
 	{
-		int			size = Max(16, wake_size * 2);
+		if (wake_count == wake_size)
+		{
+			int			size = Max(16, wake_size * 2);
 
-		wake_list = wake_list ?
-			repalloc(wake_list, (Size) size * sizeof(WakeEntry)) :
-			MemoryContextAlloc(TopMemoryContext, (Size) size * sizeof(WakeEntry));
-		wake_size = size;
+			wake_list = wake_list ?
+				repalloc(wake_list, (Size) size * sizeof(WakeEntry)) :
+				MemoryContextAlloc(TopMemoryContext, (Size) size * sizeof(WakeEntry));
+			wake_size = size;
+		}
+		entry = &wake_list[wake_count++];
+		entry->tag = *tag;
+		entry->at_commit = false;
 	}
-
-	/* It is the same lock again, most likely. */
-	if (wake_count == 0 || memcmp(&wake_list[wake_count - 1].tag, tag, sizeof(LOCKTAG)) != 0)
-	{
-		wake_list[wake_count].tag = *tag;
-		wake_list[wake_count++].at_commit = false;
-	}
-	last = &wake_list[wake_count - 1];
-	last->subid = GetCurrentSubTransactionId();
-	last->at_commit |= at_commit;
+	entry->subid = subid;
+	entry->at_commit |= at_commit;
 }
 
 /*

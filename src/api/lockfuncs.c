@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lockfuncs.c
- *	  The SQL functions for locks: acquire, release, extend, assert, token.
+ *	  The SQL functions for locks: acquire, permits, release, extend, assert, token.
  *
  * Each raises 22004 and 22023 for arguments that are not allowed, and the errors
  * of ShedlockBeginCall().
@@ -12,11 +12,37 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "lib/qunique.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
 
 /*
- * acquire - the body of all three forms
+ * get_request - read and check the arguments of an acquire after the names
+ *
+ * first: lock_at_most_for; then lock_at_least_for, wait and locked_by.  name: for
+ * messages, or NULL.  Returns wait, or NULL.
+ */
+static Interval *
+get_request(FunctionCallInfo fcinfo, int first, const char *name, ShedlockRequest *request)
+{
+	Interval   *wait = ShedlockGetInterval(fcinfo, first + 2, 0);
+
+	request->at_most = ShedlockGetInterval(fcinfo, first, request->kind == SHEDLOCK_LEASE ?
+										   shedlock_default_lock_at_most_for : 0);
+	request->at_least = ShedlockGetInterval(fcinfo, first + 1,
+											shedlock_default_lock_at_least_for);
+	request->locked_by = ShedlockGetText(fcinfo, first + 3, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+	ShedlockCheckTimes(request->at_most, request->at_least, name);
+	ShedlockCheckDuration(wait, "wait", name, true, shedlock_max_wait, "shedlock.max_wait");
+	return wait;
+}
+
+/*
+ * acquire - the body of the three forms for one lock
  *
  * Returns the token, or 0 if the lock is not acquired.
  */
@@ -26,7 +52,7 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 	ShedlockRequest request = {.kind = kind};
 	ShedlockResult result;
 	ShedlockStore store;
-	Interval   *wait = ShedlockGetInterval(fcinfo, 3, 0);
+	Interval   *wait;
 	bool		acquired;
 
 	ShedlockBeginCall(fcinfo, call, &request.name);
@@ -36,15 +62,7 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot execute %s within security-restricted operation", call)));
-
-	request.at_most = ShedlockGetInterval(fcinfo, 1, kind == SHEDLOCK_LEASE ?
-										  shedlock_default_lock_at_most_for : 0);
-	request.at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
-	request.locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
-	ShedlockCheckTimes(request.at_most, request.at_least, request.name.str);
-	ShedlockCheckDuration(wait, "wait", request.name.str, true,
-						  shedlock_max_wait, "shedlock.max_wait");
-
+	wait = get_request(fcinfo, 1, request.name.str, &request);
 	if (wait)
 		acquired = ShedlockAcquireWait(&request, wait, &result);
 	else
@@ -95,6 +113,117 @@ Datum
 shedlock_acquire_session(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(acquire(fcinfo, SHEDLOCK_SESSION, "shedlock_acquire_session()") != 0);
+}
+
+/*
+ * compare_names - the order of bytes, for qsort() and bsearch()
+ */
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(((const ShedlockName *) a)->str, ((const ShedlockName *) b)->str);
+}
+
+/*
+ * get_count - how many of so many locks are wanted; argument 1
+ */
+static int
+get_count(FunctionCallInfo fcinfo, const ShedlockAny *any)
+{
+	int			count;
+
+	if (PG_ARGISNULL(1))
+		return any->all_or_nothing ? any->n : 1;
+	count = PG_GETARG_INT32(1);
+	if (count <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("count must be positive")));
+	if (any->all_or_nothing && count > any->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot acquire %d of %d locks", count, any->n)));
+	return count;
+}
+
+/*
+ * put_acquired - return what was acquired, in the order of the caller's names
+ *
+ * A name that comes more than once is returned for the first of these.
+ */
+static void
+put_acquired(ReturnSetInfo *rsinfo, const ShedlockAny *any, const ShedlockName *names, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const ShedlockName *name = bsearch(&names[i], any->names, (size_t) any->n,
+										   sizeof(ShedlockName), compare_names);
+		int64	   *token = &any->tokens[name - any->names];
+		Datum		values[2];
+		bool		nulls[2] = {false};
+
+		if (*token == 0)
+			continue;
+		values[0] = CStringGetTextDatum(name->str);
+		values[1] = Int64GetDatum(*token);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		ShedlockNoticeBlock(name, false);
+		*token = 0;
+	}
+}
+
+PG_FUNCTION_INFO_V1(shedlock_acquire_any);
+/*
+ * shedlock_acquire_any(names, count, at_most, at_least, wait, locked_by, all_or_nothing)
+ * - acquire leases of some of several locks, or of all that are wanted
+ *
+ * count null: one, or all of them.  Returns names and tokens.  Errors while it waits:
+ * 55P03, 57014.
+ */
+Datum
+shedlock_acquire_any(PG_FUNCTION_ARGS)
+{
+	ShedlockAny any = {.request.kind = SHEDLOCK_LEASE};
+	ShedlockName *names;
+	Interval   *wait;
+	int			n;
+
+	ShedlockCheckMayWrite("shedlock_acquire_any()");
+	if (PG_ARGISNULL(6))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("all_or_nothing must not be null")));
+	wait = get_request(fcinfo, 2, NULL, &any.request);
+	names = ShedlockGetNames(fcinfo, 0, wait ? SHEDLOCK_WAIT_NAMES_MAX : SHEDLOCK_NAMES_MAX, &n);
+	any.all_or_nothing = PG_GETARG_BOOL(6);
+	any.names = memcpy(palloc((Size) n * sizeof(ShedlockName)), names,
+					   (Size) n * sizeof(ShedlockName));
+	qsort(any.names, (size_t) n, sizeof(ShedlockName), compare_names);
+	any.n = (int) qunique(any.names, (size_t) n, sizeof(ShedlockName), compare_names);
+	any.count = get_count(fcinfo, &any);
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (any.n > 0 && ShedlockAcquireAny(&any, wait))
+		put_acquired((ReturnSetInfo *) fcinfo->resultinfo, &any, names, n);
+	return (Datum) 0;
+}
+
+PG_FUNCTION_INFO_V1(shedlock_permits);
+/*
+ * shedlock_permits(name, permits) - the names of so many permits
+ */
+Datum
+shedlock_permits(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	int			permits = PG_GETARG_INT32(1);
+	Datum	   *elems;
+
+	ShedlockCheckPermits(permits);
+	elems = palloc((Size) permits * sizeof(Datum));
+	for (int i = 0; i < permits; i++)
+		elems[i] = CStringGetTextDatum(ShedlockPermitName(name, i + 1));
+	PG_RETURN_ARRAYTYPE_P(construct_array(elems, permits, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_release);

@@ -20,6 +20,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -120,6 +121,17 @@ ShedlockCheckText(char *str, const char *what)
 }
 
 /*
+ * use_name - set *name to a name that a caller gives
+ */
+static void
+use_name(Oid nsp, char *str, ShedlockName *name)
+{
+	ShedlockMakeName(nsp, str, name);
+	ShedlockCheckText(name->str, "lock name");
+	ShedlockCheckMayUse(name);
+}
+
+/*
  * ShedlockGetName - the argument that names the lock
  *
  * Errors: those of ShedlockMakeName() and ShedlockCheckMayUse(), too.
@@ -131,24 +143,68 @@ ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("lock name must not be null")));
-	ShedlockMakeName(ShedlockSchema(fcinfo),
-					 text_to_cstring(PG_GETARG_TEXT_PP(argno)), name);
-	ShedlockCheckText(name->str, "lock name");
-	ShedlockCheckMayUse(name);
+	use_name(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(argno)), name);
+}
+
+/*
+ * ShedlockGetNames - the names in an array argument, at most max; palloc'd
+ *
+ * Errors: those of ShedlockGetName(); 22023 for too many.
+ */
+ShedlockName *
+ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
+{
+	Oid			nsp = ShedlockSchema(fcinfo);
+	ShedlockName *names;
+	Datum	   *elems;
+	bool	   *nulls;
+
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("lock names must not be null")));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argno), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elems, &nulls, n);
+	if (*n > max)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("too many lock names"),
+				 errdetail("There can be at most %d.", max)));
+	names = palloc((Size) *n * sizeof(ShedlockName));
+	for (int i = 0; i < *n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("lock name must not be null")));
+		use_name(nsp, TextDatumGetCString(elems[i]), &names[i]);
+	}
+	return names;
+}
+
+/*
+ * ShedlockCheckMayWrite - check that a call may write
+ *
+ * call: the function, for the server's own messages.  Errors: 25006 on a standby or in
+ * a read-only transaction; 25000 in a parallel operation.
+ */
+void
+ShedlockCheckMayWrite(const char *call)
+{
+	PreventCommandIfReadOnly(call);
+	PreventCommandIfParallelMode(call);
 }
 
 /*
  * ShedlockBeginCall - check that a call may write, and read its lock name
  *
- * call: the function, for the server's own messages.  The name is argument 0.
- * Errors: 25006 on a standby or in a read-only transaction; 25000 in a parallel
- * operation; those of ShedlockGetName().
+ * The name is argument 0.  Errors: those of ShedlockCheckMayWrite() and
+ * ShedlockGetName().
  */
 void
 ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name)
 {
-	PreventCommandIfReadOnly(call);
-	PreventCommandIfParallelMode(call);
+	ShedlockCheckMayWrite(call);
 	ShedlockGetName(fcinfo, 0, name);
 }
 
@@ -337,6 +393,8 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 
 /*
  * ShedlockCheckAtLeast - raise an error if lock_at_least_for is over lock_at_most_for
+ *
+ * name: the lock's, or NULL.
  */
 void
 ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
@@ -345,8 +403,10 @@ ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
 	if (interval_days(at_least) > interval_days(at_most))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 name ?
 				 errmsg("lock_at_least_for is longer than lock_at_most_for for lock \"%s\"",
-						name)));
+						name) :
+				 errmsg("lock_at_least_for is longer than lock_at_most_for")));
 }
 
 /*

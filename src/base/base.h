@@ -23,6 +23,8 @@
 #define SHEDLOCK_LOCKED_BY_MAX	200 /* characters; " #token" follows */
 #define SHEDLOCK_REASON_MAX		255 /* characters */
 #define SHEDLOCK_REQUEST_MAX	255 /* characters */
+#define SHEDLOCK_NAMES_MAX		1000	/* of one call */
+#define SHEDLOCK_WAIT_NAMES_MAX	100 /* of one call that waits */
 #define SHEDLOCK_YEARS_MAX		100 /* longest duration */
 #define SHEDLOCK_TICK_AHEAD_MAX	60	/* seconds */
 
@@ -108,6 +110,8 @@ extern uint64 ShedlockKey(const char *name, int len);
 extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
 extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
+extern void ShedlockCheckPermits(int permits);
+extern char *ShedlockPermitName(const char *name, int permit);
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
 
@@ -116,6 +120,8 @@ extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern bool ShedlockMaskText(char *str);
 extern void ShedlockCheckText(char *str, const char *what);
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern ShedlockName *ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n);
+extern void ShedlockCheckMayWrite(const char *call);
 extern void ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name);
 extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
 extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,

@@ -133,6 +133,27 @@ ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 }
 
 /*
+ * ShedlockCheckPermits - raise 22023 unless there can be so many permits
+ */
+void
+ShedlockCheckPermits(int permits)
+{
+	if (permits <= 0 || permits > SHEDLOCK_NAMES_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("permits must be between 1 and %d", SHEDLOCK_NAMES_MAX)));
+}
+
+/*
+ * ShedlockPermitName - the name of the lock that is that permit; palloc'd
+ */
+char *
+ShedlockPermitName(const char *name, int permit)
+{
+	return psprintf("%s/%d", name, permit);
+}
+
+/*
  * prefix_role - the role that a name begins with, before its first colon
  *
  * Nothing is unquoted or folded.  Returns InvalidOid if there is no such role.

@@ -449,7 +449,7 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
-		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, &try, &result);
+		(void) ShedlockWaitFor(name, 1, NULL, wait, try_to_begin, &try, &result);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
 	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockBusyReason(name, &result) : try.reason;

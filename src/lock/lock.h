@@ -45,6 +45,19 @@ typedef struct ShedlockResult
 	int64		lost_run;		/* that held the lock before; 0 if none did */
 } ShedlockResult;
 
+/* Some of several locks, or all that are wanted. */
+typedef struct ShedlockAny
+{
+	ShedlockRequest request;	/* but for its name */
+	ShedlockName *names;		/* each once, in the order of their bytes */
+	int			n;				/* 1 or more */
+	int			count;			/* how many are wanted; 1 or more */
+	bool		all_or_nothing; /* count, at most n, or none */
+	bool	   *is_free;		/* this and the next: of each name; the last
+								 * try could have it */
+	int64	   *tokens;			/* 0: not acquired */
+} ShedlockAny;
+
 /* A wait for a lock; zero before the first nap. */
 typedef struct ShedlockWait
 {
@@ -83,13 +96,17 @@ extern bool ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request
 extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
-extern bool ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
-							bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
-							ShedlockResult *result);
+extern long ShedlockNapMs(const ShedlockResult *result);
+extern bool ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
+							const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
+							void *arg, ShedlockResult *result);
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
 								ShedlockResult *result);
 extern bool ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
+
+/* any.c */
+extern bool ShedlockAcquireAny(ShedlockAny *any, const Interval *wait);
 
 /* owner.c */
 extern int64 ShedlockAssert(const ShedlockName *name, int64 token);

@@ -80,10 +80,10 @@ ShedlockEndWait(const ShedlockWait *wait)
 }
 
 /*
- * nap_ms - milliseconds until the next try, if no session wakes this one
+ * ShedlockNapMs - milliseconds until the next try, if no session wakes this one
  */
-static long
-nap_ms(const ShedlockResult *result)
+long
+ShedlockNapMs(const ShedlockResult *result)
 {
 	const ShedlockRow *row = &result->row;
 	TimestampTz now = GetCurrentTimestamp();
@@ -99,29 +99,70 @@ nap_ms(const ShedlockResult *result)
 	return (long) Max(1, TimestampDifferenceMilliseconds(now, then));
 }
 
+/* The places of a waiter in the lines of some locks. */
+typedef struct Places
+{
+	const ShedlockName *names;
+	int			n;
+	ShedlockWaiter *waiters;
+	bool	   *joined;			/* which of them are in use */
+} Places;
+
 /*
- * join - get places in the lines of all names; may this process try at once?
+ * join - get a place in the line of each of these locks that is not free
+ *
+ * is_free: which are; NULL: none.  Whoever is in the line of a free lock, and cannot use
+ * it, would keep it from those behind.  Returns whether there are new places, and this
+ * process may try at once.
  */
 static bool
-join(ShedlockWaiter *places, const ShedlockName *names, int n)
+join(Places *places, const bool *is_free)
 {
-	bool		turn = false;
+	MemoryContext caller = MemoryContextSwitchTo(GetMemoryChunkContext(places->waiters));
+	bool		may_try = false;
 
-	for (int i = 0; i < n; i++)
-		turn |= ShedlockJoinLine(&places[i], &names[i].tag);
-	return turn;
+	for (int i = 0; i < places->n; i++)
+	{
+		bool		wanted = is_free == NULL || !is_free[i];
+
+		if (wanted && !places->joined[i])
+			may_try |= ShedlockJoinLine(&places->waiters[i], &places->names[i].tag);
+		else if (!wanted && places->joined[i])
+			ShedlockLeaveLine(&places->waiters[i]);
+		places->joined[i] = wanted;
+	}
+	MemoryContextSwitchTo(caller);
+	return may_try;
+}
+
+/*
+ * leave - give up all places
+ */
+static void
+leave(Places *places)
+{
+	for (int i = 0; i < places->n; i++)
+	{
+		if (places->joined[i])
+			ShedlockLeaveLine(&places->waiters[i]);
+	}
+	pfree(places->waiters);
+	pfree(places->joined);
 }
 
 /*
  * turn - is it the turn of this process to try for one of them?
  */
 static bool
-turn(ShedlockWaiter *places, int n, bool woken)
+turn(const Places *places, bool woken)
 {
 	bool		any = false;
 
-	for (int i = 0; i < n; i++)
-		any |= ShedlockTurn(&places[i], woken);
+	for (int i = 0; i < places->n; i++)
+	{
+		if (places->joined[i])
+			any |= ShedlockTurn(&places->waiters[i], woken);
+	}
 	return any;
 }
 
@@ -132,47 +173,57 @@ turn(ShedlockWaiter *places, int n, bool woken)
  * time to react.
  */
 static long
-in_turn(const ShedlockWaiter *places, int n, long ms)
+in_turn(const Places *places, long ms)
 {
 	int			ahead = INT_MAX;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < places->n; i++)
 	{
-		if (places[i].watching)
+		if (!places->joined[i])
+			continue;
+		if (places->waiters[i].watching)
 			return Min(ms, SHEDLOCK_WATCH_MS);
-		ahead = Min(ahead, places[i].nahead);
+		ahead = Min(ahead, places->waiters[i].nahead);
 	}
 	return ms + Min((long) ahead * SHEDLOCK_WATCH_MS, RECHECK_MS);
 }
 
 /*
- * ShedlockWaitFor - wait for one of some locks, at most that long
+ * ShedlockWaitFor - wait for one of some locks, or for several, at most that long
  *
  * attempt: tries without waiting, and returns true when there is nothing more to wait
  * for; else *result says what stands in the way, and no table is locked.  It is called
  * at least once, and when it is this process's turn for one of the names (line.c).
- * Returns what the last try returned.  Errors: those of attempt; 55P03 if lock_timeout
- * ends the wait, 57014 if cancelled.  The time is counted on the steady clock, so that
- * a change of the server's clock does not change the wait.  While it waits the caller's
- * snapshot stays as it is.
+ * is_free: for each name, whether an attempt that has failed could have it: the next one
+ * waits only for the others.  NULL: no attempt fails that could have one.  Returns what
+ * the last try returned.  Errors: those of attempt; 55P03 if lock_timeout ends the wait,
+ * 57014 if cancelled.  The time is counted on the steady clock, so that a change of the
+ * server's clock does not change the wait.  While it waits the caller's snapshot stays
+ * as it is.
  */
 bool
-ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
-				bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
-				ShedlockResult *result)
+ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
+				const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
+				void *arg, ShedlockResult *result)
 {
 	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
-	ShedlockWaiter *places = palloc((Size) n * sizeof(ShedlockWaiter));
+	Places		places = {
+		.names = names,
+		.n = n,
+		.waiters = palloc((Size) n * sizeof(ShedlockWaiter)),
+		.joined = palloc0((Size) n * sizeof(bool))
+	};
 	ShedlockWait wait = {0};
-	bool		may_try = join(places, names, n);
+	bool		may_try = join(&places, NULL);
 	bool		tried = false;
 	bool		done = false;
 
 	for (;;)
 	{
 		int64		left = give_up - ShedlockSteadyNow();
-		long		ms;
+		bool		again = false;
 		bool		woken;
+		long		ms;
 
 		if (may_try || left <= 0)
 		{
@@ -183,18 +234,19 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 		if (done || left <= 0)
 			break;
 
-		ms = in_turn(places, n, tried ? nap_ms(result) : RECHECK_MS);
+		/* A lock may have been freed after the try, and before this place. */
+		if (may_try)
+			again = join(&places, is_free);
+		ms = again ? 1 : in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
 
 		/* The latch is set already if a session freed the lock after the try. */
 		woken = ShedlockAwaitLock(&names[0], &wait, Min(ms, left / 1000 + 1));
 		ShedlockCheckClient();
-		may_try = turn(places, n, woken);
+		may_try = turn(&places, woken) || again;
 	}
 
 	ShedlockEndWait(&wait);
-	for (int i = 0; i < n; i++)
-		ShedlockLeaveLine(&places[i]);
-	pfree(places);
+	leave(&places);
 	return done;
 }
 
@@ -225,5 +277,5 @@ try_acquire(void *arg, ShedlockResult *result)
 bool
 ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit, ShedlockResult *result)
 {
-	return ShedlockWaitFor(&request->name, 1, limit, try_acquire, request, result);
+	return ShedlockWaitFor(&request->name, 1, NULL, limit, try_acquire, request, result);
 }

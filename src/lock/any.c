@@ -1,0 +1,219 @@
+/*-------------------------------------------------------------------------
+ *
+ * any.c
+ *	  Acquiring some of several locks, or all of them.
+ *
+ * Each is a lock like any other, and is tried as any other is: nothing waits for one
+ * while it holds another, so there is no deadlock.
+ *
+ * Some: the names are tried in random order, so that callers with the same names seldom
+ * meet.
+ *
+ * All or nothing: the names are tried in the order of their bytes.  Of the callers that
+ * try at the same time, the one that has the greatest of the names they share gets all
+ * that it wants.  In random order two callers could refuse each other again and again.
+ * A refusal mostly writes nothing, because the rows are read first.  What that reading
+ * does not find out is undone with a subtransaction.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/pg_prng.h"
+#include "lock/lock.h"
+#include "miscadmin.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+/*
+ * note_refusal - keep the refusal that ends first, for the length of a nap
+ */
+static void
+note_refusal(ShedlockResult *soonest, const ShedlockResult *refusal, bool is_first)
+{
+	if (is_first || ShedlockNapMs(refusal) < ShedlockNapMs(soonest))
+		*soonest = *refusal;
+}
+
+/*
+ * try_names - try to acquire the locks in that order, until there are enough
+ *
+ * Sets the token and is_free of each that was tried.  Returns the number of locks
+ * acquired.
+ */
+static int
+try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResult *refusal)
+{
+	ShedlockRequest request = any->request;
+	int			refused = 0;
+	int			got = 0;
+
+	for (int i = 0; i < any->n && got < any->count; i++)
+	{
+		int			which = order[i];
+		ShedlockResult result = {0};
+
+		CHECK_FOR_INTERRUPTS();
+		request.name = any->names[which];
+		any->is_free[which] = ShedlockAcquire(store, &request, &result);
+		if (any->is_free[which])
+		{
+			any->tokens[which] = result.row.token;
+			got++;
+			continue;
+		}
+		note_refusal(refusal, &result, refused++ == 0);
+		if (any->all_or_nothing && refused > any->n - any->count)
+			break;
+	}
+	return got;
+}
+
+/*
+ * try_some - try to acquire as many as are wanted, or fewer; for ShedlockWaitFor()
+ */
+static bool
+try_some(void *arg, ShedlockResult *refusal)
+{
+	ShedlockAny *any = arg;
+	int		   *order = palloc((Size) any->n * sizeof(int));
+	ShedlockStore store;
+	int			got;
+
+	for (int i = 0; i < any->n; i++)
+	{
+		int			j = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, (uint64) i);
+
+		order[i] = order[j];
+		order[j] = i;
+	}
+	ShedlockOpenToAcquire(&store, any->names[0].nsp);
+	got = try_names(any, &store, order, refusal);
+	if (got > 0)
+		ShedlockClose(&store);
+	else
+		ShedlockCloseUnused(&store);
+	return got > 0;
+}
+
+/*
+ * look_free - do enough locks look free?  Reads only
+ *
+ * Sets is_free of each.  A lock that only its advisory half keeps busy looks free.
+ */
+static bool
+look_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
+{
+	int			refused = 0;
+
+	for (int i = 0; i < any->n; i++)
+	{
+		const ShedlockName *name = &any->names[i];
+		ShedlockResult result = {0};
+		ShedlockRow *row = &result.row;
+
+		CHECK_FOR_INTERRUPTS();
+		ShedlockReadRow(store, name->str, row);
+		result.verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
+		if (result.verdict == SHEDLOCK_FREE && row->found && SHEDLOCK_IS_OF_PROCESS(row->kind) &&
+			!ShedlockCountsAsLease(row) && ShedlockHolderLives(row, name, false))
+			result.verdict = SHEDLOCK_HELD;
+		any->is_free[i] = result.verdict == SHEDLOCK_FREE;
+		if (!any->is_free[i])
+			note_refusal(refusal, &result, refused++ == 0);
+	}
+	return any->n - refused >= any->count;
+}
+
+/*
+ * acquire_all - acquire all that are wanted, in a subtransaction, or none
+ */
+static bool
+acquire_all(ShedlockAny *any, ShedlockResult *refusal)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	int		   *order = palloc((Size) any->n * sizeof(int));
+	volatile bool enough = false;
+
+	for (int i = 0; i < any->n; i++)
+		order[i] = i;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		ShedlockStore store;
+
+		ShedlockOpenToAcquire(&store, any->names[0].nsp);
+		enough = try_names(any, &store, order, refusal) == any->count;
+		ShedlockClose(&store);
+		if (enough)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return enough;
+}
+
+/*
+ * try_all - try to acquire as many as are wanted, or none; for ShedlockWaitFor()
+ */
+static bool
+try_all(void *arg, ShedlockResult *refusal)
+{
+	ShedlockAny *any = arg;
+	ShedlockStore store;
+	bool		enough;
+
+	ShedlockOpen(&store, any->names[0].nsp, "shedlock");
+	enough = look_free(any, &store, refusal);
+	ShedlockCloseUnused(&store);
+	return enough && acquire_all(any, refusal);
+}
+
+/*
+ * ShedlockAcquireAny - acquire some of several locks, or all that are wanted
+ *
+ * Sets any->tokens: 0 for a lock that was not acquired.  wait: at most that long until
+ * one of them, or all that are wanted, could be acquired; or NULL.  While it waits it
+ * holds none.  Returns whether there are any.  Errors: those of ShedlockAcquire() and
+ * ShedlockWaitFor().  Locks: the advisory half of each, exclusive, to the end of the
+ * transaction.
+ */
+bool
+ShedlockAcquireAny(ShedlockAny *any, const Interval *wait)
+{
+	bool		(*attempt) (void *arg, ShedlockResult *refusal) =
+	any->all_or_nothing ? try_all : try_some;
+	ShedlockResult refusal = {0};
+	bool		acquired;
+
+	any->request.brief = wait == NULL;
+	any->is_free = palloc0((Size) any->n * sizeof(bool));
+	any->tokens = palloc0((Size) any->n * sizeof(int64));
+	if (wait)
+		acquired = ShedlockWaitFor(any->names, any->n, any->is_free, wait, attempt, any, &refusal);
+	else
+		acquired = attempt(any, &refusal);
+	if (!acquired)
+		memset(any->tokens, 0, (Size) any->n * sizeof(int64));
+	return acquired;
+}
