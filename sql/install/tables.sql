@@ -117,6 +117,7 @@ CREATE TABLE shedlock_run_log (
 	exit_code integer,
 	gave_up boolean NOT NULL DEFAULT false,
 	request text,
+	permit integer,
 	CONSTRAINT shedlock_run_log_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
@@ -132,7 +133,7 @@ ALTER TABLE shedlock_run_log ALTER COLUMN name SET STATISTICS 0;
 
 COMMENT ON TABLE shedlock_run_log IS 'Runs; the view shedlock_history shows them';
 COMMENT ON COLUMN shedlock_run_log.token IS 'Fencing token of the run';
-COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the job; its lock has the same name, or that of a permit';
 COMMENT ON COLUMN shedlock_run_log.command IS 'The guarded command, or the description of work outside the database';
 COMMENT ON COLUMN shedlock_run_log.tick IS 'Tick that the run is for';
 COMMENT ON COLUMN shedlock_run_log.attempt IS 'Number of the attempt among the runs of its tick';
@@ -148,6 +149,7 @@ COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that 
 COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
 COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded';
 COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
+COMMENT ON COLUMN shedlock_run_log.permit IS 'Number of the permit that the run has; its lock is name/permit';
 
 CREATE TABLE shedlock_run_stat (
 	name varchar(255) COLLATE "C" NOT NULL,

@@ -154,14 +154,26 @@ is_in(const char *table, const ShedlockName *name)
 }
 
 /*
- * warn_if_unknown - warn if no lock and no tick has that name
+ * has_run - does the log have a run of that name? The lock can be that of a permit
+ */
+static bool
+has_run(const ShedlockName *name)
+{
+	ShedlockLogged logged;
+
+	ShedlockHistoryLast(name, &logged);
+	return logged.token != 0;
+}
+
+/*
+ * warn_if_unknown - warn if no lock, no tick and no run has that name
  *
  * hint: or NULL.  Returns true if it warned.
  */
 static bool
 warn_if_unknown(const ShedlockName *name, const char *hint)
 {
-	if (is_in("shedlock", name) || is_in("shedlock_tick", name))
+	if (is_in("shedlock", name) || is_in("shedlock_tick", name) || has_run(name))
 		return false;
 	ereport(WARNING,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -268,7 +280,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
 	if (is_run)
-		ShedlockTellEnd(name, row.token, NULL);
+		ShedlockTellEnd(name->nsp, row.token, NULL);
 	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
 	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 }

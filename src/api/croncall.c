@@ -50,7 +50,8 @@ static const struct
 	{"catch_up", TEXTOID},
 	{"max_late", INTERVALOID},
 	{"attempts", INT4OID},
-	{"backoff", INTERVALOID}
+	{"backoff", INTERVALOID},
+	{"permits", INT4OID}
 };
 
 #define NUM_RUN_ARGS		((int) lengthof(run_args))
@@ -64,7 +65,8 @@ enum
 	ARG_EVERY,
 	ARG_BUSY,
 	ARG_SCHEDULE,
-	ARG_TIME_ZONE
+	ARG_TIME_ZONE,
+	ARG_PERMITS = NUM_RUN_ARGS - 1
 };
 
 enum
@@ -160,6 +162,8 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 					   ShedlockGetInterval(fcinfo, ARG_AT_LEAST, shedlock_default_lock_at_least_for),
 					   name.str);
 	(void) ShedlockGetPlan(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str);
+	if (!PG_ARGISNULL(ARG_PERMITS))
+		ShedlockCheckPermits(PG_GETARG_INT32(ARG_PERMITS), false);
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CALL %s.%s(",
@@ -311,10 +315,12 @@ read_args(const List *args, Datum *values, bool *isnull)
 			return false;
 		given[i] = true;
 
-		/* Views compute with durations that the server would accept. */
+		/* Views compute with values that shedlock_run would accept. */
 		if (run_args[i].type == INTERVALOID && !isnull[i])
 			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_args[i].name, NULL,
 								  true, 0, NULL);
+		if (i == ARG_PERMITS && !isnull[i])
+			ShedlockCheckPermits(DatumGetInt32(values[i]), false);
 	}
 	return true;
 }

@@ -67,6 +67,29 @@ new_run(void)
 }
 
 /*
+ * get_names - read the name of a job, and how many permits it has: NULL for none
+ *
+ * waits: the call waits for its lock.
+ */
+static void
+get_names(FunctionCallInfo fcinfo, int permits_arg, bool waits, ShedlockRun *run)
+{
+	ShedlockGetName(fcinfo, 0, &run->job);
+	run->locks = &run->job;
+	run->nlocks = 1;
+	run->has_permits = !PG_ARGISNULL(permits_arg);
+	if (run->has_permits)
+	{
+		run->nlocks = PG_GETARG_INT32(permits_arg);
+		ShedlockCheckPermits(run->nlocks, waits);
+		run->locks = palloc((Size) run->nlocks * sizeof(ShedlockName));
+		for (int i = 0; i < run->nlocks; i++)
+			ShedlockMakeLockName(&run->job, i + 1, &run->locks[i]);
+	}
+	run->request.name = run->locks[0];
+}
+
+/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
@@ -76,14 +99,14 @@ make_run(FunctionCallInfo fcinfo)
 	ShedlockRequest *request = &run->request;
 	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
-	ShedlockGetName(fcinfo, 0, &request->name);
+	get_names(fcinfo, 12, false, run);
 	request->kind = SHEDLOCK_RUN;
 	run->command = ShedlockGetCommand(fcinfo, 1, &run->parsetrees);
 
 	request->at_most = ShedlockGetInterval(fcinfo, 2, 0);
 	request->at_least = ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
-	run->plan = ShedlockGetPlan(fcinfo, 4, 6, request->name.str);
+	ShedlockCheckTimes(request->at_most, request->at_least, run->job.str);
+	run->plan = ShedlockGetPlan(fcinfo, 4, 6, run->job.str);
 
 	run->error_if_busy = strcmp(on_busy, "error") == 0;
 	if (!run->error_if_busy && strcmp(on_busy, "skip") != 0)
@@ -97,8 +120,8 @@ make_run(FunctionCallInfo fcinfo)
 PG_FUNCTION_INFO_V1(shedlock_run);
 /*
  * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, once_every,
- * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff) - run a command
- * under a lock of its own
+ * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff, permits) - run a
+ * command under a lock of its own
  *
  * The run is allocated in the portal of the CALL, which survives commits.
  * Errors: 22004, 22023, 25001, 0A000; those of ShedlockGuardCommand().
@@ -116,33 +139,35 @@ shedlock_run(PG_FUNCTION_ARGS)
 }
 
 /*
- * answer_begin - the row that shedlock_run_begin returns
- *
- * token 0: there is no run, for that reason.
+ * answer_begun - the row that shedlock_run_begin returns if there is a run
  */
 static Datum
-answer_begin(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt,
-			 const char *reason)
+answer_begun(FunctionCallInfo fcinfo, const ShedlockName *job, int64 token, TimestampTz tick,
+			 int attempt, int permit)
 {
-	Datum		values[4] = {0};
-	bool		isnull[4] = {true, true, true, true};
+	Datum		values[6] = {0};
+	bool		isnull[6] = {false, attempt == 0, attempt == 0, true, false, permit == 0};
+	ShedlockName lock;
 
-	if (token != 0)
-	{
-		values[0] = Int64GetDatum(token);
-		isnull[0] = false;
-		if (attempt > 0)
-		{
-			values[1] = TimestampTzGetDatum(tick);
-			values[2] = Int32GetDatum(attempt);
-			isnull[1] = isnull[2] = false;
-		}
-	}
-	else
-	{
-		values[3] = CStringGetTextDatum(reason);
-		isnull[3] = false;
-	}
+	ShedlockMakeLockName(job, permit, &lock);
+	values[0] = Int64GetDatum(token);
+	values[1] = TimestampTzGetDatum(tick);
+	values[2] = Int32GetDatum(attempt);
+	values[4] = CStringGetTextDatum(lock.str);
+	values[5] = Int32GetDatum(permit);
+	return ShedlockFormAnswer(fcinfo, values, isnull);
+}
+
+/*
+ * answer_refused - the row that it returns if there is none
+ */
+static Datum
+answer_refused(FunctionCallInfo fcinfo, const char *reason)
+{
+	Datum		values[6] = {0};
+	bool		isnull[6] = {true, true, true, false, true, true};
+
+	values[3] = CStringGetTextDatum(reason);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
@@ -155,12 +180,13 @@ make_leased_run(FunctionCallInfo fcinfo)
 	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
 
-	ShedlockBeginCall(fcinfo, "shedlock_run_begin()", &request->name);
+	ShedlockCheckMayWrite("shedlock_run_begin()");
+	get_names(fcinfo, 14, !PG_ARGISNULL(10), run);
 	request->kind = SHEDLOCK_LEASED_RUN;
 	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
 	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, request->name.str);
-	run->plan = ShedlockGetPlan(fcinfo, 3, 4, request->name.str);
+	ShedlockCheckTimes(request->at_most, request->at_least, run->job.str);
+	run->plan = ShedlockGetPlan(fcinfo, 3, 4, run->job.str);
 	request->locked_by = ShedlockGetText(fcinfo, 11, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
 	run->command = PG_ARGISNULL(12) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(12));
 	run->client_request = ShedlockGetText(fcinfo, 13, SHEDLOCK_REQUEST_MAX, "request");
@@ -180,7 +206,7 @@ make_leased_run(FunctionCallInfo fcinfo)
 static bool
 answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 {
-	const ShedlockName *name = &run->request.name;
+	const ShedlockName *name = &run->job;
 	ShedlockLogged logged;
 	const char *outcome;
 
@@ -191,11 +217,12 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 		return false;
 	outcome = ShedlockRunOutcome(name, logged.token);
 	if (outcome && strcmp(outcome, "running") == 0)
-		*answer = answer_begin(fcinfo, logged.token, logged.tick, logged.attempt, NULL);
+		*answer = answer_begun(fcinfo, name, logged.token, logged.tick, logged.attempt,
+							   logged.permit);
 	else
-		*answer = answer_begin(fcinfo, 0, 0, 0,
-							   psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-										logged.token, outcome ? outcome : logged.outcome));
+		*answer = answer_refused(fcinfo,
+								 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
+										  logged.token, outcome ? outcome : logged.outcome));
 	return true;
 }
 
@@ -203,7 +230,7 @@ PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
  * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
  * time_zone, catch_up, max_late, attempts, backoff, wait, locked_by, description,
- * request) - begin a run whose work is outside the database, under a lease
+ * request, permits) - begin a run whose work is outside the database, under a lease
  *
  * Returns a token, or the reason why no run has begun.  Errors: 22004, 22023, 25006;
  * those of ShedlockBeginRun().
@@ -212,7 +239,7 @@ Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
 {
 	ShedlockRun *run = make_leased_run(fcinfo);
-	const ShedlockName *name = &run->request.name;
+	const ShedlockName *name = &run->job;
 	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
 	const char *reason;
 	Datum		answer;
@@ -229,11 +256,11 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 		 * begun the run.
 		 */
 		if (!answer_request(fcinfo, run, &answer))
-			answer = answer_begin(fcinfo, 0, 0, 0, reason);
+			answer = answer_refused(fcinfo, reason);
 		PG_RETURN_DATUM(answer);
 	}
-	ShedlockNoticeBlock(name, false);
-	PG_RETURN_DATUM(answer_begin(fcinfo, run->token, run->tick, run->attempt, NULL));
+	ShedlockNoticeBlock(&run->request.name, false);
+	PG_RETURN_DATUM(answer_begun(fcinfo, name, run->token, run->tick, run->attempt, run->permit));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);

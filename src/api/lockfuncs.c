@@ -219,7 +219,7 @@ shedlock_permits(PG_FUNCTION_ARGS)
 	int			permits = PG_GETARG_INT32(1);
 	Datum	   *elems;
 
-	ShedlockCheckPermits(permits);
+	ShedlockCheckPermits(permits, false);
 	elems = palloc((Size) permits * sizeof(Datum));
 	for (int i = 0; i < permits; i++)
 		elems[i] = CStringGetTextDatum(ShedlockPermitName(name, i + 1));

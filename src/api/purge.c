@@ -121,7 +121,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			if (row.found && SHEDLOCK_IS_RUN(row.kind))
 			{
 				ShedlockHistoryLost(nsp, row.token);
-				ShedlockTellEnd(&name, row.token, NULL);
+				ShedlockTellEnd(nsp, row.token, NULL);
 			}
 			purged++;
 		}

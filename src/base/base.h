@@ -99,7 +99,7 @@ extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
 
 extern void ShedlockDefineSettings(void);
-extern void ShedlockShowAttempt(const char *tick, const char *attempt);
+extern void ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit);
 
 /* hooks.c */
 extern void (*shedlock_register_ends) (void);
@@ -110,8 +110,9 @@ extern uint64 ShedlockKey(const char *name, int len);
 extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
 extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
-extern void ShedlockCheckPermits(int permits);
+extern void ShedlockCheckPermits(int permits, bool waits);
 extern char *ShedlockPermitName(const char *name, int permit);
+extern void ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockName *lock);
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
 

@@ -134,14 +134,20 @@ ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 
 /*
  * ShedlockCheckPermits - raise 22023 unless there can be so many permits
+ *
+ * waits: the caller waits for one of them.
  */
 void
-ShedlockCheckPermits(int permits)
+ShedlockCheckPermits(int permits, bool waits)
 {
-	if (permits <= 0 || permits > SHEDLOCK_NAMES_MAX)
+	int			max = waits ? SHEDLOCK_WAIT_NAMES_MAX : SHEDLOCK_NAMES_MAX;
+
+	if (permits <= 0 || permits > max)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("permits must be between 1 and %d", SHEDLOCK_NAMES_MAX)));
+				 waits ?
+				 errmsg("permits must be between 1 and %d for a call that waits", max) :
+				 errmsg("permits must be between 1 and %d", max)));
 }
 
 /*
@@ -151,6 +157,21 @@ char *
 ShedlockPermitName(const char *name, int permit)
 {
 	return psprintf("%s/%d", name, permit);
+}
+
+/*
+ * ShedlockMakeLockName - set *lock to the name of the lock of a run
+ *
+ * job: of the run.  permit: 0 if the lock has the same name.  Error: 22023 if the name of
+ * a permit is too long.
+ */
+void
+ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockName *lock)
+{
+	if (permit == 0)
+		*lock = *job;
+	else
+		ShedlockMakeName(job->nsp, ShedlockPermitName(job->str, permit), lock);
 }
 
 /*

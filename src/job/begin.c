@@ -31,6 +31,7 @@ typedef struct Try
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		tick_locked;	/* by an open transaction that claims it */
+	bool		paused;			/* the job, when the last try confirmed */
 	bool		written;		/* the state of the ticks */
 	ShedlockStore ticks;		/* this and the next three: if the run has a
 								 * plan */
@@ -40,6 +41,8 @@ typedef struct Try
 	ShedlockBeginning beginning;
 	const char *reason;
 	int64		given_up;		/* last run of a tick that gets no more; or 0 */
+	bool	   *is_free;		/* while it waits for a permit: as for
+								 * ShedlockWaitFor() */
 } Try;
 
 /*
@@ -109,7 +112,7 @@ lock_is_paused(const ShedlockName *name, ShedlockResult *result)
 static void
 find_due(Try *try)
 {
-	ShedlockRereadTick(&try->ticks, &try->run->request.name, &try->last);
+	ShedlockRereadTick(&try->ticks, &try->run->job, &try->last);
 	try->now = GetCurrentTimestamp();
 	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
 }
@@ -121,7 +124,7 @@ static ShedlockBeginning
 not_due(Try *try)
 {
 	if (try->explain)
-		try->reason = ShedlockTickReason(&try->run->request.name, &try->last, try->run->plan,
+		try->reason = ShedlockTickReason(&try->run->job, &try->last, try->run->plan,
 										 try->now);
 	return SHEDLOCK_NOT_DUE;
 }
@@ -169,7 +172,7 @@ write_state(Try *try)
 		ShedlockTick next = try->last;
 
 		set_state(&next, try->run, &try->due);
-		try->written = ShedlockWriteTick(&try->ticks, &try->run->request.name, &next, false);
+		try->written = ShedlockWriteTick(&try->ticks, &try->run->job, &next, false);
 		if (try->written)
 			return true;
 		if (!ShedlockAwaitForeignLock(&tries))
@@ -203,52 +206,50 @@ log_schedule(const Try *try)
 		!ShedlockSameSchedule(&last->plan.schedule, &run->plan->schedule))
 		ereport(LOG,
 				(errmsg("schedule of lock \"%s\" changed from \"%s\" to \"%s\"",
-						run->request.name.str,
+						run->job.str,
 						schedule_text(&last->plan), schedule_text(run->plan))));
 }
 
 /*
- * confirm_due - is a run still due? for ShedlockAcquire()
+ * confirm - may the run still begin? for ShedlockAcquire()
  *
  * A tick whose run is at work is due again as far as its row says, because that run may
  * have died.  If the run has ended after the row was read, the lock is free, and the
- * tick used up.  Another tick can be due by now.
+ * tick used up.  Another tick can be due by now.  The pause of a job with permits is in a
+ * row that the lock does not guard.
  */
 static bool
-confirm_due(void *arg)
+confirm(void *arg)
 {
 	Try		   *try = arg;
+	ShedlockResult job;
 
+	try->paused = try->run->has_permits && lock_is_paused(&try->run->job, &job);
+	if (try->paused || try->run->plan == NULL)
+		return !try->paused;
 	find_due(try);
 	return try->due.action == SHEDLOCK_RUN_TICK;
 }
 
 /*
- * acquire - acquire the lock of a run
+ * acquire_lock - acquire one of the locks that a run may have
  *
- * Returns false with the verdict SHEDLOCK_FREE if the run is not due any more.
+ * Returns false with the verdict SHEDLOCK_FREE if the run may not begin any more.
  */
 static bool
-acquire(Try *try, ShedlockResult *result)
+acquire_lock(Try *try, ShedlockStore *locks, int which, ShedlockResult *result)
 {
 	ShedlockRun *run = try->run;
-	ShedlockRequest request = run->request;
-	ShedlockStore locks;
-	bool		acquired;
 
-	request.confirm = run->plan ? confirm_due : NULL;
-	request.confirm_arg = try;
-	ShedlockOpen(&locks, request.name.nsp, "shedlock");
-	acquired = ShedlockAcquire(&locks, &request, result);
-	if (acquired)
-	{
-		ShedlockClose(&locks);
-		run->started_at = result->row.locked_at;
-		run->token = result->row.token;
-	}
-	else
-		ShedlockCloseUnused(&locks);
-	return acquired;
+	run->request.name = run->locks[which];
+	run->request.confirm = run->plan || run->has_permits ? confirm : NULL;
+	run->request.confirm_arg = try;
+	if (!ShedlockAcquire(locks, &run->request, result))
+		return false;
+	run->started_at = result->row.locked_at;
+	run->token = result->row.token;
+	run->permit = run->has_permits ? which + 1 : 0;
+	return true;
 }
 
 /*
@@ -264,6 +265,123 @@ is_run_of(const ShedlockTick *last, const ShedlockDue *due, const ShedlockResult
 }
 
 /*
+ * find_last_run - find the lock of the last run of the very tick that is due
+ *
+ * Sets *at_work if that run is at work, and its permit is none of these: another caller
+ * has more of them.  Returns -1 if it is none of these.
+ */
+static int
+find_last_run(const Try *try, ShedlockStore *locks, bool *at_work)
+{
+	const ShedlockRun *run = try->run;
+	const ShedlockTick *last = &try->last;
+	const char *outcome;
+	ShedlockRow row;
+
+	*at_work = false;
+	if (run->plan == NULL || !last->found || last->token == 0 || try->due.tick != last->tick)
+		return -1;
+	for (int i = 0; i < run->nlocks; i++)
+	{
+		ShedlockReadRow(locks, run->locks[i].str, &row);
+		if (row.found && row.token == last->token)
+			return i;
+	}
+	outcome = ShedlockRunOutcome(&run->job, last->token);
+	*at_work = outcome && strcmp(outcome, "running") == 0;
+	return -1;
+}
+
+/*
+ * acquire_permit - acquire one of the permits of the job
+ *
+ * The permit of a run of the same tick is tried first: if that run is at work, this one
+ * is not due, and if it has died, it is logged as lost.  The others are tried in random
+ * order.  Returns false as acquire_lock(), with the refusal that ends first.
+ */
+static bool
+acquire_permit(Try *try, ShedlockStore *locks, ShedlockResult *result)
+{
+	ShedlockRun *run = try->run;
+	int		   *order = palloc((Size) run->nlocks * sizeof(int));
+	bool		at_work;
+	int			last_run;
+
+	if (lock_is_paused(&run->job, result))
+		return false;
+	last_run = find_last_run(try, locks, &at_work);
+	result->verdict = SHEDLOCK_FREE;
+	if (at_work)
+		return false;
+	ShedlockShuffle(order, run->nlocks);
+	for (int i = 0; i < run->nlocks && last_run >= 0; i++)
+	{
+		if (order[i] == last_run)
+		{
+			order[i] = order[0];
+			order[0] = last_run;
+		}
+	}
+	for (int i = 0; i < run->nlocks; i++)
+	{
+		ShedlockResult one = {0};
+		bool		acquired;
+
+		CHECK_FOR_INTERRUPTS();
+		acquired = acquire_lock(try, locks, order[i], &one);
+		if (acquired || one.verdict == SHEDLOCK_FREE ||
+			is_run_of(&try->last, &try->due, &one))
+		{
+			*result = one;
+			if (try->paused)
+				(void) lock_is_paused(&run->job, result);
+			return acquired;
+		}
+		ShedlockKeepSoonest(result, &one, i == 0);
+	}
+	return false;
+}
+
+/*
+ * acquire - acquire the lock of a run, or one of its permits
+ *
+ * Returns false as acquire_lock().
+ */
+static bool
+acquire(Try *try, ShedlockResult *result)
+{
+	ShedlockStore locks;
+	bool		acquired;
+
+	ShedlockOpen(&locks, try->run->job.nsp, "shedlock");
+	acquired = try->run->has_permits ? acquire_permit(try, &locks, result) :
+		acquire_lock(try, &locks, 0, result);
+	if (acquired)
+		ShedlockClose(&locks);
+	else
+		ShedlockCloseUnused(&locks);
+	return acquired;
+}
+
+/*
+ * is_given_up - does the run that has begun end the attempts at the tick before?
+ *
+ * With permits, the last one of these may be at work; its end tells then.
+ */
+static bool
+is_given_up(const ShedlockRun *run, const ShedlockTick *before)
+{
+	const char *outcome;
+
+	if (!before->found || before->done || before->token == 0 || before->tick == run->tick)
+		return false;
+	if (!run->has_permits)
+		return true;
+	outcome = ShedlockRunOutcome(&run->job, before->token);
+	return outcome && strcmp(outcome, "running") != 0;
+}
+
+/*
  * begin_attempt - acquire the lock, and write that an attempt at a tick begins
  *
  * Not due is also a call for the very tick that is being run, or whose lock is kept
@@ -274,7 +392,7 @@ static ShedlockBeginning
 begin_attempt(Try *try, ShedlockResult *result)
 {
 	ShedlockRun *run = try->run;
-	const ShedlockName *name = &run->request.name;
+	const ShedlockName *name = &run->job;
 	const ShedlockTick *before = &try->last;
 
 	ShedlockCheckPromises(&try->ticks);
@@ -282,10 +400,11 @@ begin_attempt(Try *try, ShedlockResult *result)
 	{
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
-		if (!is_run_of(&try->last, &try->due, result) && !ShedlockIsKept(name, result))
+		if (!is_run_of(&try->last, &try->due, result) &&
+			(run->has_permits || !ShedlockIsKept(name, result)))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
-			try->reason = ShedlockBusyReason(name, result);
+			try->reason = ShedlockBusyReason(&run->request.name, result);
 		return SHEDLOCK_NOT_DUE;
 	}
 	if (!write_state(try))
@@ -295,8 +414,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
-	if (before->found && !before->done && before->token != 0 && before->tick != run->tick &&
-		ShedlockHistoryGaveUp(name, before->token))
+	if (is_given_up(run, before) && ShedlockHistoryGaveUp(name, before->token))
 		try->given_up = before->token;
 	log_schedule(try);
 	return SHEDLOCK_BEGUN;
@@ -334,7 +452,7 @@ decide(Try *try, ShedlockResult *result)
 		find_due(try);
 		if (try->due.action == SHEDLOCK_RUN_TICK)
 			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER && lock_is_paused(&try->run->request.name, result))
+		if (try->due.action == SHEDLOCK_REGISTER && lock_is_paused(&try->run->job, result))
 			return SHEDLOCK_REFUSED;
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
 			return not_due(try);
@@ -347,7 +465,7 @@ decide(Try *try, ShedlockResult *result)
 static ShedlockBeginning
 try_tick(Try *try, ShedlockResult *result)
 {
-	const ShedlockName *name = &try->run->request.name;
+	const ShedlockName *name = &try->run->job;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
 	try->tick_locked = false;
@@ -385,8 +503,19 @@ was_requested(const ShedlockRun *run)
 
 	if (run->client_request == NULL)
 		return false;
-	ShedlockHistoryFindRequest(&run->request.name, run->client_request, &logged);
+	ShedlockHistoryFindRequest(&run->job, run->client_request, &logged);
 	return logged.token != 0;
+}
+
+/*
+ * note_free - note that the next try waits for the permits, or for the end of the pause
+ */
+static void
+note_free(Try *try, bool paused)
+{
+	try->is_free[0] = !paused;
+	for (int i = 1; i <= try->run->nlocks; i++)
+		try->is_free[i] = paused;
 }
 
 /*
@@ -406,8 +535,10 @@ try_to_begin(void *arg, ShedlockResult *result)
 		try->beginning = acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
 
 	if (try->beginning == SHEDLOCK_BEGUN)
-		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,
-							 run->attempt, run->client_request);
+		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
+							 run->attempt, run->permit, run->client_request);
+	if (try->is_free)
+		note_free(try, result->verdict == SHEDLOCK_PAUSED);
 	return (try->beginning != SHEDLOCK_REFUSED && !try->tick_locked) || was_requested(run);
 }
 
@@ -419,14 +550,48 @@ try_to_begin(void *arg, ShedlockResult *result)
 static void
 tell_begin(const Try *try, int64 lost_run)
 {
-	const ShedlockName *name = &try->run->request.name;
+	Oid			nsp = try->run->job.nsp;
 	const ShedlockTick *before = try->run->plan ? &try->last : NULL;
 
 	if (lost_run != 0)
-		ShedlockTellEnd(name, lost_run, before);
+		ShedlockTellEnd(nsp, lost_run, before);
 	if (try->given_up != 0 && try->given_up != lost_run)
-		ShedlockTellGaveUp(name, try->given_up, before);
-	ShedlockTellBegin(name, try->run->token);
+		ShedlockTellGaveUp(nsp, try->given_up, before);
+	ShedlockTellBegin(nsp, try->run->token);
+}
+
+/*
+ * busy_reason - why a run is refused
+ */
+static const char *
+busy_reason(const ShedlockRun *run, const ShedlockResult *result)
+{
+	if (run->has_permits && result->verdict != SHEDLOCK_PAUSED)
+		return psprintf("None of its permits is free; there are %d.", run->nlocks);
+	return ShedlockBusyReason(&run->job, result);
+}
+
+/*
+ * wait_to_begin - try to begin, and wait for the lock or permit at most that long
+ *
+ * Who waits for a job that is paused waits for the job's own lock.
+ */
+static void
+wait_to_begin(Try *try, const Interval *wait, ShedlockResult *result)
+{
+	ShedlockRun *run = try->run;
+	ShedlockName *names;
+
+	if (!run->has_permits)
+	{
+		(void) ShedlockWaitFor(run->locks, 1, NULL, wait, try_to_begin, try, result);
+		return;
+	}
+	names = palloc((Size) (run->nlocks + 1) * sizeof(ShedlockName));
+	try->is_free = palloc0((Size) (run->nlocks + 1) * sizeof(bool));
+	names[0] = run->job;
+	memcpy(names + 1, run->locks, (Size) run->nlocks * sizeof(ShedlockName));
+	(void) ShedlockWaitFor(names, run->nlocks + 1, try->is_free, wait, try_to_begin, try, result);
 }
 
 /*
@@ -441,7 +606,6 @@ tell_begin(const Try *try, int64 lost_run)
 ShedlockBeginning
 ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const char **reason)
 {
-	const ShedlockName *name = &run->request.name;
 	Try			try = {.run = run};
 	ShedlockResult result = {0};
 
@@ -449,9 +613,9 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
-		(void) ShedlockWaitFor(name, 1, NULL, wait, try_to_begin, &try, &result);
+		wait_to_begin(&try, wait, &result);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockBusyReason(name, &result) : try.reason;
+	*reason = try.beginning == SHEDLOCK_REFUSED ? busy_reason(run, &result) : try.reason;
 	return try.beginning;
 }

@@ -125,15 +125,17 @@ begin_payload(StringInfo payload, const char *event, const ShedlockName *name, i
  * the tick is to come only if none has begun.
  */
 static List *
-add_run(List *events, const char *event, const ShedlockName *name,
+add_run(List *events, const char *event, Oid nsp,
 		const ShedlockLogged *run, const ShedlockTick *before)
 {
 	TimestampTz retry_at = DT_NOEND;
 	int			attempts = 0;
 	StringInfoData payload;
+	ShedlockName name;
 
 	if (!ShedlockTells(event))
 		return events;
+	ShedlockMakeName(nsp, run->name, &name);
 	if (run->attempt > 0)
 	{
 		ShedlockTick last;
@@ -141,7 +143,7 @@ add_run(List *events, const char *event, const ShedlockName *name,
 		if (before)
 			last = *before;
 		else
-			ShedlockLookUpTick(name, &last);
+			ShedlockLookUpTick(&name, &last);
 		if (last.found && last.token == run->token && last.has_plan)
 		{
 			attempts = last.plan.attempts;
@@ -149,10 +151,11 @@ add_run(List *events, const char *event, const ShedlockName *name,
 				retry_at = ShedlockNextAttempt(&last, &last.plan, GetCurrentTimestamp());
 		}
 	}
-	begin_payload(&payload, event, name, run->token);
+	begin_payload(&payload, event, &name, run->token);
 	add_time(&payload, "tick", run->tick);
 	add_number(&payload, "attempt", run->attempt > 0 ? &run->attempt : NULL);
 	add_number(&payload, "attempts", attempts > 0 ? &attempts : NULL);
+	add_number(&payload, "permit", run->permit > 0 ? &run->permit : NULL);
 	add_time(&payload, "next_attempt_at", retry_at == DT_NOEND ? DT_NOBEGIN : retry_at);
 	add_text(&payload, "sqlstate", run->sqlstate);
 	add_time(&payload, "started_at", run->started_at);
@@ -170,19 +173,19 @@ add_run(List *events, const char *event, const ShedlockName *name,
  * is to be told of a run that is not logged, or is still at work according to the log.
  */
 List *
-ShedlockEndEvents(const ShedlockName *name, int64 token, const ShedlockTick *before)
+ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
 {
 	List	   *events = NIL;
 	ShedlockLogged run;
 
 	if (shedlock_notify == SHEDLOCK_NOTIFY_NONE)
 		return NIL;
-	ShedlockHistoryRead(name->nsp, token, &run);
+	ShedlockHistoryRead(nsp, token, &run);
 	if (run.token == 0 || strcmp(run.outcome, "running") == 0)
 		return NIL;
-	events = add_run(events, run.outcome, name, &run, before);
+	events = add_run(events, run.outcome, nsp, &run, before);
 	if (run.gave_up)
-		events = add_run(events, "gave up", name, &run, before);
+		events = add_run(events, "gave up", nsp, &run, before);
 	return events;
 }
 
@@ -202,39 +205,39 @@ ShedlockTell(const List *events)
  * ShedlockTellBegin - tell that a run has begun
  */
 void
-ShedlockTellBegin(const ShedlockName *name, int64 token)
+ShedlockTellBegin(Oid nsp, int64 token)
 {
 	ShedlockLogged run;
 
 	if (!ShedlockTells("started"))
 		return;
-	ShedlockHistoryRead(name->nsp, token, &run);
+	ShedlockHistoryRead(nsp, token, &run);
 	if (run.token != 0)
-		ShedlockTell(add_run(NIL, "started", name, &run, NULL));
+		ShedlockTell(add_run(NIL, "started", nsp, &run, NULL));
 }
 
 /*
  * ShedlockTellEnd - tell how a run ended; as ShedlockEndEvents()
  */
 void
-ShedlockTellEnd(const ShedlockName *name, int64 token, const ShedlockTick *before)
+ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before)
 {
-	ShedlockTell(ShedlockEndEvents(name, token, before));
+	ShedlockTell(ShedlockEndEvents(nsp, token, before));
 }
 
 /*
  * ShedlockTellGaveUp - tell that no attempt follows a run whose end was told before
  */
 void
-ShedlockTellGaveUp(const ShedlockName *name, int64 token, const ShedlockTick *before)
+ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before)
 {
 	ShedlockLogged run;
 
 	if (!ShedlockTells("gave up"))
 		return;
-	ShedlockHistoryRead(name->nsp, token, &run);
+	ShedlockHistoryRead(nsp, token, &run);
 	if (run.token != 0)
-		ShedlockTell(add_run(NIL, "gave up", name, &run, before));
+		ShedlockTell(add_run(NIL, "gave up", nsp, &run, before));
 }
 
 /*

@@ -281,7 +281,8 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 }
 
 /*
- * show_attempt - let the command of that run read its tick; NULL: there is none
+ * show_attempt - let the command of that run read its tick and permit; NULL: there is
+ * none
  *
  * The tick is in UTC and in a style that every DateStyle reads.
  */
@@ -290,6 +291,7 @@ show_attempt(const ShedlockRun *run)
 {
 	char		tick[MAXDATELEN + 1] = "";
 	char		attempt[MAXINT8LEN + 1] = "";
+	char		permit[MAXINT8LEN + 1] = "";
 	struct pg_tm tm;
 	fsec_t		fsec;
 
@@ -299,11 +301,22 @@ show_attempt(const ShedlockRun *run)
 		EncodeDateTime(&tm, fsec, true, 0, NULL, USE_ISO_DATES, tick);
 		pg_ltoa(run->attempt, attempt);
 	}
-	ShedlockShowAttempt(tick, attempt);
+	if (run && run->permit > 0)
+		pg_ltoa(run->permit, permit);
+	ShedlockShowAttempt(tick, attempt, permit);
 }
 
 /*
- * ShedlockShowRun - let the command of a run that begins read its tick
+ * has_to_show - has that run a tick or a permit? NULL: there is none
+ */
+static bool
+has_to_show(const ShedlockRun *run)
+{
+	return run && (run->plan || run->permit > 0);
+}
+
+/*
+ * ShedlockShowRun - let the command of a run that begins read its tick and permit
  *
  * Call this before the commit by which the run begins: a ROLLBACK in the command must not
  * hide the tick from parallel workers.
@@ -311,7 +324,7 @@ show_attempt(const ShedlockRun *run)
 void
 ShedlockShowRun(const ShedlockRun *run)
 {
-	if (run->plan || (executing && executing->plan))
+	if (has_to_show(run) || has_to_show(executing))
 		show_attempt(run);
 }
 
@@ -346,7 +359,7 @@ ShedlockTryCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 		edata = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
-	if (run->plan || (outer && outer->plan))
+	if (has_to_show(run) || has_to_show(outer))
 		show_attempt(outer);
 	return edata;
 }

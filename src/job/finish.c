@@ -81,12 +81,12 @@ release_run(ShedlockRun *run)
 static void
 end_run(ShedlockRun *run)
 {
-	const ShedlockName *name = &run->request.name;
+	const ShedlockName *name = &run->job;
 	ShedlockEnding ending = {.outcome = run->outcome};
 
 	release_run(run);
 	if (run->plan)
-		ending.gave_up = ShedlockEndTick(name, run->token, run->outcome);
+		ending.gave_up = ShedlockEndTick(name, run->token, run->permit > 0, run->outcome);
 	if (run->error)
 	{
 		ending.sqlstate = unpack_sql_state(run->error->sqlerrcode);
@@ -96,7 +96,7 @@ end_run(ShedlockRun *run)
 		ending.warning = run->warning;
 	ShedlockHistoryEnd(name->nsp, run->token, &ending);
 	run->events = ShedlockTells(run->outcome) ?
-		ShedlockEndEvents(name, run->token, NULL) : NIL;
+		ShedlockEndEvents(name->nsp, run->token, NULL) : NIL;
 }
 
 /*
@@ -363,6 +363,7 @@ run_lives(const ShedlockName *name, int64 token)
 /*
  * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
  *
+ * name: of the job.
  * A run without a holder is lost only if the log, read after the lock, still says
  * that it is running.  "unknown": it is running according to the log, on a standby,
  * which has no holders.
@@ -371,6 +372,7 @@ const char *
 ShedlockRunOutcome(const ShedlockName *name, int64 token)
 {
 	ShedlockLogged logged;
+	ShedlockName lock;
 
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	if (logged.token == 0)
@@ -379,7 +381,8 @@ ShedlockRunOutcome(const ShedlockName *name, int64 token)
 		return logged.outcome;
 	if (RecoveryInProgress())
 		return "unknown";
-	if (run_lives(name, token))
+	ShedlockMakeLockName(name, logged.permit, &lock);
+	if (run_lives(&lock, token))
 		return logged.outcome;
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;
@@ -388,55 +391,80 @@ ShedlockRunOutcome(const ShedlockName *name, int64 token)
 /*
  * ended_before - has that run been ended with that outcome, or another one?
  *
- * The answer to the first call may have been lost on its way to the client, so the
- * same end again is true.  Ends with a SQLSTATE are not those of callers.
+ * logged: what the log says of it.  The answer to the first call may have been lost on
+ * its way to the client, so the same end again is true.  Ends with a SQLSTATE are not
+ * those of callers.
  */
 static bool
-ended_before(const ShedlockName *name, int64 token, const char *outcome, bool *same)
+ended_before(const ShedlockName *name, const ShedlockLogged *logged, const char *outcome,
+			 bool *same)
 {
-	ShedlockLogged logged;
-
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.token == 0 || strcmp(logged.name, name->str) != 0 ||
-		strcmp(logged.outcome, "running") == 0 || strcmp(logged.outcome, "lost") == 0 ||
-		!has_privs_of_role(GetUserId(), logged.role))
+	if (logged->token == 0 || strcmp(logged->outcome, "running") == 0 ||
+		strcmp(logged->outcome, "lost") == 0 || !has_privs_of_role(GetUserId(), logged->role))
 		return false;
-	*same = logged.sqlstate == NULL && strcmp(logged.outcome, outcome) == 0;
+	*same = logged->sqlstate == NULL && strcmp(logged->outcome, outcome) == 0;
 	if (!*same)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
-						name->str, token),
-				 errdetail("Its outcome is \"%s\".", logged.outcome)));
+						name->str, logged->token),
+				 errdetail("Its outcome is \"%s\".", logged->outcome)));
 	return true;
+}
+
+/*
+ * read_own - read what the log says of a run of that name, and find its job and lock
+ *
+ * name: of the job, or of the lock.  A token of another name counts as not logged.
+ */
+static void
+read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged, ShedlockName *job,
+		 ShedlockName *lock)
+{
+	*job = *lock = *name;
+	ShedlockHistoryRead(name->nsp, token, logged);
+	if (logged->token == 0)
+		return;
+	ShedlockMakeName(name->nsp, logged->name, job);
+	ShedlockMakeLockName(job, logged->permit, lock);
+	if (strcmp(job->str, name->str) == 0 || strcmp(lock->str, name->str) == 0)
+		return;
+	*job = *lock = *name;
+	logged->token = 0;
 }
 
 /*
  * ShedlockEndLeasedRun - end a run whose work is outside the database
  *
- * Releases its lock, settles its tick, and logs its outcome, in this transaction.
- * ending->gave_up is found here.  Returns true if it was the caller's and held, or was
- * ended with this outcome before; else false, after a WARNING, with nothing written.
- * Errors: those of ShedlockReleaseLeasedRun().
+ * name: of its job, or of its lock.  Releases its lock, settles its tick, and logs its
+ * outcome, in this transaction.  ending->gave_up is found here.  Returns true if it was
+ * the caller's and held, or was ended with this outcome before; else false, after a
+ * WARNING, with nothing written.  Errors: those of ShedlockReleaseLeasedRun().
  */
 bool
 ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
 {
+	ShedlockLogged logged;
+	ShedlockName job;
+	ShedlockName lock;
 	bool		same;
 
-	if (ended_before(name, token, ending->outcome, &same))
+	read_own(name, token, &logged, &job, &lock);
+	if (ended_before(name, &logged, ending->outcome, &same))
 		return same;
-	if (!ShedlockReleaseLeasedRun(name, token))
+	if (!ShedlockReleaseLeasedRun(&lock, token))
 	{
 		/* The release waits for a session that has sent the same end before. */
-		if (ended_before(name, token, ending->outcome, &same))
+		read_own(name, token, &logged, &job, &lock);
+		if (ended_before(name, &logged, ending->outcome, &same))
 			return same;
-		ShedlockReportLoss(name, token);
+		ShedlockReportLoss(&lock, token);
 		return false;
 	}
-	ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
-	ShedlockHistoryEnd(name->nsp, token, ending);
-	ShedlockTellEnd(name, token, NULL);
+	ending->gave_up = ShedlockEndTick(&job, token, logged.permit > 0 && logged.attempt > 0,
+									  ending->outcome);
+	ShedlockHistoryEnd(job.nsp, token, ending);
+	ShedlockTellEnd(job.nsp, token, NULL);
 	ShedlockCommitDurably();
 	return true;
 }

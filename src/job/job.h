@@ -91,14 +91,20 @@ typedef struct ShedlockDue
  */
 typedef struct ShedlockRun
 {
-	ShedlockRequest request;
+	ShedlockName job;			/* of its ticks and history */
+	ShedlockName *locks;		/* that it may have: job, or its permits */
+	int			nlocks;
+	bool		has_permits;
+	ShedlockRequest request;	/* for the lock that it has; before, the first
+								 * one */
 	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
 	ShedlockPlan *plan;			/* NULL: it has no tick */
-	TimestampTz started_at;		/* this and the next three: once it has begun */
+	TimestampTz started_at;		/* this and the next four: once it has begun */
 	int64		token;
 	TimestampTz tick;
 	int			attempt;
+	int			permit;			/* 0: it has the lock named as the job */
 	List	   *parsetrees;		/* of the command, as all that follows */
 	bool		error_if_busy;
 	bool		end_written;	/* in the last transaction of the command */
@@ -167,7 +173,8 @@ extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 							  const ShedlockPlan *plan);
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
-extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
+extern bool ShedlockEndTick(const ShedlockName *name, int64 token, bool overlaps,
+							const char *outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);
@@ -181,14 +188,11 @@ extern char *ShedlockWhy(const ShedlockName *name, const char *state);
 
 /* event.c */
 extern bool ShedlockTells(const char *event);
-extern void ShedlockTellBegin(const ShedlockName *name, int64 token);
-extern List *ShedlockEndEvents(const ShedlockName *name, int64 token,
-							   const ShedlockTick *before);
+extern void ShedlockTellBegin(Oid nsp, int64 token);
+extern List *ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTell(const List *events);
-extern void ShedlockTellEnd(const ShedlockName *name, int64 token,
-							const ShedlockTick *before);
-extern void ShedlockTellGaveUp(const ShedlockName *name, int64 token,
-							   const ShedlockTick *before);
+extern void ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before);
+extern void ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 							 TimestampTz until);
 

@@ -11,6 +11,7 @@
 
 #include "job/job.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 /*
@@ -184,6 +185,46 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 }
 
 /*
+ * permits_reason - which permits of a job are held; NULL if the last run had none
+ *
+ * They are those that were ever acquired, one after the other.
+ */
+static char *
+permits_reason(const ShedlockName *job)
+{
+	StringInfoData buf;
+	ShedlockLogged last;
+	ShedlockStore locks;
+	int			held = 0;
+
+	ShedlockHistoryLast(job, &last);
+	if (last.token == 0 || last.permit == 0)
+		return NULL;
+	initStringInfo(&buf);
+	ShedlockOpenToRead(&locks, job->nsp, "shedlock");
+	for (int permit = 1; permit <= SHEDLOCK_NAMES_MAX; permit++)
+	{
+		ShedlockResult result = {0};
+		ShedlockName lock;
+
+		CHECK_FOR_INTERRUPTS();
+		ShedlockMakeLockName(job, permit, &lock);
+		ShedlockReadRow(&locks, lock.str, &result.row);
+		if (!result.row.found && permit > last.permit)
+			break;
+		result.verdict = ShedlockLook(&result.row, &lock, GetCurrentTimestamp());
+		if (result.verdict == SHEDLOCK_FREE)
+			continue;
+		held++;
+		appendStringInfo(&buf, "  Permit %d: %s", permit, ShedlockBusyReason(&lock, &result));
+	}
+	ShedlockClose(&locks);
+	return psprintf(held == 0 ? "It has permits, and none is held.%s" :
+					held == 1 ? "It has permits, and one is held.%s" :
+					"It has permits, and several are held.%s", buf.data);
+}
+
+/*
  * ShedlockWhy - what an acquire or a run would be answered now, and why; palloc'd
  *
  * state: as for lock_reason().
@@ -193,12 +234,15 @@ ShedlockWhy(const ShedlockName *name, const char *state)
 {
 	ShedlockRow row;
 	ShedlockTick last;
-	char	   *reason;
+	char	   *reason = NULL;
 
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
 
-	reason = lock_reason(name, &row, state);
+	if (state == NULL)
+		reason = permits_reason(name);
+	if (reason == NULL)
+		reason = lock_reason(name, &row, state);
 	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0 &&
 		row.token != last.token)
 		return psprintf("%s  That is a run without a tick.", reason);

@@ -41,7 +41,7 @@ static int	nesting = 0;
 static void
 skip(const ShedlockRun *run, const char *detail)
 {
-	const char *name = run->request.name.str;
+	const char *name = run->job.str;
 
 	if (run->error_if_busy)
 		ereport(ERROR,
@@ -70,7 +70,7 @@ begin_run(ShedlockRun *run)
 
 	PreventCommandDuringRecovery("shedlock_run()");
 	if (run->plan)
-		ShedlockAwaitTick(run->plan, &run->request.name, true);
+		ShedlockAwaitTick(run->plan, &run->job, true);
 
 	/* A role's default_transaction_read_only is meant for its own work. */
 	XactReadOnly = false;
@@ -83,7 +83,7 @@ begin_run(ShedlockRun *run)
 			break;
 		case SHEDLOCK_NOT_DUE:
 			ereport(DEBUG1,
-					(errmsg_internal("run of lock \"%s\" is not due", run->request.name.str),
+					(errmsg_internal("run of lock \"%s\" is not due", run->job.str),
 					 errdetail_internal("%s", reason)));
 			break;
 	}
@@ -157,6 +157,25 @@ execute_run(ShedlockRun *run)
 }
 
 /*
+ * is_nested - is this command part of a run of the same job, or with the same lock?
+ *
+ * Sets run->request.name to the lock of that run.
+ */
+static bool
+is_nested(ShedlockRun *run)
+{
+	for (int i = 0; i < run->nlocks; i++)
+	{
+		const ShedlockHolding *holding = ShedlockFindHolding(&run->locks[i], 0);
+
+		run->request.name = run->locks[i];
+		if (holding && holding->is_run)
+			return true;
+	}
+	return false;
+}
+
+/*
  * ShedlockGuardCommand - run a command under a lock of its own
  *
  * Commits.  Inside a run of the same lock, the command is part of that run.
@@ -166,8 +185,6 @@ execute_run(ShedlockRun *run)
 void
 ShedlockGuardCommand(ShedlockRun *run)
 {
-	ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, 0);
-
 	if (nesting == NESTING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -177,7 +194,7 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		if (holding && holding->is_run)
+		if (is_nested(run))
 		{
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run, NULL);

@@ -342,12 +342,18 @@ close_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockCloseTick - use up the tick of that run, if it has one
  *
- * Whatever becomes of the run, no further attempt follows.
+ * name: of its lock.  Whatever becomes of the run, no further attempt follows.
  */
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
-	if (change_tick(name, close_tick, &token))
+	ShedlockName job = *name;
+	ShedlockLogged logged;
+
+	ShedlockHistoryRead(name->nsp, token, &logged);
+	if (logged.token != 0)
+		ShedlockMakeName(name->nsp, logged.name, &job);
+	if (change_tick(&job, close_tick, &token))
 		ShedlockCommitDurably();
 }
 
@@ -355,6 +361,7 @@ ShedlockCloseTick(const ShedlockName *name, int64 token)
 typedef struct RunEnd
 {
 	int64		token;
+	bool		overlaps;		/* a run of a later tick may have begun */
 	const char *outcome;
 	bool		gave_up;		/* no attempt is left */
 	bool		durable;		/* a crash must not undo it */
@@ -391,12 +398,13 @@ end_tick(ShedlockTick *last, void *arg)
 	RunEnd	   *end = arg;
 	const ShedlockPlan *plan = &last->plan;
 	TimestampTz now = GetCurrentTimestamp();
+	bool		failed = strcmp(end->outcome, "succeeded") != 0;
 
-	end->gave_up = false;
+	end->gave_up = failed && end->overlaps && last->token != end->token;
 	if (last->token != end->token || last->done)
 		return false;
 	end->durable = plan->attempts > 1;
-	if (strcmp(end->outcome, "succeeded") == 0)
+	if (!failed)
 	{
 		last->done = !ShedlockBroken(SUCCESS_UNWRITTEN);
 		last->retry_at = DT_NOBEGIN;
@@ -415,14 +423,15 @@ end_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockEndTick - write what the end of that run makes of its tick
  *
- * outcome: "succeeded", or another one, after which the tick can have attempts left.
- * Does nothing if the tick has another run or claim, or is used up.  Returns true if
+ * overlaps: the run has a tick and a permit, so that a run of a later tick may have begun
+ * meanwhile.  outcome: "succeeded", or another one, after which the tick can have attempts
+ * left.  Does nothing if the tick has another run or claim, or is used up.  Returns true if
  * the run was the last attempt, and failed.
  */
 bool
-ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome)
+ShedlockEndTick(const ShedlockName *name, int64 token, bool overlaps, const char *outcome)
 {
-	RunEnd		end = {.token = token};
+	RunEnd		end = {.token = token,.overlaps = overlaps};
 
 	end.outcome = outcome;
 	if (change_tick(name, end_tick, &end) && end.durable)

@@ -29,10 +29,25 @@
 #include "utils/timestamp.h"
 
 /*
- * note_refusal - keep the refusal that ends first, for the length of a nap
+ * ShedlockShuffle - set order to the numbers from 0 to n - 1, in random order
  */
-static void
-note_refusal(ShedlockResult *soonest, const ShedlockResult *refusal, bool is_first)
+void
+ShedlockShuffle(int *order, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		int			j = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, (uint64) i);
+
+		order[i] = order[j];
+		order[j] = i;
+	}
+}
+
+/*
+ * ShedlockKeepSoonest - keep the refusal that ends first, for the length of a nap
+ */
+void
+ShedlockKeepSoonest(ShedlockResult *soonest, const ShedlockResult *refusal, bool is_first)
 {
 	if (is_first || ShedlockNapMs(refusal) < ShedlockNapMs(soonest))
 		*soonest = *refusal;
@@ -65,7 +80,7 @@ try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResu
 			got++;
 			continue;
 		}
-		note_refusal(refusal, &result, refused++ == 0);
+		ShedlockKeepSoonest(refusal, &result, refused++ == 0);
 		if (any->all_or_nothing && refused > any->n - any->count)
 			break;
 	}
@@ -83,13 +98,7 @@ try_some(void *arg, ShedlockResult *refusal)
 	ShedlockStore store;
 	int			got;
 
-	for (int i = 0; i < any->n; i++)
-	{
-		int			j = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, (uint64) i);
-
-		order[i] = order[j];
-		order[j] = i;
-	}
+	ShedlockShuffle(order, any->n);
 	ShedlockOpenToAcquire(&store, any->names[0].nsp);
 	got = try_names(any, &store, order, refusal);
 	if (got > 0)
@@ -113,17 +122,13 @@ look_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
 	{
 		const ShedlockName *name = &any->names[i];
 		ShedlockResult result = {0};
-		ShedlockRow *row = &result.row;
 
 		CHECK_FOR_INTERRUPTS();
-		ShedlockReadRow(store, name->str, row);
-		result.verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
-		if (result.verdict == SHEDLOCK_FREE && row->found && SHEDLOCK_IS_OF_PROCESS(row->kind) &&
-			!ShedlockCountsAsLease(row) && ShedlockHolderLives(row, name, false))
-			result.verdict = SHEDLOCK_HELD;
+		ShedlockReadRow(store, name->str, &result.row);
+		result.verdict = ShedlockLook(&result.row, name, GetCurrentTimestamp());
 		any->is_free[i] = result.verdict == SHEDLOCK_FREE;
 		if (!any->is_free[i])
-			note_refusal(refusal, &result, refused++ == 0);
+			ShedlockKeepSoonest(refusal, &result, refused++ == 0);
 	}
 	return any->n - refused >= any->count;
 }

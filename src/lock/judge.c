@@ -97,6 +97,23 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 }
 
 /*
+ * ShedlockLook - the same for callers that do not try for the advisory half
+ *
+ * A lock that is being acquired, or fenced, looks free.  This may read the server's
+ * lock table.
+ */
+ShedlockVerdict
+ShedlockLook(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
+{
+	ShedlockVerdict verdict = ShedlockJudge(row, name, now, false);
+
+	if (verdict == SHEDLOCK_FREE && row->found && SHEDLOCK_IS_OF_PROCESS(row->kind) &&
+		!ShedlockCountsAsLease(row) && ShedlockHolderLives(row, name, false))
+		return SHEDLOCK_HELD;
+	return verdict;
+}
+
+/*
  * ShedlockCallerHasRole - has the caller the privileges of the role that
  * acquired the lock?
  */

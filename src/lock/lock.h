@@ -83,6 +83,8 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
+extern ShedlockVerdict ShedlockLook(const ShedlockRow *row, const ShedlockName *name,
+									TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);
 extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 							   int64 token, TimestampTz now);
@@ -106,6 +108,9 @@ extern bool ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
 /* any.c */
+extern void ShedlockShuffle(int *order, int n);
+extern void ShedlockKeepSoonest(ShedlockResult *soonest, const ShedlockResult *refusal,
+								bool is_first);
 extern bool ShedlockAcquireAny(ShedlockAny *any, const Interval *wait);
 
 /* owner.c */

@@ -102,14 +102,14 @@ set_text(ShedlockColumns *columns, int attnum, const char *str)
 /*
  * ShedlockHistoryStart - log a run whose lock was acquired
  *
- * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and
- * attempt 0.  command, request: or NULL.  Errors: 23505 if the token was drawn twice;
+ * name: of the job.  row: as the acquire has written it.  tick: DT_NOBEGIN if the run has
+ * none, and attempt 0.  permit: or 0.  command, request: or NULL.  Errors: 23505 if the token was drawn twice;
  * those of ShedlockOpen(), ShedlockCheckPromises() and ShedlockCheckStats().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 					 const char *command, TimestampTz tick, int attempt,
-					 const char *request)
+					 int permit, const char *request)
 {
 	ShedlockStore store;
 	ShedlockColumns columns;
@@ -134,6 +134,8 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
 	set_text(&columns, Anum_request, request);
+	if (permit > 0)
+		ShedlockSetColumn(&columns, Anum_permit, Int32GetDatum(permit));
 
 	if (!ShedlockInsertNew(&store, &columns))
 		ereport(ERROR,
@@ -322,6 +324,8 @@ slot_to_logged(TupleTableSlot *slot, ShedlockLogged *logged)
 	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	d = slot_getattr(slot, Anum_attempt, &isnull);
 	logged->attempt = isnull ? 0 : DatumGetInt32(d);
+	d = slot_getattr(slot, Anum_permit, &isnull);
+	logged->permit = isnull ? 0 : DatumGetInt32(d);
 }
 
 /*
@@ -393,14 +397,12 @@ is_request(TupleTableSlot *slot, const char *request)
 }
 
 /*
- * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
+ * find_run - find the last run of a name that was begun by a request; NULL: by any
  *
- * Looks at the last REQUEST_RUNS_MAX runs of the name: the answer to a request is
- * lost only moments before the request is made again.
+ * Looks at the last max runs of the name.
  */
-void
-ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
-						   ShedlockLogged *logged)
+static void
+find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged *logged)
 {
 	ShedlockStore store;
 	Relation	index;
@@ -415,15 +417,37 @@ ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 						   CStringGetTextDatum(name->str));
 	scan = begin_index_scan(store.rel, index, SnapshotSelf, 1);
 	index_rescan(scan, &key, 1, NULL, 0);
-	for (int i = 0; i < REQUEST_RUNS_MAX && logged->token == 0 &&
+	for (int i = 0; i < max && logged->token == 0 &&
 		 index_getnext_slot(scan, BackwardScanDirection, store.slot); i++)
 	{
-		if (is_request(store.slot, request))
+		if (request == NULL || is_request(store.slot, request))
 			slot_to_logged(store.slot, logged);
 	}
 	index_endscan(scan);
 	index_close(index, AccessShareLock);
 	ShedlockClose(&store);
+}
+
+/*
+ * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
+ *
+ * Looks at the last REQUEST_RUNS_MAX runs of the name: the answer to a request is
+ * lost only moments before the request is made again.
+ */
+void
+ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
+						   ShedlockLogged *logged)
+{
+	find_run(name, request, REQUEST_RUNS_MAX, logged);
+}
+
+/*
+ * ShedlockHistoryLast - read what the log says of the last run of a name
+ */
+void
+ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged)
+{
+	find_run(name, NULL, 1, logged);
 }
 
 /*
@@ -451,7 +475,21 @@ is_last_run(ShedlockStore *store, Relation name_index, TupleTableSlot *slot)
 }
 
 /*
- * prune_run - remove the run in the store's slot if it is old and not its name's last
+ * may_be_at_work - may the run in the store's slot be at work, though it is not the last
+ * of its name?
+ *
+ * Only runs with permits can be at work together.
+ */
+static bool
+may_be_at_work(ShedlockStore *store)
+{
+	return !slot_attisnull(store->slot, Anum_permit) &&
+		strcmp(outcome_of(store), "running") == 0;
+}
+
+/*
+ * prune_run - remove the run in the store's slot if it is old, has ended, and is not its
+ * name's last
  *
  * Returns false if it is not old.
  */
@@ -469,7 +507,7 @@ prune_run(Pruning *pruning)
 		pruning->name_index = open_name_index(store->rel);
 		pruning->newer = table_slot_create(store->rel, NULL);
 	}
-	if (is_last_run(store, pruning->name_index, pruning->newer))
+	if (may_be_at_work(store) || is_last_run(store, pruning->name_index, pruning->newer))
 		pruning->kept++;
 	else
 	{
@@ -520,8 +558,8 @@ prune_random_page(Pruning *pruning)
 /*
  * ShedlockHistoryPrune - remove runs older than shedlock.history_keep
  *
- * The last run of each name stays: it tells when a job last ran.  A run that is at work
- * is the last of its name.
+ * The last run of each name stays: it tells when a job last ran.  So does a run that is
+ * at work.
  *
  * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
  * gather at the front, where each call meets them first, and a process may call this

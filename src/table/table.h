@@ -101,7 +101,8 @@ typedef enum ShedlockKind
 	X(warning, TEXTOID, false) \
 	X(exit_code, INT4OID, false) \
 	X(gave_up, BOOLOID, true) \
-	X(request, TEXTOID, false)
+	X(request, TEXTOID, false) \
+	X(permit, INT4OID, false)
 
 #define SHEDLOCK_RUN_STAT_COLUMNS(X) \
 	X(name, VARCHAROID, true) \
@@ -162,6 +163,7 @@ typedef struct ShedlockLogged
 	bool		gave_up;
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
+	int			permit;			/* 0: its lock has the name of the job */
 } ShedlockLogged;
 
 /* Where this process last found a row; the row may have moved since. */
@@ -282,7 +284,7 @@ extern bool ShedlockResetStats(Oid nsp, const char *name);
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
-								 const char *request);
+								 int permit, const char *request);
 extern void ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
 extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
@@ -290,6 +292,7 @@ extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
 extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 									   ShedlockLogged *logged);
+extern void ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern void ShedlockHistoryPrune(Oid nsp);
 
