@@ -543,6 +543,27 @@ try_to_begin(void *arg, ShedlockResult *result)
 }
 
 /*
+ * give_up_lost - note that no attempt follows a run that is lost, if a later tick has come
+ *
+ * With permits, a run of that tick may have begun while the lost one was at work.
+ */
+static void
+give_up_lost(const Try *try, int64 lost_run)
+{
+	const ShedlockName *job = &try->run->job;
+	ShedlockTick last = try->last;
+	ShedlockLogged logged;
+
+	ShedlockHistoryRead(job->nsp, lost_run, &logged);
+	if (logged.token == 0 || logged.attempt == 0)
+		return;
+	if (try->run->plan == NULL)
+		ShedlockLookUpTick(job, &last);
+	if (last.token != lost_run)
+		(void) ShedlockHistoryGaveUp(job, lost_run);
+}
+
+/*
  * tell_begin - tell of a run that has begun, and of one before it that is lost
  *
  * lost_run: its token, or 0.
@@ -588,7 +609,8 @@ wait_to_begin(Try *try, const Interval *wait, ShedlockResult *result)
 		return;
 	}
 	names = palloc((Size) (run->nlocks + 1) * sizeof(ShedlockName));
-	try->is_free = palloc0((Size) (run->nlocks + 1) * sizeof(bool));
+	try->is_free = palloc((Size) (run->nlocks + 1) * sizeof(bool));
+	note_free(try, result->verdict == SHEDLOCK_PAUSED);
 	names[0] = run->job;
 	memcpy(names + 1, run->locks, (Size) run->nlocks * sizeof(ShedlockName));
 	(void) ShedlockWaitFor(names, run->nlocks + 1, try->is_free, wait, try_to_begin, try, result);
@@ -614,6 +636,8 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
 		wait_to_begin(&try, wait, &result);
+	if (try.beginning == SHEDLOCK_BEGUN && run->has_permits && result.lost_run != 0)
+		give_up_lost(&try, result.lost_run);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
 	*reason = try.beginning == SHEDLOCK_REFUSED ? busy_reason(run, &result) : try.reason;

@@ -111,7 +111,7 @@ typedef struct Places
 /*
  * join - get a place in the line of each of these locks that is not free
  *
- * is_free: which are; NULL: none.  Whoever is in the line of a free lock, and cannot use
+ * is_free: as for ShedlockWaitFor().  Whoever is in the line of a free lock, and cannot use
  * it, would keep it from those behind.  Returns whether there are new places, and this
  * process may try at once.
  */
@@ -194,8 +194,8 @@ in_turn(const Places *places, long ms)
  * attempt: tries without waiting, and returns true when there is nothing more to wait
  * for; else *result says what stands in the way, and no table is locked.  It is called
  * at least once, and when it is this process's turn for one of the names (line.c).
- * is_free: for each name, whether an attempt that has failed could have it: the next one
- * waits only for the others.  NULL: no attempt fails that could have one.  Returns what
+ * is_free: for each name, whether the last attempt could have it: the next one waits only
+ * for the others.  NULL: it waits for all.  Returns what
  * the last try returned.  Errors: those of attempt; 55P03 if lock_timeout ends the wait,
  * 57014 if cancelled.  The time is counted on the steady clock, so that a change of the
  * server's clock does not change the wait.  While it waits the caller's snapshot stays
@@ -214,7 +214,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
 		.joined = palloc0((Size) n * sizeof(bool))
 	};
 	ShedlockWait wait = {0};
-	bool		may_try = join(&places, NULL);
+	bool		may_try = join(&places, is_free);
 	bool		tried = false;
 	bool		done = false;
 
