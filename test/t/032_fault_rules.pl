@@ -692,6 +692,17 @@ finds('not the owner', 'an acquire counts until its rollback', q{
 	0 3.0 assert name=a token=1 -> ok
 }, "0 2.9 rollback transaction=1 -> ok\n\t0 3.0 assert", "0 3.0 assert transaction=1");
 
+finds('not the owner', 'a killed client had another connection, which ended before', q{
+	0 0.5 probe -> ok
+	0 0.6 probe connection=0.0.2 -> lost
+	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.1 acquire transaction=1 name=a most=9 -> true token=1
+	run 1.3 alive 1.2 1.0.1
+	0 2.0 assert transaction=1 name=a token=1 -> ok
+	run 2.1 reaped 0 0 9
+	run 2.5 alive 2.4 1.0.1
+}, 'alive 1.2 1.0.1', 'alive 1.2 0.0.1,1.0.1');
+
 finds('owner refused', 'the answer is read after the lease has expired', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	0 2.5 extend name=a token=1 most=1 after=0.1 -> false
@@ -752,6 +763,17 @@ finds('refused for nothing', 'a transaction continues without its client', q{
 	run 3.0 alive 2.9 1.0.1
 	1 3.5 acquire name=a most=1 -> false
 }, 'run 3.0 alive 2.9', 'run 4.0 alive 3.9');
+
+finds('refused for nothing', 'a transaction of a killed client lasts as long as its own connection', q{
+	0 0.5 probe -> ok
+	0 0.6 probe connection=0.0.2 -> lost
+	0 1.0 begin transaction=1 level=SERIALIZABLE -> ok
+	0 1.1 acquire transaction=1 name=a most=9 -> true token=1
+	run 1.2 reaped 0 0 9
+	run 1.4 alive 1.3 1.0.1
+	1 1.6 acquire name=a most=1 -> false
+	run 1.8 alive 1.7 1.0.1
+}, 'alive 1.3 1.0.1', 'alive 1.3 0.0.1,1.0.1');
 
 finds('refused for nothing', 'a run continues without its client', q{
 	0 1.0 run name=a work=0.1 ->
