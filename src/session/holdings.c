@@ -434,6 +434,8 @@ ShedlockSessionCommit(void)
 	int64		now = committing_since != 0 ? ShedlockSteadyNow() : 0;
 	ShedlockChange *change;
 
+	if (!session_touched && watched == 0)
+		return;
 	while ((change = ShedlockLastChange()) != NULL)
 	{
 		ShedlockHolding *holding = change->holding;
