@@ -140,7 +140,7 @@ sub begin_sleep
 # What is told
 #
 
-my $run = '"next_attempt_at":null,"sqlstate":%s,"started_at":T,"tick":null,"token":"N","v":1}';
+my $run = '"next_attempt_at":null,"permit":null,"sqlstate":%s,"started_at":T,"tick":null,"token":"N","v":1}';
 my ($payload, @payloads);
 
 ask($client, q{CALL shedlock_run('failed', $$SELECT 'secret'::int$$)});

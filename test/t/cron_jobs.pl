@@ -68,7 +68,7 @@ is( job_command('nightly') =~ s/$scheduled_at//r,
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
 	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
 	  . q{schedule => NULL::pg_catalog.text, time_zone => NULL::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
-	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval, permits => NULL::pg_catalog.int4)},
 	'a guarded job is a CALL with all its arguments');
 query(job_command('nightly'));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'nightly'"),
@@ -549,7 +549,7 @@ is( job_command('trapped') =~ s/$scheduled_at//r,
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => NULL::pg_catalog.interval, }
 	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
 	  . q{schedule => '0 0 1 1 *'::pg_catalog.text, time_zone => '} . $zone . q{'::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
-	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval, permits => NULL::pg_catalog.int4)},
 	'no search_path misleads the functions');
 query('DROP SCHEMA evil CASCADE; SELECT cron.unschedule(jobid) FROM cron.job');
 
@@ -764,10 +764,10 @@ like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" c
 query('ALTER DATABASE other OWNER TO postgres');
 
 # Another procedure of that name, with the same arguments in another order
-query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
+query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, permits integer, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
 is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
-query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, text)');
+query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer, text)');
 
 # A stored CALL names the former schema.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
