@@ -12,8 +12,9 @@
  * All or nothing: the names are tried in the order of their bytes.  Of the callers that
  * try at the same time, the one that has the greatest of the names they share gets all
  * that it wants.  In random order two callers could refuse each other again and again.
- * A refusal mostly writes nothing, because the rows are read first.  What that reading
- * does not find out is undone with a subtransaction.
+ * A refusal writes nothing (I3): all rows are read, and all advisory halves are held,
+ * before the first row is written.  Only a foreign writer can refuse a row after that.  A
+ * subtransaction gives back what was acquired.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -54,19 +55,19 @@ ShedlockKeepSoonest(ShedlockResult *soonest, const ShedlockResult *refusal, bool
 }
 
 /*
- * try_names - try to acquire the locks in that order, until there are enough
+ * try_names - try to acquire n locks in that order, until there are enough
  *
  * Sets the token and is_free of each that was tried.  Returns the number of locks
  * acquired.
  */
 static int
-try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResult *refusal)
+try_names(ShedlockAny *any, ShedlockStore *store, const int *order, int n, ShedlockResult *refusal)
 {
 	ShedlockRequest request = any->request;
 	int			refused = 0;
 	int			got = 0;
 
-	for (int i = 0; i < any->n && got < any->count; i++)
+	for (int i = 0; i < n && got < any->count; i++)
 	{
 		int			which = order[i];
 		ShedlockResult result = {0};
@@ -81,7 +82,7 @@ try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResu
 			continue;
 		}
 		ShedlockKeepSoonest(refusal, &result, refused++ == 0);
-		if (any->all_or_nothing && refused > any->n - any->count)
+		if (any->all_or_nothing)
 			break;
 	}
 	return got;
@@ -100,7 +101,7 @@ try_some(void *arg, ShedlockResult *refusal)
 
 	ShedlockShuffle(order, any->n);
 	ShedlockOpenToAcquire(&store, any->names[0].nsp);
-	got = try_names(any, &store, order, refusal);
+	got = try_names(any, &store, order, any->n, refusal);
 	if (got > 0)
 		ShedlockClose(&store);
 	else
@@ -125,12 +126,53 @@ look_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
 
 		CHECK_FOR_INTERRUPTS();
 		ShedlockReadRow(store, name->str, &result.row);
-		result.verdict = ShedlockLook(&result.row, name, GetCurrentTimestamp());
+		result.verdict = ShedlockJudge(&result.row, name, GetCurrentTimestamp(), false);
 		any->is_free[i] = result.verdict == SHEDLOCK_FREE;
 		if (!any->is_free[i])
 			ShedlockKeepSoonest(refusal, &result, refused++ == 0);
 	}
 	return any->n - refused >= any->count;
+}
+
+/*
+ * lock_free - acquire the advisory halves of those that look free, until there are enough
+ *
+ * Sets order[] to them, and is_free of each that turns out not to be free.  Returns
+ * whether there are enough.
+ */
+static bool
+lock_free(ShedlockAny *any, ShedlockStore *store, int *order, ShedlockResult *refusal)
+{
+	int			left = 0;
+	int			refused = 0;
+	int			got = 0;
+
+	for (int i = 0; i < any->n; i++)
+		left += any->is_free[i];
+	for (int i = 0; i < any->n && got < any->count && left >= any->count; i++)
+	{
+		const ShedlockName *name = &any->names[i];
+		ShedlockResult result = {.verdict = SHEDLOCK_BUSY};
+
+		if (!any->is_free[i])
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (ShedlockTryLock(&name->tag, ExclusiveLock))
+		{
+			ShedlockWakeAtRollback(&name->tag);
+			ShedlockReadRow(store, name->str, &result.row);
+			result.verdict = ShedlockJudge(&result.row, name, GetCurrentTimestamp(), true);
+		}
+		any->is_free[i] = result.verdict == SHEDLOCK_FREE;
+		if (any->is_free[i])
+			order[got++] = i;
+		else
+		{
+			ShedlockKeepSoonest(refusal, &result, refused++ == 0);
+			left--;
+		}
+	}
+	return got == any->count;
 }
 
 /*
@@ -144,8 +186,6 @@ acquire_all(ShedlockAny *any, ShedlockResult *refusal)
 	int		   *order = palloc((Size) any->n * sizeof(int));
 	volatile bool enough = false;
 
-	for (int i = 0; i < any->n; i++)
-		order[i] = i;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -153,7 +193,8 @@ acquire_all(ShedlockAny *any, ShedlockResult *refusal)
 		ShedlockStore store;
 
 		ShedlockOpenToAcquire(&store, any->names[0].nsp);
-		enough = try_names(any, &store, order, refusal) == any->count;
+		enough = lock_free(any, &store, order, refusal) &&
+			try_names(any, &store, order, any->count, refusal) == any->count;
 		ShedlockClose(&store);
 		if (enough)
 			ReleaseCurrentSubTransaction();
