@@ -169,6 +169,8 @@ ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("too many lock names"),
+				 max < SHEDLOCK_NAMES_MAX ?
+				 errdetail("A call that waits can have at most %d.", max) :
 				 errdetail("There can be at most %d.", max)));
 	names = palloc((Size) *n * sizeof(ShedlockName));
 	for (int i = 0; i < *n; i++)

@@ -136,6 +136,19 @@ join(Places *places, const bool *is_free)
 }
 
 /*
+ * first_joined - the first of the locks that are waited for
+ */
+static const ShedlockName *
+first_joined(const Places *places)
+{
+	int			i = 0;
+
+	while (i < places->n - 1 && !places->joined[i])
+		i++;
+	return &places->names[i];
+}
+
+/*
  * leave - give up all places
  */
 static void
@@ -240,7 +253,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
 		ms = again ? 1 : in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
 
 		/* The latch is set already if a session freed the lock after the try. */
-		woken = ShedlockAwaitLock(&names[0], &wait, Min(ms, left / 1000 + 1));
+		woken = ShedlockAwaitLock(first_joined(&places), &wait, Min(ms, left / 1000 + 1));
 		ShedlockCheckClient();
 		may_try = turn(&places, woken) || again;
 	}
