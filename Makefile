@@ -112,6 +112,7 @@ DATA         = $(filter-out $(DATA_built), \
 # test; "make lint" compares them with the folders.
 REGRESS = \
 	acquire \
+	acquire_any \
 	release \
 	extend \
 	at_least \

@@ -49,6 +49,10 @@ INSERT INTO api VALUES
 ('shedlock_acquire_session',
  'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
  'boolean'),
+('shedlock_acquire_any',
+ 'names text[], count integer DEFAULT NULL::integer, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, all_or_nothing boolean DEFAULT false',
+ 'TABLE(name text, token bigint)'),
+('shedlock_permits', 'name text, permits integer', 'text[]'),
 ('shedlock_release', 'name text, token bigint DEFAULT NULL::bigint', 'boolean'),
 ('shedlock_extend',
  'name text, token bigint DEFAULT NULL::bigint, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval',
@@ -122,16 +126,19 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT is(f.prokind::text, CASE a.name WHEN 'shedlock_run' THEN 'p' ELSE 'f' END, 'kind of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(f.provolatile::text, CASE a.name WHEN 'shedlock_next_tick' THEN 's' ELSE 'v' END, 'volatility of ' || a.name)
+SELECT is(f.provolatile::text, CASE a.name WHEN 'shedlock_next_tick' THEN 's' WHEN 'shedlock_permits' THEN 'i' ELSE 'v' END, 'volatility of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT ok(NOT f.proisstrict AND NOT f.proretset, a.name || ' is called with nulls, and returns one row')
+SELECT is(f.proisstrict, a.name = 'shedlock_permits', 'calls of ' || a.name || ' with nulls')
+FROM api a LEFT JOIN member_function f ON f.proname = a.name;
+
+SELECT is(f.proretset, a.name = 'shedlock_acquire_any', 'rows of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
 SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name IN ('shedlock_adopt', 'shedlock_why') THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
 
-SELECT is(f.proparallel::text, 'u', f.proname || ' is parallel unsafe')
+SELECT is(f.proparallel::text, CASE f.proname WHEN 'shedlock_permits' THEN 's' ELSE 'u' END, 'parallel safety of ' || f.proname)
 FROM member_function f;
 
 SELECT ok(NOT f.prosecdef, f.proname || ' runs with the caller''s privileges')
@@ -152,6 +159,8 @@ FROM member_function f WHERE f.proname = 'shedlock_run';
 PREPARE p_acquire AS SELECT shedlock_acquire($1, $2, $3, $4, $5);
 PREPARE p_acquire_token AS SELECT shedlock_acquire_token($1, $2, $3, $4, $5);
 PREPARE p_acquire_session AS SELECT shedlock_acquire_session($1, $2, $3, $4, $5);
+PREPARE p_acquire_any AS SELECT shedlock_acquire_any($1, $2, $3, $4, $5, $6, $7);
+PREPARE p_permits AS SELECT shedlock_permits($1, $2);
 PREPARE p_release AS SELECT shedlock_release($1, $2);
 PREPARE p_extend AS SELECT shedlock_extend($1, $2, $3, $4);
 PREPARE p_assert AS SELECT shedlock_assert($1, $2);
@@ -184,6 +193,9 @@ FROM api a JOIN member_function f ON f.proname = a.name WHERE a.name <> 'shedloc
 PREPARE n_acquire AS SELECT shedlock_acquire(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_acquire_token AS SELECT shedlock_acquire_token(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_acquire_session AS SELECT shedlock_acquire_session(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
+PREPARE n_acquire_any AS SELECT shedlock_acquire_any(names => $1, count => $2, lock_at_most_for => $3, lock_at_least_for => $4,
+	wait => $5, locked_by => $6, all_or_nothing => $7);
+PREPARE n_permits AS SELECT shedlock_permits(name => $1, permits => $2);
 PREPARE n_release AS SELECT shedlock_release(name => $1, token => $2);
 PREPARE n_extend AS SELECT shedlock_extend(name => $1, token => $2, lock_at_most_for => $3, lock_at_least_for => $4);
 PREPARE n_assert AS SELECT shedlock_assert(name => $1, token => $2);
@@ -408,7 +420,7 @@ FROM member_relation r JOIN pg_trigger t ON t.tgrelid = r.id AND NOT t.tgisinter
 CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
-		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,
+		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,shedlock_acquire_any,shedlock_permits,
 			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run,shedlock_run_begin,shedlock_run_end,shedlock_why}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;

@@ -48,6 +48,7 @@ INSERT INTO calls (call) VALUES
 	('shedlock_acquire(%L)'),
 	('shedlock_acquire_token(%L)'),
 	('shedlock_acquire_session(%L)'),
+	('shedlock_acquire_any(ARRAY[%L])'),
 	('shedlock_release(%L)'),
 	('shedlock_release(%L, 1)'),
 	('shedlock_extend(%L)'),

@@ -11,6 +11,7 @@ INSERT INTO calls (call) VALUES
 	('shedlock_acquire(''read_only'', wait => ''10 s'')'),
 	('shedlock_acquire_token(''read_only new'')'),
 	('shedlock_acquire_session(''read_only new'')'),
+	('shedlock_acquire_any(''{read_only new}'')'),
 	('shedlock_release(''read_only'')'),
 	('shedlock_release(''read_only never'')'),
 	('shedlock_extend(''read_only'')'),

@@ -53,8 +53,8 @@ sub all_refused
 	return;
 }
 
-# A call of each function that takes a lock's name, except for one that only builds a
-# text with it, and one for shedlock_history, which has its own rule
+# A call of each function that takes a lock's name, or names, except for those that only
+# build a text with it, and one for shedlock_history, which has its own rule
 sub calls
 {
 	my ($name) = @_;
@@ -64,17 +64,18 @@ sub calls
 			SELECT p.oid, a.name, a.n, a.type
 			FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid,
 				 unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a(name, type, n)
-			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('_shedlock_cron_call', '_shedlock_run_outcome') AND
+			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('shedlock_permits', '_shedlock_cron_call', '_shedlock_run_outcome') AND
 				  d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'shedlock') AND
 				  a.n <= p.pronargs - p.pronargdefaults)
 		SELECT format('%s %s(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname, string_agg(
 				CASE WHEN a.name = 'name' THEN quote_literal(\$q\$$name\$q\$)
+					 WHEN a.name = 'names' THEN format('ARRAY[%L]', \$q\$$name\$q\$)
 					 WHEN a.type = 'timestamptz'::regtype THEN 'clock_timestamp()'
 					 WHEN a.type = 'interval'::regtype THEN quote_literal('1 day')
 					 WHEN a.type = 'bigint'::regtype THEN '1'
 					 ELSE quote_literal('SELECT 1') END, ', ' ORDER BY a.n))
 		FROM args a JOIN pg_proc p ON p.oid = a.oid
-		GROUP BY p.oid HAVING bool_or(a.name = 'name') ORDER BY p.proname
+		GROUP BY p.oid HAVING bool_or(a.name IN ('name', 'names')) ORDER BY p.proname
 		SQL
 }
 
