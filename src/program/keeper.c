@@ -477,7 +477,7 @@ finish(Keeper *keeper, Ending ending, int status)
 		show_quiet_output();
 	if (lost)
 	{
-		Complain("lock \"%s\" was lost", keeper->options->name);
+		Complain("lock \"%s\" was lost", keeper->run.lock);
 		return EXIT_LOST;
 	}
 	if (ending == ENDING_TIMED_OUT)
@@ -568,6 +568,6 @@ KeepRun(const Options *options)
 	if (status != 0 || told_signal != 0)
 		return end_early(&keeper, status == EXIT_BUSY ? options->busy_exit : status);
 	if (options->verbose)
-		Complain("run of \"%s\" with token %lld begins", options->name, (long long) keeper.run.token);
+		Complain("run of \"%s\" with token %lld begins", keeper.run.lock, (long long) keeper.run.token);
 	return run_command(&keeper);
 }

@@ -36,6 +36,7 @@ static const char help[] =
 "  -n, --name=NAME          name of the lock and of the job (required)\n"
 "  -d, --dbname=CONNINFO    database, connection string or URI of PostgreSQL\n"
 "      --lease=DURATION     how long a host that vanishes blocks the others (60 s)\n"
+"      --permits=N          N runs at a time, each with one of the locks NAME/1 to NAME/N\n"
 "      --wait=DURATION      wait that long if the lock is held, or no server answers\n"
 "      --at-least=DURATION  keep the lock at least that long\n"
 "      --locked-by=TEXT     who has it (user@host/PID)\n"
@@ -68,8 +69,8 @@ static const char help[] =
 "69 no server; 71 no process; 75 not run; 76 the lock was lost; 124 --at-most;\n"
 "126 the command cannot be executed; 127 there is no such command.\n"
 "\n"
-"The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_TICK and SHEDLOCK_ATTEMPT\n"
-"in its environment.  \"man shedlock\" has the rest.\n";
+"The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_PERMIT, SHEDLOCK_TICK and\n"
+"SHEDLOCK_ATTEMPT in its environment.  \"man shedlock\" has the rest.\n";
 
 enum
 {
@@ -88,6 +89,7 @@ enum
 	OPTION_LOCKED_BY,
 	OPTION_MAX_LATE,
 	OPTION_ONCE_EVERY,
+	OPTION_PERMITS,
 	OPTION_QUIET,
 	OPTION_SCHEDULE,
 	OPTION_STDIN,
@@ -114,6 +116,7 @@ static const struct option long_options[] = {
 	{"max-late", required_argument, NULL, OPTION_MAX_LATE},
 	{"name", required_argument, NULL, 'n'},
 	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
+	{"permits", required_argument, NULL, OPTION_PERMITS},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
 	{"stdin", no_argument, NULL, OPTION_STDIN},
@@ -300,6 +303,9 @@ set_option(Options *options, int option, const char *name, char *value, Usec *le
 			break;
 		case OPTION_ONCE_EVERY:
 			options->once_every = value;
+			break;
+		case OPTION_PERMITS:
+			options->permits = value;
 			break;
 		case OPTION_QUIET:
 			options->quiet = true;

@@ -103,6 +103,7 @@ typedef struct Options
 	const char *max_late;
 	const char *attempts;
 	const char *backoff;
+	const char *permits;
 	const char *locked_by;
 	const char *description;
 
@@ -133,6 +134,9 @@ typedef struct Run
 {
 	int64_t		token;			/* 0: none has begun */
 	Usec		end;			/* of the lease, at the earliest */
+	const char *lock;			/* name of its lock: of the job, or of a
+								 * permit */
+	int			permit;			/* 0 without --permits */
 	char		tick[40];		/* ISO 8601, in UTC; empty without a schedule */
 	int			attempt;
 } Run;

@@ -100,6 +100,8 @@ add_duration(Statement *statement, const char *name, Usec duration)
 
 /*
  * statement_of_begin - the statement that begins the run
+ *
+ * What an older server lacks is named only if the user has asked for it.
  */
 static const char *
 statement_of_begin(Server *server, Statement *statement, Usec wait)
@@ -109,8 +111,8 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 	begin_statement(statement);
 	fprintf(statement->stream,
 			"SELECT token, attempt, reason, "
-			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION " "
-			"FROM %s.shedlock_run_begin(name => ", server->schema);
+			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION "%s "
+			"FROM %s.shedlock_run_begin(name => ", options->permits ? ", lock, permit" : "", server->schema);
 	add_literal(statement, server, options->name);
 	add_duration(statement, "lock_at_most_for", options->lease.length);
 	add_argument(statement, server, "lock_at_least_for", options->at_least);
@@ -121,6 +123,7 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 	add_argument(statement, server, "max_late", options->max_late);
 	add_argument(statement, server, "attempts", options->attempts);
 	add_argument(statement, server, "backoff", options->backoff);
+	add_argument(statement, server, "permits", options->permits);
 	if (wait > 0)
 		add_duration(statement, "wait", wait);
 	add_printable(statement, server, "locked_by", options->locked_by);
@@ -178,6 +181,14 @@ read_run(Server *server, const PGresult *result, Run *run)
 	}
 	NoteSession(server, result, 4);
 	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	run->lock = server->options->name;
+	if (server->options->permits)
+	{
+		run->lock = strdup(PQgetvalue(result, 0, 5));
+		run->permit = atoi(PQgetvalue(result, 0, 6));
+		if (run->lock == NULL)
+			Die(EXIT_NO_RESOURCES, "out of memory");
+	}
 	run->attempt = PQgetisnull(result, 0, 1) ? 0 : atoi(PQgetvalue(result, 0, 1));
 	if (run->attempt > 0)
 	{
@@ -370,7 +381,7 @@ ExtendRun(Server *server, Run *run)
 		return ANSWER_NONE;
 	begin_statement(&statement);
 	fprintf(statement.stream, "SELECT %s.shedlock_extend(name => ", server->schema);
-	add_literal(&statement, server, server->options->name);
+	add_literal(&statement, server, run->lock);
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);
 	add_duration(&statement, "lock_at_most_for", lease->length);
 	fputs("), " SESSION, statement.stream);
@@ -399,7 +410,7 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 		return ANSWER_NONE;
 	begin_statement(&statement);
 	fprintf(statement.stream, "SELECT %s.shedlock_run_end(name => ", server->schema);
-	add_literal(&statement, server, server->options->name);
+	add_literal(&statement, server, run->lock);
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);
 	add_argument(&statement, server, "outcome", outcome);
 	add_argument(&statement, server, "message", message);
