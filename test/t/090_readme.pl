@@ -234,15 +234,18 @@ sub run_hosts
 		skip 'this system does not have the program shedlock', 1 if on_host('shedlock --version >/dev/null') != 0;
 
 		my @calls = (host_calls('README.md'), host_calls('doc/hosts.md'));
+		my ($limited) = map { /^(shedlock .*)$/m } texts('sh');
 		is(scalar @calls, 4, 'README.md has one call of the program, and doc/hosts.md three');
 		foreach my $call (@calls)
 		{
 			check_call($call, $dir);
 			$ENV{PGDATABASE} = 'hosts.md';
 		}
+		is(on_host($limited =~ s/ import$/ true/r), 0, "a host runs: $limited");
 		is(on_host('shedlock -n write -- write >/dev/null'), 0, 'a command writes behind a fence');
+		is(on_host('shedlock -n write --permits 3 -- write >/dev/null'), 0, 'the same with a permit');
 		isnt(on_host('shedlock -n write -- env SHEDLOCK_TOKEN=0 write >/dev/null'), 0, 'another token does not write');
-		is($node->safe_psql('hosts.md', 'SELECT count(*) FROM reports'), '1', 'one command has written');
+		is($node->safe_psql('hosts.md', 'SELECT count(*) FROM reports'), '2', 'two commands have written');
 	}
 	return;
 }
