@@ -34,7 +34,7 @@ my %watch;
 
 # Adds a situation.  Keys: title, kind (of command), steps; length (of the lease), short or
 # another; exit and outcome, the expected ones; margin, "none" if no margin is promised;
-# options, env, dbname and node, of the program; extra, further checks.
+# options, permits, env, dbname and node, of the program; extra, further checks.
 sub situation
 {
 	my ($title, %s) = @_;
@@ -116,7 +116,7 @@ sub end_of_lease
 		$watch->{until} = { map { @$_ } @{ $watch->{dbh}->selectall_arrayref('SELECT name, lock_until FROM shedlock') } };
 		$watch->{at} = time;
 	}
-	return $watch->{until}{ $s->{name} };
+	return $watch->{until}{ $s->{p}{lock} };
 }
 
 my $number = 0;
@@ -130,7 +130,8 @@ sub start
 	$s->{name} = sprintf 'fault %02d', ++$number;
 	$s->{p} = start_program(
 		name => $s->{name}, kind => $s->{kind}, dbname => $s->{dbname} // $s->{node}->connstr('postgres'),
-		lease => $lease, kill_after => $kill_after, options => $s->{options}, env => $s->{env});
+		lease => $lease, kill_after => $kill_after, options => [ @{ $s->{options} // [] }, $s->{permits} ? "--permits=$s->{permits}" : () ],
+		lock => $s->{permits} ? "$s->{name}/1" : undef, env => $s->{env});
 	return;
 }
 
@@ -295,7 +296,7 @@ sub force_released
 	my ($title, $settings, %s) = @_;
 
 	situation($title, margin => 'none', outcome => 'cancelled',
-		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "$settings SELECT shedlock_force_release('$_[0]{name}')") } ] ], %s);
+		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "$settings SELECT shedlock_force_release('$_[0]{p}{lock}')") } ] ], %s);
 	return;
 }
 
@@ -333,6 +334,11 @@ sub times_sent
 }
 
 force_released('force-released, nobody is told', 'SET shedlock.notify = none;', extra => \&ends_soon);
+
+# The lock of a run with a permit has another name than the job.
+situation('keeper killed, with a permit', permits => 1, exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of) ] ]);
+situation('guardian killed, with a permit', permits => 1, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
+force_released('force-released, with a permit', '', permits => 1, length => 'minute', dbname => logged('permitted'), extra => \&ends_at_once);
 
 situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
 situation('command stopped and continued', length => 'long', exit => 0, outcome => 'succeeded',
@@ -392,9 +398,9 @@ situation('answers are late, cut off', kind => 'stubborn', length => 'late', dbn
 	steps => [ [ \&extended, sub { kill 'USR1', $late_proxy } ] ]);
 
 # The answer of shedlock_run_begin is lost.
-situation("connection lost, $_->[1]", length => 'long', exit => 0, outcome => 'succeeded',
+situation("connection lost, $_->[1]", permits => $_->[2], length => 'long', exit => 0, outcome => 'succeeded',
 	dbname => (start_proxy($node, $_->[0]))[0], steps => [ continues() ])
-  foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ];
+  foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ], [ cut_after => 'run has begun with a permit', 1 ];
 
 # The server refuses LISTEN.
 situation('LISTEN refused', length => 'long', exit => 0, outcome => 'succeeded',
@@ -446,7 +452,7 @@ if ($ENV{SHEDLOCK_SKEW})
 			steps => [
 				[ \&at_once, \&suspend ],
 				[ \&at_once, signals(USR1 => \&keeper_of) ],
-				[ \&program_ended, sub { $not_extended->($_[0]); $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{name}')") } ] ],
+				[ \&program_ended, sub { $not_extended->($_[0]); $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{p}{lock}')") } ] ],
 			outcome => 'cancelled', extra => $same);
 	}
 }
@@ -581,8 +587,9 @@ sub either
 
 cut_off($standby{asynchronous});
 $from = @situations;
-situation('primary fails, synchronous standby promoted', length => 'outage', exit => 0, outcome => 'succeeded', alone => 1,
-	node => $standby{synchronous}, dbname => either($primary, $standby{synchronous}), steps => [ continues() ]);
+situation('primary fails, synchronous standby promoted' . ($_ ? ', with a permit' : ''), permits => $_, length => 'outage', exit => 0,
+	outcome => 'succeeded', alone => 1, node => $standby{synchronous}, dbname => either($primary, $standby{synchronous}), steps => [ continues() ])
+  foreach 0, 1;
 situation('primary fails, asynchronous standby promoted', kind => $_, length => 'outage', outcome => '', alone => 1, margin => 'none', no_history => 1,
 	node => $standby{asynchronous}, dbname => either($primary, $standby{asynchronous}), steps => [])
   foreach 'plain', 'tree';
