@@ -31,7 +31,12 @@ typedef struct Try
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		tick_locked;	/* by an open transaction that claims it */
-	bool		paused;			/* the job, when the last try confirmed */
+	bool		paused;			/* the job, as the last try found it */
+	bool		follows;		/* the last try was refused because of the
+								 * last run with a tick */
+	int			awaited;		/* its permit, or 0: not one of these */
+	ShedlockResult pause;		/* of a job with permits, if it was paused
+								 * meanwhile */
 	bool		written;		/* the state of the ticks */
 	ShedlockStore ticks;		/* this and the next three: if the run has a
 								 * plan */
@@ -96,14 +101,18 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 }
 
 /*
- * lock_is_paused - as far as the row says
+ * job_is_paused - as far as the row of its name says, also if that lock is held
+ *
+ * Sets *result to a refusal if it is.
  */
 static bool
-lock_is_paused(const ShedlockName *name, ShedlockResult *result)
+job_is_paused(Try *try, ShedlockResult *result)
 {
-	ShedlockLookUpRow(name, &result->row);
-	result->verdict = ShedlockJudge(&result->row, name, GetCurrentTimestamp(), false);
-	return result->verdict == SHEDLOCK_PAUSED;
+	ShedlockLookUpRow(&try->run->job, &result->row);
+	try->paused = result->row.found && result->row.paused_until > GetCurrentTimestamp();
+	if (try->paused)
+		result->verdict = SHEDLOCK_PAUSED;
+	return try->paused;
 }
 
 /*
@@ -222,11 +231,11 @@ static bool
 confirm(void *arg)
 {
 	Try		   *try = arg;
-	ShedlockResult job;
 
-	try->paused = try->run->has_permits && lock_is_paused(&try->run->job, &job);
-	if (try->paused || try->run->plan == NULL)
-		return !try->paused;
+	if (try->run->has_permits && job_is_paused(try, &try->pause))
+		return false;
+	if (try->run->plan == NULL)
+		return true;
 	find_due(try);
 	return try->due.action == SHEDLOCK_RUN_TICK;
 }
@@ -253,93 +262,144 @@ acquire_lock(Try *try, ShedlockStore *locks, int which, ShedlockResult *result)
 }
 
 /*
- * is_run_of - is a refused lock held by a run of the very tick that is due?
+ * is_last_run - is a refused lock that of the last run with a tick?
  */
 static bool
-is_run_of(const ShedlockTick *last, const ShedlockDue *due, const ShedlockResult *result)
+is_last_run(const Try *try, const ShedlockResult *result)
 {
 	const ShedlockRow *row = &result->row;
 
-	return last->found && last->token != 0 && due->tick == last->tick &&
-		row->found && row->token == last->token && result->verdict != SHEDLOCK_PAUSED;
+	return try->last.token != 0 && row->found && row->token == try->last.token &&
+		result->verdict != SHEDLOCK_PAUSED;
 }
 
 /*
- * find_last_run - find the lock of the last run of the very tick that is due
+ * is_run_of - is a refused lock held by a run of the very tick that is due?
+ */
+static bool
+is_run_of(const Try *try, const ShedlockResult *result)
+{
+	return try->due.tick == try->last.tick && is_last_run(try, result);
+}
+
+/*
+ * follows_last_run - must the last run end before one of the tick that is due begins?
  *
- * Sets *at_work if that run is at work, and its permit is none of these: another caller
- * has more of them.  Returns -1 if it is none of these.
+ * It must if it is of the same tick, or if ticks are made up one after the other.
+ */
+static bool
+follows_last_run(const Try *try)
+{
+	return try->run->plan && try->last.token != 0 &&
+		(try->due.tick == try->last.tick || try->run->plan->catch_up == SHEDLOCK_CATCH_UP_ALL);
+}
+
+/*
+ * find_last_run - find the lock of the last run with a tick among those of this one
+ *
+ * Returns -1 if it is none of these.
  */
 static int
-find_last_run(const Try *try, ShedlockStore *locks, bool *at_work)
+find_last_run(const Try *try, ShedlockStore *locks)
 {
-	const ShedlockRun *run = try->run;
-	const ShedlockTick *last = &try->last;
-	const char *outcome;
-	ShedlockRow row;
-
-	*at_work = false;
-	if (run->plan == NULL || !last->found || last->token == 0 || try->due.tick != last->tick)
-		return -1;
-	for (int i = 0; i < run->nlocks; i++)
+	for (int i = 0; i < try->run->nlocks && try->last.token != 0; i++)
 	{
-		ShedlockReadRow(locks, run->locks[i].str, &row);
-		if (row.found && row.token == last->token)
+		ShedlockRow row;
+
+		ShedlockReadRow(locks, try->run->locks[i].str, &row);
+		if (row.found && row.token == try->last.token)
 			return i;
 	}
-	outcome = ShedlockRunOutcome(&run->job, last->token);
-	*at_work = outcome && strcmp(outcome, "running") == 0;
 	return -1;
+}
+
+/*
+ * last_run_lives - is the last run with a tick at work, with a lock that is none of these?
+ *
+ * Its caller has more permits than this one, or none.  Sets *result as its lock would.
+ */
+static bool
+last_run_lives(Try *try, ShedlockResult *result)
+{
+	const ShedlockName *job = &try->run->job;
+	ShedlockName *lock = &try->run->request.name;
+	ShedlockLogged logged;
+
+	ShedlockHistoryRead(job->nsp, try->last.token, &logged);
+	if (logged.token == 0 || strcmp(logged.outcome, "running") != 0)
+		return false;
+	ShedlockMakeLockName(job, logged.permit, lock);
+	ShedlockLookUpRow(lock, &result->row);
+	result->verdict = ShedlockLook(&result->row, lock, GetCurrentTimestamp());
+	return result->verdict == SHEDLOCK_HELD && is_last_run(try, result);
 }
 
 /*
  * acquire_permit - acquire one of the permits of the job
  *
- * The permit of a run of the same tick is tried first: if that run is at work, this one
- * is not due, and if it has died, it is logged as lost.  The others are tried in random
+ * first: number of the permit that is tried first, or -1.  The others are tried in random
  * order.  Returns false as acquire_lock(), with the refusal that ends first.
  */
 static bool
-acquire_permit(Try *try, ShedlockStore *locks, ShedlockResult *result)
+acquire_permit(Try *try, ShedlockStore *locks, int first, ShedlockResult *result)
 {
-	ShedlockRun *run = try->run;
-	int		   *order = palloc((Size) run->nlocks * sizeof(int));
-	bool		at_work;
-	int			last_run;
+	int			n = try->run->nlocks;
+	int		   *order = palloc((Size) n * sizeof(int));
 
-	if (lock_is_paused(&run->job, result))
-		return false;
-	last_run = find_last_run(try, locks, &at_work);
-	result->verdict = SHEDLOCK_FREE;
-	if (at_work)
-		return false;
-	ShedlockShuffle(order, run->nlocks);
-	for (int i = 0; i < run->nlocks && last_run >= 0; i++)
+	ShedlockShuffle(order, n);
+	for (int i = 0; i < n && first >= 0; i++)
 	{
-		if (order[i] == last_run)
+		if (order[i] == first)
 		{
 			order[i] = order[0];
-			order[0] = last_run;
+			order[0] = first;
 		}
 	}
-	for (int i = 0; i < run->nlocks; i++)
+	for (int i = 0; i < n; i++)
 	{
 		ShedlockResult one = {0};
 		bool		acquired;
 
 		CHECK_FOR_INTERRUPTS();
 		acquired = acquire_lock(try, locks, order[i], &one);
-		if (acquired || one.verdict == SHEDLOCK_FREE ||
-			is_run_of(&try->last, &try->due, &one))
+		if (acquired || one.verdict == SHEDLOCK_FREE)
 		{
-			*result = one;
-			if (try->paused)
-				(void) lock_is_paused(&run->job, result);
+			*result = try->paused ? try->pause : one;
 			return acquired;
+		}
+		if (follows_last_run(try) && is_last_run(try, &one))
+		{
+			try->follows = true;
+			try->awaited = order[i] + 1;
+			*result = one;
+			return false;
 		}
 		ShedlockKeepSoonest(result, &one, i == 0);
 	}
 	return false;
+}
+
+/*
+ * acquire_some - acquire the lock of a run, or one of its permits; the table is open
+ *
+ * The lock of the last run with a tick is tried first: if that run has died, it is logged
+ * as lost; if it is at work, and of the same tick, this one is not due.
+ */
+static bool
+acquire_some(Try *try, ShedlockStore *locks, ShedlockResult *result)
+{
+	bool		has_permits = try->run->has_permits;
+	int			last_run = -1;
+
+	if (has_permits && job_is_paused(try, result))
+		return false;
+	if (has_permits || follows_last_run(try))
+		last_run = find_last_run(try, locks);
+	try->follows = last_run < 0 && follows_last_run(try) && last_run_lives(try, result);
+	if (try->follows)
+		return false;
+	return has_permits ? acquire_permit(try, locks, last_run, result) :
+		acquire_lock(try, locks, 0, result);
 }
 
 /*
@@ -354,8 +414,7 @@ acquire(Try *try, ShedlockResult *result)
 	bool		acquired;
 
 	ShedlockOpen(&locks, try->run->job.nsp, "shedlock");
-	acquired = try->run->has_permits ? acquire_permit(try, &locks, result) :
-		acquire_lock(try, &locks, 0, result);
+	acquired = acquire_some(try, &locks, result);
 	if (acquired)
 		ShedlockClose(&locks);
 	else
@@ -366,19 +425,20 @@ acquire(Try *try, ShedlockResult *result)
 /*
  * is_given_up - does the run that has begun end the attempts at the tick before?
  *
- * With permits, the last one of these may be at work; its end tells then.
+ * With permits, the last one of these may be at work.  If it fails, or is found to be lost,
+ * that is noted then.
  */
 static bool
 is_given_up(const ShedlockRun *run, const ShedlockTick *before)
 {
-	const char *outcome;
+	ShedlockLogged logged;
 
 	if (!before->found || before->done || before->token == 0 || before->tick == run->tick)
 		return false;
 	if (!run->has_permits)
 		return true;
-	outcome = ShedlockRunOutcome(&run->job, before->token);
-	return outcome && strcmp(outcome, "running") != 0;
+	ShedlockHistoryRead(run->job.nsp, before->token, &logged);
+	return logged.token != 0 && strcmp(logged.outcome, "running") != 0;
 }
 
 /*
@@ -400,8 +460,8 @@ begin_attempt(Try *try, ShedlockResult *result)
 	{
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
-		if (!is_run_of(&try->last, &try->due, result) &&
-			(run->has_permits || !ShedlockIsKept(name, result)))
+		if (!is_run_of(try, result) &&
+			(run->has_permits || !ShedlockIsKept(&run->request.name, result)))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
 			try->reason = ShedlockBusyReason(&run->request.name, result);
@@ -452,7 +512,7 @@ decide(Try *try, ShedlockResult *result)
 		find_due(try);
 		if (try->due.action == SHEDLOCK_RUN_TICK)
 			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER && lock_is_paused(&try->run->job, result))
+		if (try->due.action == SHEDLOCK_REGISTER && job_is_paused(try, result))
 			return SHEDLOCK_REFUSED;
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
 			return not_due(try);
@@ -508,14 +568,15 @@ was_requested(const ShedlockRun *run)
 }
 
 /*
- * note_free - note that the next try waits for the permits, or for the end of the pause
+ * note_free - note what the next try waits for: one of the permits, that of the last run,
+ * or the end of the pause
  */
 static void
-note_free(Try *try, bool paused)
+note_free(Try *try)
 {
-	try->is_free[0] = !paused;
+	try->is_free[0] = !try->paused;
 	for (int i = 1; i <= try->run->nlocks; i++)
-		try->is_free[i] = paused;
+		try->is_free[i] = try->paused || (try->awaited != 0 && i != try->awaited);
 }
 
 /*
@@ -529,6 +590,8 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
+	try->paused = try->follows = false;
+	try->awaited = 0;
 	if (run->plan)
 		try->beginning = try_tick(try, result);
 	else
@@ -538,29 +601,30 @@ try_to_begin(void *arg, ShedlockResult *result)
 		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
 							 run->attempt, run->permit, run->client_request);
 	if (try->is_free)
-		note_free(try, result->verdict == SHEDLOCK_PAUSED);
+		note_free(try);
 	return (try->beginning != SHEDLOCK_REFUSED && !try->tick_locked) || was_requested(run);
 }
 
 /*
  * give_up_lost - note that no attempt follows a run that is lost, if a later tick has come
  *
- * With permits, a run of that tick may have begun while the lost one was at work.
+ * With permits, a run of that tick may have begun while the lost one was at work.  The lost
+ * run may be one of another job, whose lock has the name of a permit.
  */
 static void
-give_up_lost(const Try *try, int64 lost_run)
+give_up_lost(Oid nsp, int64 lost_run)
 {
-	const ShedlockName *job = &try->run->job;
-	ShedlockTick last = try->last;
 	ShedlockLogged logged;
+	ShedlockName job;
+	ShedlockTick last;
 
-	ShedlockHistoryRead(job->nsp, lost_run, &logged);
-	if (logged.token == 0 || logged.attempt == 0)
+	ShedlockHistoryRead(nsp, lost_run, &logged);
+	if (logged.token == 0 || logged.attempt == 0 || logged.permit == 0)
 		return;
-	if (try->run->plan == NULL)
-		ShedlockLookUpTick(job, &last);
-	if (last.token != lost_run)
-		(void) ShedlockHistoryGaveUp(job, lost_run);
+	ShedlockMakeName(nsp, logged.name, &job);
+	ShedlockLookUpTick(&job, &last);
+	if (last.found && last.tick != logged.tick)
+		(void) ShedlockHistoryGaveUp(&job, lost_run);
 }
 
 /*
@@ -585,11 +649,16 @@ tell_begin(const Try *try, int64 lost_run)
  * busy_reason - why a run is refused
  */
 static const char *
-busy_reason(const ShedlockRun *run, const ShedlockResult *result)
+busy_reason(const Try *try, const ShedlockResult *result)
 {
-	if (run->has_permits && result->verdict != SHEDLOCK_PAUSED)
+	const ShedlockRun *run = try->run;
+
+	if (try->follows)
+		return psprintf("It makes up one tick after the other, and a run of tick %s is at work.",
+						ShedlockTimeString(try->last.tick));
+	if (run->has_permits && !try->paused)
 		return psprintf("None of its permits is free; there are %d.", run->nlocks);
-	return ShedlockBusyReason(&run->job, result);
+	return ShedlockBusyReason(&run->request.name, result);
 }
 
 /*
@@ -610,7 +679,7 @@ wait_to_begin(Try *try, const Interval *wait, ShedlockResult *result)
 	}
 	names = palloc((Size) (run->nlocks + 1) * sizeof(ShedlockName));
 	try->is_free = palloc((Size) (run->nlocks + 1) * sizeof(bool));
-	note_free(try, result->verdict == SHEDLOCK_PAUSED);
+	note_free(try);
 	names[0] = run->job;
 	memcpy(names + 1, run->locks, (Size) run->nlocks * sizeof(ShedlockName));
 	(void) ShedlockWaitFor(names, run->nlocks + 1, try->is_free, wait, try_to_begin, try, result);
@@ -636,10 +705,10 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
 		wait_to_begin(&try, wait, &result);
-	if (try.beginning == SHEDLOCK_BEGUN && run->has_permits && result.lost_run != 0)
-		give_up_lost(&try, result.lost_run);
+	if (try.beginning == SHEDLOCK_BEGUN && result.lost_run != 0)
+		give_up_lost(run->job.nsp, result.lost_run);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-	*reason = try.beginning == SHEDLOCK_REFUSED ? busy_reason(run, &result) : try.reason;
+	*reason = try.beginning == SHEDLOCK_REFUSED ? busy_reason(&try, &result) : try.reason;
 	return try.beginning;
 }

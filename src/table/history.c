@@ -103,8 +103,9 @@ set_text(ShedlockColumns *columns, int attnum, const char *str)
  * ShedlockHistoryStart - log a run whose lock was acquired
  *
  * name: of the job.  row: as the acquire has written it.  tick: DT_NOBEGIN if the run has
- * none, and attempt 0.  permit: or 0.  command, request: or NULL.  Errors: 23505 if the token was drawn twice;
- * those of ShedlockOpen(), ShedlockCheckPromises() and ShedlockCheckStats().
+ * none, and attempt 0.  permit: or 0.  command, request: or NULL.  Errors: 23505 if the
+ * token was drawn twice; those of ShedlockOpen(), ShedlockCheckPromises() and
+ * ShedlockCheckStats().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
