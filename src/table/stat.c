@@ -100,8 +100,9 @@ ShedlockCheckStats(Oid nsp)
 /*
  * count - add to the counters of a name
  *
- * Warns, and counts nothing, if a foreign writer has the row locked for 100 ms.  Nobody
- * else can have it: a name has one holder.
+ * Warns, and counts nothing, if one transaction has the row locked for 100 ms: a foreign
+ * writer, or one that has ended another run of a job with permits, and is still open.  Of
+ * these many can end at the same time; each that commits starts the 100 ms again.
  */
 static void
 count(Oid nsp, const char *name, const Increase *more)
@@ -109,13 +110,20 @@ count(Oid nsp, const char *name, const Increase *more)
 	ShedlockStore store;
 	bool		written = false;
 	int			tries = 0;
+	ItemPointerData before;
 
+	ItemPointerSetInvalid(&before);
 	ShedlockOpen(&store, nsp, "shedlock_run_stat");
 	do
 	{
 		ShedlockColumns columns;
 		bool		found = ShedlockFetch(&store, CStringGetTextDatum(name));
 
+		if (found && !ItemPointerEquals(&store.slot->tts_tid, &before))
+		{
+			before = store.slot->tts_tid;
+			tries = 0;
+		}
 		ShedlockNewColumns(&store, &columns);
 		if (!found)
 			start_row(&columns, name);
