@@ -154,6 +154,7 @@ REGRESS = \
 	schedule_due \
 	attempts \
 	run_begin \
+	run_permits \
 	why \
 	schedules_view \
 	forget \
