@@ -189,6 +189,7 @@ ISOLATION = \
 	run_reset \
 	run_cancelled \
 	run_claimed \
+	run_permits_at_once \
 	pause_refuses \
 	purge_spares \
 	force_release \
