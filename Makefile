@@ -190,6 +190,7 @@ ISOLATION = \
 	run_cancelled \
 	run_claimed \
 	run_permits_at_once \
+	request_permits \
 	pause_refuses \
 	purge_spares \
 	force_release \

@@ -36,7 +36,8 @@
 #define SHEDLOCK_CLASS_LOCK		21324	/* the advisory half of a lock */
 #define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
 #define SHEDLOCK_CLASS_SENTINEL	21326	/* gone after the session is reset */
-#define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick */
+#define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick, or answer
+										 * to a request for permits */
 #define SHEDLOCK_CLASS_WATCH	21328	/* marker of a waiter that watches the
 										 * others */
 

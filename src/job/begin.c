@@ -30,7 +30,8 @@ typedef struct Try
 {
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
-	bool		tick_locked;	/* by an open transaction that claims it */
+	bool		tick_locked;	/* an open transaction claims it, or answers
+								 * the request */
 	bool		paused;			/* the job, as the last try found it */
 	bool		follows;		/* the last try was refused because of the
 								 * last run with a tick */
@@ -568,6 +569,47 @@ was_requested(const ShedlockRun *run)
 }
 
 /*
+ * try_once - begin a run, if one is due and its lock is free
+ */
+static ShedlockBeginning
+try_once(Try *try, ShedlockResult *result)
+{
+	if (try->run->plan)
+		return try_tick(try, result);
+	return acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+}
+
+/*
+ * try_request - the same, unless another call with its request begins the run
+ *
+ * That call and this one could have different permits.  Their advisory lock has the name
+ * of the job and the request in its key, with a byte between them that no name has.
+ */
+static ShedlockBeginning
+try_request(Try *try, ShedlockResult *result)
+{
+	const ShedlockRun *run = try->run;
+	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
+	ShedlockName both;
+
+	both.str = psprintf("%s%c%s", run->job.str, '\0', run->client_request);
+	both.len = run->job.len + 1 + (int) strlen(run->client_request);
+	ShedlockSetTag(&both.tag, SHEDLOCK_CLASS_TICK, ShedlockKey(both.str, both.len));
+	try->tick_locked = !ShedlockLockTick(&both);
+	if (try->tick_locked)
+	{
+		try->reason = "Its request is being answered in an open transaction.";
+		result->verdict = SHEDLOCK_BUSY;
+		return SHEDLOCK_NOT_DUE;
+	}
+	if (!was_requested(run))
+		beginning = try_once(try, result);
+	if (beginning != SHEDLOCK_BEGUN && !try->written)
+		ShedlockUnlockTick(&both);
+	return beginning;
+}
+
+/*
  * note_free - note what the next try waits for: one of the permits, that of the last run,
  * or the end of the pause
  */
@@ -592,10 +634,10 @@ try_to_begin(void *arg, ShedlockResult *result)
 
 	try->paused = try->follows = false;
 	try->awaited = 0;
-	if (run->plan)
-		try->beginning = try_tick(try, result);
+	if (run->has_permits && run->client_request)
+		try->beginning = try_request(try, result);
 	else
-		try->beginning = acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+		try->beginning = try_once(try, result);
 
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
