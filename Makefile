@@ -36,6 +36,7 @@ OBJS = \
 	src/lock/owner.o \
 	src/job/schedule.o \
 	src/job/calendar.o \
+	src/job/permit.o \
 	src/job/plan.o \
 	src/job/due.o \
 	src/job/tick.o \
@@ -190,6 +191,7 @@ ISOLATION = \
 	run_cancelled \
 	run_claimed \
 	run_permits_at_once \
+	permit_paused \
 	request_permits \
 	pause_refuses \
 	purge_spares \

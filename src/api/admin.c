@@ -350,9 +350,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(true);
 	}
 
-	if (row.found && row.kind != SHEDLOCK_RELEASED &&
-		(as_lease ? row.lock_until > GetCurrentTimestamp() :
-		 ShedlockHolderLives(&row, &name, false)))
+	if (ShedlockIsHeld(&row, &name, GetCurrentTimestamp()))
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lock \"%s\" has no command to cancel", name.str),

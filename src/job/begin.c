@@ -32,12 +32,7 @@ typedef struct Try
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		tick_locked;	/* an open transaction claims it, or answers
 								 * the request */
-	bool		paused;			/* the job, as the last try found it */
-	bool		follows;		/* the last try was refused because of the
-								 * last run with a tick */
-	int			awaited;		/* its permit, or 0: not one of these */
-	ShedlockResult pause;		/* of a job with permits, if it was paused
-								 * meanwhile */
+	ShedlockChoice choice;		/* of its lock */
 	bool		written;		/* the state of the ticks */
 	ShedlockStore ticks;		/* this and the next three: if the run has a
 								 * plan */
@@ -47,8 +42,6 @@ typedef struct Try
 	ShedlockBeginning beginning;
 	const char *reason;
 	int64		given_up;		/* last run of a tick that gets no more; or 0 */
-	bool	   *is_free;		/* while it waits for a permit: as for
-								 * ShedlockWaitFor() */
 } Try;
 
 /*
@@ -99,21 +92,6 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 	/* The server does the work of a CALL, whether its client is there or not. */
 	else
 		ShedlockCheckClient();
-}
-
-/*
- * job_is_paused - as far as the row of its name says, also if that lock is held
- *
- * Sets *result to a refusal if it is.
- */
-static bool
-job_is_paused(Try *try, ShedlockResult *result)
-{
-	ShedlockLookUpRow(&try->run->job, &result->row);
-	try->paused = result->row.found && result->row.paused_until > GetCurrentTimestamp();
-	if (try->paused)
-		result->verdict = SHEDLOCK_PAUSED;
-	return try->paused;
 }
 
 /*
@@ -221,206 +199,19 @@ log_schedule(const Try *try)
 }
 
 /*
- * confirm - may the run still begin? for ShedlockAcquire()
+ * is_still_due - is a run still due? asked with the advisory half held
  *
  * A tick whose run is at work is due again as far as its row says, because that run may
  * have died.  If the run has ended after the row was read, the lock is free, and the
- * tick used up.  Another tick can be due by now.  The pause of a job with permits is in a
- * row that the lock does not guard.
+ * tick used up.  Another tick can be due by now.
  */
 static bool
-confirm(void *arg)
+is_still_due(void *arg)
 {
 	Try		   *try = arg;
 
-	if (try->run->has_permits && job_is_paused(try, &try->pause))
-		return false;
-	if (try->run->plan == NULL)
-		return true;
 	find_due(try);
 	return try->due.action == SHEDLOCK_RUN_TICK;
-}
-
-/*
- * acquire_lock - acquire one of the locks that a run may have
- *
- * Returns false with the verdict SHEDLOCK_FREE if the run may not begin any more.
- */
-static bool
-acquire_lock(Try *try, ShedlockStore *locks, int which, ShedlockResult *result)
-{
-	ShedlockRun *run = try->run;
-
-	run->request.name = run->locks[which];
-	run->request.confirm = run->plan || run->has_permits ? confirm : NULL;
-	run->request.confirm_arg = try;
-	if (!ShedlockAcquire(locks, &run->request, result))
-		return false;
-	run->started_at = result->row.locked_at;
-	run->token = result->row.token;
-	run->permit = run->has_permits ? which + 1 : 0;
-	return true;
-}
-
-/*
- * is_last_run - is a refused lock that of the last run with a tick?
- */
-static bool
-is_last_run(const Try *try, const ShedlockResult *result)
-{
-	const ShedlockRow *row = &result->row;
-
-	return try->last.token != 0 && row->found && row->token == try->last.token &&
-		result->verdict != SHEDLOCK_PAUSED;
-}
-
-/*
- * is_run_of - is a refused lock held by a run of the very tick that is due?
- */
-static bool
-is_run_of(const Try *try, const ShedlockResult *result)
-{
-	return try->due.tick == try->last.tick && is_last_run(try, result);
-}
-
-/*
- * follows_last_run - must the last run end before one of the tick that is due begins?
- *
- * It must if it is of the same tick, or if ticks are made up one after the other.
- */
-static bool
-follows_last_run(const Try *try)
-{
-	return try->run->plan && try->last.token != 0 &&
-		(try->due.tick == try->last.tick || try->run->plan->catch_up == SHEDLOCK_CATCH_UP_ALL);
-}
-
-/*
- * find_last_run - find the lock of the last run with a tick among those of this one
- *
- * Returns -1 if it is none of these.
- */
-static int
-find_last_run(const Try *try, ShedlockStore *locks)
-{
-	for (int i = 0; i < try->run->nlocks && try->last.token != 0; i++)
-	{
-		ShedlockRow row;
-
-		ShedlockReadRow(locks, try->run->locks[i].str, &row);
-		if (row.found && row.token == try->last.token)
-			return i;
-	}
-	return -1;
-}
-
-/*
- * last_run_lives - is the last run with a tick at work, with a lock that is none of these?
- *
- * Its caller has more permits than this one, or none.  Sets *result as its lock would.
- */
-static bool
-last_run_lives(Try *try, ShedlockResult *result)
-{
-	const ShedlockName *job = &try->run->job;
-	ShedlockName *lock = &try->run->request.name;
-	ShedlockLogged logged;
-
-	ShedlockHistoryRead(job->nsp, try->last.token, &logged);
-	if (logged.token == 0 || strcmp(logged.outcome, "running") != 0)
-		return false;
-	ShedlockMakeLockName(job, logged.permit, lock);
-	ShedlockLookUpRow(lock, &result->row);
-	result->verdict = ShedlockLook(&result->row, lock, GetCurrentTimestamp());
-	return result->verdict == SHEDLOCK_HELD && is_last_run(try, result);
-}
-
-/*
- * acquire_permit - acquire one of the permits of the job
- *
- * first: number of the permit that is tried first, or -1.  The others are tried in random
- * order.  Returns false as acquire_lock(), with the refusal that ends first.
- */
-static bool
-acquire_permit(Try *try, ShedlockStore *locks, int first, ShedlockResult *result)
-{
-	int			n = try->run->nlocks;
-	int		   *order = palloc((Size) n * sizeof(int));
-
-	ShedlockShuffle(order, n);
-	for (int i = 0; i < n && first >= 0; i++)
-	{
-		if (order[i] == first)
-		{
-			order[i] = order[0];
-			order[0] = first;
-		}
-	}
-	for (int i = 0; i < n; i++)
-	{
-		ShedlockResult one = {0};
-		bool		acquired;
-
-		CHECK_FOR_INTERRUPTS();
-		acquired = acquire_lock(try, locks, order[i], &one);
-		if (acquired || one.verdict == SHEDLOCK_FREE)
-		{
-			*result = try->paused ? try->pause : one;
-			return acquired;
-		}
-		if (follows_last_run(try) && is_last_run(try, &one))
-		{
-			try->follows = true;
-			try->awaited = order[i] + 1;
-			*result = one;
-			return false;
-		}
-		ShedlockKeepSoonest(result, &one, i == 0);
-	}
-	return false;
-}
-
-/*
- * acquire_some - acquire the lock of a run, or one of its permits; the table is open
- *
- * The lock of the last run with a tick is tried first: if that run has died, it is logged
- * as lost; if it is at work, and of the same tick, this one is not due.
- */
-static bool
-acquire_some(Try *try, ShedlockStore *locks, ShedlockResult *result)
-{
-	bool		has_permits = try->run->has_permits;
-	int			last_run = -1;
-
-	if (has_permits && job_is_paused(try, result))
-		return false;
-	if (has_permits || follows_last_run(try))
-		last_run = find_last_run(try, locks);
-	try->follows = last_run < 0 && follows_last_run(try) && last_run_lives(try, result);
-	if (try->follows)
-		return false;
-	return has_permits ? acquire_permit(try, locks, last_run, result) :
-		acquire_lock(try, locks, 0, result);
-}
-
-/*
- * acquire - acquire the lock of a run, or one of its permits
- *
- * Returns false as acquire_lock().
- */
-static bool
-acquire(Try *try, ShedlockResult *result)
-{
-	ShedlockStore locks;
-	bool		acquired;
-
-	ShedlockOpen(&locks, try->run->job.nsp, "shedlock");
-	acquired = acquire_some(try, &locks, result);
-	if (acquired)
-		ShedlockClose(&locks);
-	else
-		ShedlockCloseUnused(&locks);
-	return acquired;
 }
 
 /*
@@ -457,11 +248,11 @@ begin_attempt(Try *try, ShedlockResult *result)
 	const ShedlockTick *before = &try->last;
 
 	ShedlockCheckPromises(&try->ticks);
-	if (!acquire(try, result))
+	if (!ShedlockAcquireForRun(&try->choice, result))
 	{
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
-		if (!is_run_of(try, result) &&
+		if (!(try->choice.last_lives && try->due.tick == try->last.tick) &&
 			(run->has_permits || !ShedlockIsKept(&run->request.name, result)))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
@@ -513,7 +304,7 @@ decide(Try *try, ShedlockResult *result)
 		find_due(try);
 		if (try->due.action == SHEDLOCK_RUN_TICK)
 			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER && job_is_paused(try, result))
+		if (try->due.action == SHEDLOCK_REGISTER && ShedlockJobIsPaused(&try->choice, result))
 			return SHEDLOCK_REFUSED;
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
 			return not_due(try);
@@ -576,7 +367,7 @@ try_once(Try *try, ShedlockResult *result)
 {
 	if (try->run->plan)
 		return try_tick(try, result);
-	return acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+	return ShedlockAcquireForRun(&try->choice, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
 }
 
 /*
@@ -610,18 +401,6 @@ try_request(Try *try, ShedlockResult *result)
 }
 
 /*
- * note_free - note what the next try waits for: one of the permits, that of the last run,
- * or the end of the pause
- */
-static void
-note_free(Try *try)
-{
-	try->is_free[0] = !try->paused;
-	for (int i = 1; i <= try->run->nlocks; i++)
-		try->is_free[i] = try->paused || (try->awaited != 0 && i != try->awaited);
-}
-
-/*
  * try_to_begin - begin a run, for ShedlockWaitFor()
  *
  * Also worth a wait is a transaction that claims the tick: it may be rolled back.
@@ -632,8 +411,6 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
-	try->paused = try->follows = false;
-	try->awaited = 0;
 	if (run->has_permits && run->client_request)
 		try->beginning = try_request(try, result);
 	else
@@ -642,8 +419,6 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
 							 run->attempt, run->permit, run->client_request);
-	if (try->is_free)
-		note_free(try);
 	return (try->beginning != SHEDLOCK_REFUSED && !try->tick_locked) || was_requested(run);
 }
 
@@ -688,46 +463,6 @@ tell_begin(const Try *try, int64 lost_run)
 }
 
 /*
- * busy_reason - why a run is refused
- */
-static const char *
-busy_reason(const Try *try, const ShedlockResult *result)
-{
-	const ShedlockRun *run = try->run;
-
-	if (try->follows)
-		return psprintf("It makes up one tick after the other, and a run of tick %s is at work.",
-						ShedlockTimeString(try->last.tick));
-	if (run->has_permits && !try->paused)
-		return psprintf("None of its permits is free; there are %d.", run->nlocks);
-	return ShedlockBusyReason(&run->request.name, result);
-}
-
-/*
- * wait_to_begin - try to begin, and wait for the lock or permit at most that long
- *
- * Who waits for a job that is paused waits for the job's own lock.
- */
-static void
-wait_to_begin(Try *try, const Interval *wait, ShedlockResult *result)
-{
-	ShedlockRun *run = try->run;
-	ShedlockName *names;
-
-	if (!run->has_permits)
-	{
-		(void) ShedlockWaitFor(run->locks, 1, NULL, wait, try_to_begin, try, result);
-		return;
-	}
-	names = palloc((Size) (run->nlocks + 1) * sizeof(ShedlockName));
-	try->is_free = palloc((Size) (run->nlocks + 1) * sizeof(bool));
-	note_free(try);
-	names[0] = run->job;
-	memcpy(names + 1, run->locks, (Size) run->nlocks * sizeof(ShedlockName));
-	(void) ShedlockWaitFor(names, run->nlocks + 1, try->is_free, wait, try_to_begin, try, result);
-}
-
-/*
  * ShedlockBeginRun - begin a run, if one is due and its lock is free
  *
  * wait: how long to wait for the lock, or NULL.  *reason: why it has not begun; only if
@@ -739,18 +474,24 @@ wait_to_begin(Try *try, const Interval *wait, ShedlockResult *result)
 ShedlockBeginning
 ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const char **reason)
 {
-	Try			try = {.run = run};
+	Try			try = {.run = run,.explain = explain,.choice.run = run};
 	ShedlockResult result = {0};
 
-	try.explain = explain;
+	if (run->plan)
+	{
+		try.choice.last = &try.last;
+		try.choice.due = &try.due;
+		try.choice.is_still_due = is_still_due;
+		try.choice.arg = &try;
+	}
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
-		wait_to_begin(&try, wait, &result);
+		(void) ShedlockAwaitLockOfRun(&try.choice, wait, try_to_begin, &try, &result);
 	if (try.beginning == SHEDLOCK_BEGUN && result.lost_run != 0)
 		give_up_lost(run->job.nsp, result.lost_run);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-	*reason = try.beginning == SHEDLOCK_REFUSED ? busy_reason(&try, &result) : try.reason;
+	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockRefusalReason(&try.choice, &result) : try.reason;
 	return try.beginning;
 }

@@ -118,6 +118,27 @@ typedef struct ShedlockRun
 																	 * command, or "" */
 } ShedlockRun;
 
+/* Which of its locks a run gets. */
+typedef struct ShedlockChoice
+{
+	ShedlockRun *run;
+	const ShedlockTick *last;	/* as read last; NULL: the run has no plan */
+	const ShedlockDue *due;		/* this and the next two: if it has one */
+	bool		(*is_still_due) (void *arg);
+	void	   *arg;
+	bool		paused;			/* the last try was refused because the job is */
+	bool		last_lives;		/* or because the last run with a tick is at
+								 * work */
+	int64		last_token;		/* this and the next two: of that run; 0: not
+								 * looked for yet */
+	ShedlockName last_lock;
+	int			last_which;		/* which lock of this run that is, or -1 */
+	ShedlockResult refusal;		/* found with the advisory half held */
+	bool	   *is_free;		/* of the job's own lock, and of each permit,
+								 * while the call waits: as for
+								 * ShedlockWaitFor() */
+} ShedlockChoice;
+
 /* Whether a run has begun. */
 typedef enum ShedlockBeginning
 {
@@ -195,6 +216,14 @@ extern void ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 							 TimestampTz until);
+
+/* permit.c */
+extern bool ShedlockJobIsPaused(ShedlockChoice *choice, ShedlockResult *result);
+extern bool ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result);
+extern bool ShedlockAwaitLockOfRun(ShedlockChoice *choice, const Interval *limit,
+								   bool (*attempt) (void *arg, ShedlockResult *result),
+								   void *arg, ShedlockResult *result);
+extern char *ShedlockRefusalReason(const ShedlockChoice *choice, const ShedlockResult *result);
 
 /* begin.c */
 extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,

@@ -114,6 +114,21 @@ ShedlockLook(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
 }
 
 /*
+ * ShedlockIsHeld - has a lock a holder, whether it is paused or not?
+ *
+ * A lock that is being acquired, or fenced, looks free.  This may read the server's lock
+ * table.
+ */
+bool
+ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
+{
+	if (!row->found || row->kind == SHEDLOCK_RELEASED)
+		return false;
+	return ShedlockCountsAsLease(row) ? row->lock_until > now :
+		ShedlockHolderLives(row, name, false);
+}
+
+/*
  * ShedlockCallerHasRole - has the caller the privileges of the role that
  * acquired the lock?
  */

@@ -85,6 +85,8 @@ extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName 
 									 TimestampTz now, bool have_advisory);
 extern ShedlockVerdict ShedlockLook(const ShedlockRow *row, const ShedlockName *name,
 									TimestampTz now);
+extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
+						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);
 extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 							   int64 token, TimestampTz now);
