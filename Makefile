@@ -186,6 +186,9 @@ ISOLATION = \
 	attempts_once \
 	early_tick \
 	tokens_grow \
+	permits \
+	batch \
+	all_or_nothing \
 	run_excludes \
 	run_reset \
 	run_cancelled \
