@@ -29,11 +29,6 @@ run_ticks() {
     in_turn run 1 "ms a call with a schedule" "shedlock=ms_of postgres run_tick" "without=ms_of postgres run"
 }
 
-ms_of() {
-    rate "$@"
-    VALUE=$(calc "1000 / $VALUE")
-}
-
 # Counts what the server does for each call.  Arguments: script, name for the measures.
 # The cost of measuring is less than a hundredth in so many calls.
 run_parts() {

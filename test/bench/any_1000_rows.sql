@@ -1,0 +1,2 @@
+UPDATE rows SET n = n + 1;
+UPDATE rows SET n = n + 1;
