@@ -865,7 +865,7 @@ FROM job
 		x.username OPERATOR(pg_catalog.=) j.username AND x.database OPERATOR(pg_catalog.=) j.database
 	 LEFT JOIN status own ON own.name OPERATOR(pg_catalog.=) g.name AND d.shown
 	 LEFT JOIN LATERAL (
-		SELECT 'held' AS state, pg_catalog.min(k.kind) AS kind
+		SELECT 'held' AS state, pg_catalog.min(k.kind) FILTER (WHERE k.state OPERATOR(pg_catalog.=) 'held') AS kind
 		FROM status k
 		WHERE g.permits IS NOT NULL AND d.shown AND
 			  k.name OPERATOR(pg_catalog.=) ANY (shedlock_permits(g.name, g.permits))

@@ -43,6 +43,8 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c'', attempts => 3.5)',
 	'CALL shedlock_run(''n'', ''c'', attempts => ''3''::bigint)',
 	'CALL shedlock_run(''n'', ''c'', max_late => ''-1 s'')',
+	'CALL shedlock_run(''n'', ''c'', permits => 0)',
+	'CALL shedlock_run(''n'', ''c'', permits => 1001)',
 	'CALL shedlock_run('''', ''c'')',
 	'CALL shedlock_run(E''a\nb'', ''c'')',
 	'CALL shedlock_run(''n'', ''c'', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)',
@@ -161,3 +163,6 @@ SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', time_zone => 
 SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', catch_up => 'some');
 SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', attempts => 0);
 SELECT _shedlock_cron_call('n', 'VACUUM', attempts => 2);
+SELECT _shedlock_cron_call('n', 'VACUUM', permits => 0);
+SELECT _shedlock_cron_call('n', 'VACUUM', permits => 1001);
+SELECT _shedlock_cron_call('n', 'VACUUM', permits => 1000) LIKE '%permits => ''1000''::pg_catalog.int4) /*%' AS accepted;
