@@ -178,6 +178,7 @@ ISOLATION = \
 	owner_only \
 	waiter_wakes \
 	waiter_gives_up \
+	any_counts_anew \
 	session_lock_fences \
 	fence_against_takeover \
 	old_snapshot \

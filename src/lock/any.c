@@ -57,7 +57,7 @@ ShedlockKeepSoonest(ShedlockResult *soonest, const ShedlockResult *refusal, bool
 /*
  * try_names - try to acquire n locks in that order, until there are enough
  *
- * Sets the token and is_free of each that was tried.  Returns the number of locks
+ * Sets is_free of each that was tried, and all tokens.  Returns the number of locks
  * acquired.
  */
 static int
@@ -67,6 +67,8 @@ try_names(ShedlockAny *any, ShedlockStore *store, const int *order, int n, Shedl
 	int			refused = 0;
 	int			got = 0;
 
+	/* Those that the last try has set were undone. */
+	memset(any->tokens, 0, (Size) any->n * sizeof(int64));
 	for (int i = 0; i < n && got < any->count; i++)
 	{
 		int			which = order[i];
@@ -247,11 +249,13 @@ try_all(void *arg, ShedlockResult *refusal)
 bool
 ShedlockAcquireAny(ShedlockAny *any, const Interval *wait)
 {
-	bool		(*attempt) (void *arg, ShedlockResult *refusal) =
-	any->all_or_nothing ? try_all : try_some;
+	bool		(*attempt) (void *arg, ShedlockResult *refusal);
 	ShedlockResult refusal = {0};
 	bool		acquired;
 
+	/* A part of one lock is none. */
+	any->all_or_nothing &= any->count > 1;
+	attempt = any->all_or_nothing ? try_all : try_some;
 	any->request.brief = wait == NULL;
 	any->is_free = palloc0((Size) any->n * sizeof(bool));
 	any->tokens = palloc0((Size) any->n * sizeof(int64));
