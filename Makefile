@@ -156,6 +156,7 @@ REGRESS = \
 	attempts \
 	run_begin \
 	run_permits \
+	permits_mixed \
 	why \
 	schedules_view \
 	forget \

@@ -153,6 +153,7 @@ Datum
 _shedlock_cron_call(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
+	ShedlockName last_permit;
 	List	   *parsetrees;
 	StringInfoData buf;
 
@@ -163,7 +164,10 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 					   name.str);
 	(void) ShedlockGetPlan(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str);
 	if (!PG_ARGISNULL(ARG_PERMITS))
+	{
 		ShedlockCheckPermits(PG_GETARG_INT32(ARG_PERMITS), false);
+		ShedlockMakeLockName(&name, PG_GETARG_INT32(ARG_PERMITS), &last_permit);
+	}
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CALL %s.%s(",

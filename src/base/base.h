@@ -112,6 +112,7 @@ extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
 extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
 extern void ShedlockCheckPermits(int permits, bool waits);
+extern int	ShedlockMaxPermits(const ShedlockName *job);
 extern char *ShedlockPermitName(const char *name, int permit);
 extern void ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockName *lock);
 extern bool ShedlockMayUseName(const char *name);

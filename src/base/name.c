@@ -151,6 +151,19 @@ ShedlockCheckPermits(int permits, bool waits)
 }
 
 /*
+ * ShedlockMaxPermits - how many permits a job can have, whose names must not be too long
+ */
+int
+ShedlockMaxPermits(const ShedlockName *job)
+{
+	int			max = 0;
+
+	for (int len = pg_mbstrlen(job->str) + 2; len <= SHEDLOCK_NAME_MAX && max < SHEDLOCK_NAMES_MAX; len++)
+		max = 10 * max + 9;
+	return Min(max, SHEDLOCK_NAMES_MAX);
+}
+
+/*
  * ShedlockPermitName - the name of the lock that is that permit; palloc'd
  */
 char *

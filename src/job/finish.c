@@ -430,7 +430,7 @@ read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged, Shedlock
 	if (strcmp(job->str, name->str) == 0 || strcmp(lock->str, name->str) == 0)
 		return;
 	*job = *lock = *name;
-	logged->token = 0;
+	memset(logged, 0, sizeof(*logged));
 }
 
 /*

@@ -330,14 +330,14 @@ slot_to_logged(TupleTableSlot *slot, ShedlockLogged *logged)
 }
 
 /*
- * ShedlockHistoryRead - read what the log says of a run
+ * ShedlockHistoryRead - read what the log says of a run; token 0: nothing, and all is zero
  */
 void
 ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
 {
 	ShedlockStore store;
 
-	logged->token = 0;
+	memset(logged, 0, sizeof(*logged));
 	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		slot_to_logged(store.slot, logged);
@@ -410,7 +410,7 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 	ScanKeyData key;
 	IndexScanDesc scan;
 
-	logged->token = 0;
+	memset(logged, 0, sizeof(*logged));
 	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
 	index = open_name_index(store.rel);
 	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
