@@ -220,11 +220,15 @@ permits_reason(const ShedlockName *job)
 							 lock_reason(&lock, &result.row, "unknown"));
 			continue;
 		}
-		result.verdict = ShedlockLook(&result.row, &lock, GetCurrentTimestamp());
-		if (result.verdict == SHEDLOCK_FREE)
-			continue;
-		held++;
-		appendStringInfo(&buf, "  Permit %d: %s", permit, ShedlockBusyReason(&lock, &result));
+		if (ShedlockIsHeld(&result.row, &lock, GetCurrentTimestamp()))
+		{
+			held++;
+			result.verdict = SHEDLOCK_HELD;
+		}
+		else
+			result.verdict = ShedlockJudge(&result.row, &lock, GetCurrentTimestamp(), false);
+		if (result.verdict != SHEDLOCK_FREE)
+			appendStringInfo(&buf, "  Permit %d: %s", permit, ShedlockBusyReason(&lock, &result));
 	}
 	ShedlockClose(&locks);
 	return psprintf(unknown > 0 ? "It has permits.%s" :

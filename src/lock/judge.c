@@ -97,23 +97,6 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 }
 
 /*
- * ShedlockLook - the same for callers that do not try for the advisory half
- *
- * A lock that is being acquired, or fenced, looks free.  This may read the server's
- * lock table.
- */
-ShedlockVerdict
-ShedlockLook(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
-{
-	ShedlockVerdict verdict = ShedlockJudge(row, name, now, false);
-
-	if (verdict == SHEDLOCK_FREE && row->found && SHEDLOCK_IS_OF_PROCESS(row->kind) &&
-		!ShedlockCountsAsLease(row) && ShedlockHolderLives(row, name, false))
-		return SHEDLOCK_HELD;
-	return verdict;
-}
-
-/*
  * ShedlockIsHeld - has a lock a holder, whether it is paused or not?
  *
  * A lock that is being acquired, or fenced, looks free.  This may read the server's lock

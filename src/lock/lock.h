@@ -83,8 +83,6 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
-extern ShedlockVerdict ShedlockLook(const ShedlockRow *row, const ShedlockName *name,
-									TimestampTz now);
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
 						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);

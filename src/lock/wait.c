@@ -38,9 +38,8 @@
  * Call this after each failed try, with *wait zero at first.  A wait may be long:
  * from the first nap on each try runs in a memory context of its own, which this
  * resets; ShedlockEndWait() returns to the caller's.  Returns true if the latch of this
- * process was set.  Errors: 55P03 if
- * lock_timeout ends the wait, because the server's own timeout works only in the
- * lock manager's queue; 57014 if cancelled.
+ * process was set.  Errors: 55P03 if lock_timeout ends the wait, because the server's own
+ * timeout works only in the lock manager's queue; 57014 if cancelled.
  */
 bool
 ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
@@ -208,11 +207,10 @@ in_turn(const Places *places, long ms)
  * for; else *result says what stands in the way, and no table is locked.  It is called
  * at least once, and when it is this process's turn for one of the names (line.c).
  * is_free: for each name, whether the last attempt could have it: the next one waits only
- * for the others.  NULL: it waits for all.  Returns what
- * the last try returned.  Errors: those of attempt; 55P03 if lock_timeout ends the wait,
- * 57014 if cancelled.  The time is counted on the steady clock, so that a change of the
- * server's clock does not change the wait.  While it waits the caller's snapshot stays
- * as it is.
+ * for the others.  NULL: it waits for all.  Returns what the last try returned.  Errors:
+ * those of attempt; 55P03 if lock_timeout ends the wait, 57014 if cancelled.  The time is
+ * counted on the steady clock, so that a change of the server's clock does not change the
+ * wait.  While it waits the caller's snapshot stays as it is.
  */
 bool
 ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,

@@ -10,8 +10,9 @@
  * shared memory, since the process has an entry for this lock already.  If the
  * transaction fails after that, it is released again.  A release keeps it until the
  * transaction's own locks are gone: anything earlier would let others in before the
- * released row is visible (I12), or before the end of what the lock guards.  After a reset of the session (lease.c) it is gone: then a
- * session lock is over, and a run acquires its lock again.
+ * released row is visible (I12), or before the end of what the lock guards.  After a
+ * reset of the session (lease.c) it is gone: then a session lock is over, and a run
+ * acquires its lock again.
  *
  * Copyright (c) 2026, the shedlock developers
  *
