@@ -134,8 +134,8 @@ typedef struct Run
 {
 	int64_t		token;			/* 0: none has begun */
 	Usec		end;			/* of the lease, at the earliest */
-	const char *lock;			/* name of its lock: of the job, or of a
-								 * permit */
+	char		lock[4 * 255 + 1];	/* name of its lock, in UTF-8: of the job,
+									 * or of a permit */
 	int			permit;			/* 0 without --permits */
 	char		tick[40];		/* ISO 8601, in UTC; empty without a schedule */
 	int			attempt;

@@ -181,14 +181,10 @@ read_run(Server *server, const PGresult *result, Run *run)
 	}
 	NoteSession(server, result, 4);
 	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
-	run->lock = server->options->name;
+	(void) snprintf(run->lock, sizeof(run->lock), "%s",
+					server->options->permits ? PQgetvalue(result, 0, 5) : server->options->name);
 	if (server->options->permits)
-	{
-		run->lock = strdup(PQgetvalue(result, 0, 5));
 		run->permit = atoi(PQgetvalue(result, 0, 6));
-		if (run->lock == NULL)
-			Die(EXIT_NO_RESOURCES, "out of memory");
-	}
 	run->attempt = PQgetisnull(result, 0, 1) ? 0 : atoi(PQgetvalue(result, 0, 1));
 	if (run->attempt > 0)
 	{

@@ -384,6 +384,9 @@ is((run_program($node, '--name=dead', '--permits=1', '--wait=1h', 'true'))[0], 0
 is(last_run('dead', "started_at >= '$free_at', permit"), 't|1', 'when its lease is over');
 is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'dead' ORDER BY token"), "lost\nsucceeded", 'the first run is lost');
 
+is((run_program($node, '--name', "\xf0\x9d\x84\x9e" x 253, '--permits=1', sh('printf %s "$SHEDLOCK_NAME" | wc -c')))[1], "1014\n", 'the longest name of a permit');
+refused(64, qr/^shedlock: lock name is too long/, $node, '--permits=1', '--name', 'x' x 254);
+
 # Ticks are those of the job.
 @limited = ('--name=limited', '--permits=3', '--once-every=20000 days', '--attempts=2', '--backoff=1 ms');
 @five = map { start_program($node, @limited, until_there("$files/limited", 'exit 1')) } 1 .. 5;
