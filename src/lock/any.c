@@ -164,6 +164,8 @@ lock_free(ShedlockAny *any, ShedlockStore *store, int *order, ShedlockResult *re
 			ShedlockWakeAtRollback(&name->tag);
 			ShedlockReadRow(store, name->str, &result.row);
 			result.verdict = ShedlockJudge(&result.row, name, GetCurrentTimestamp(), true);
+			if (result.verdict != SHEDLOCK_FREE)
+				ShedlockUnlock(&name->tag, ExclusiveLock);
 		}
 		any->is_free[i] = result.verdict == SHEDLOCK_FREE;
 		if (any->is_free[i])
