@@ -125,6 +125,30 @@ is(ask($judge, "SELECT count(*) FROM shedlock_locks WHERE state <> 'free'"), 0, 
 is(ask($judge, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid IN (21324, 21325, 21328)"), 0, 'in the lock table, neither');
 
 #
+# A refusal by session locks costs about what one by leases costs: nothing is looked up in
+# the whole lock table for each.
+#
+ask($judge, <<'SQL');
+CREATE FUNCTION best_refusal(prefix text, OUT best interval) LANGUAGE plpgsql AS
+$$
+DECLARE
+	start timestamptz;
+BEGIN
+	FOR i IN 1..5 LOOP
+		start := clock_timestamp();
+		ASSERT NOT EXISTS (SELECT FROM shedlock_acquire_any(shedlock_permits(prefix, 1000), all_or_nothing => true));
+		best := least(best, clock_timestamp() - start);
+	END LOOP;
+END
+$$;
+SQL
+ask($clients[2], "SELECT count(shedlock_acquire_session(name)) FROM unnest(shedlock_permits('session', 1000)) name");
+ask($clients[2], "SELECT count(*) FROM shedlock_acquire_any(shedlock_permits('lease', 1000), 1000)");
+my $times = ask($judge, "SELECT best_refusal('session'), best_refusal('lease')");
+is(ask($judge, "SELECT best_refusal('session') < 15 * best_refusal('lease')"), 't', 'a refusal by 1,000 session locks is as quick as one by leases') or diag $times;
+note "by session locks, and by leases: $times";
+
+#
 # A waiter that is killed after it was woken passes that on
 #
 my @after;
