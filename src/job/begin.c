@@ -425,13 +425,15 @@ try_to_begin(void *arg, ShedlockResult *result)
 /*
  * give_up_lost - note that no attempt follows a run that is lost, if a later tick has come
  *
- * With permits, a run of that tick may have begun while the lost one was at work.  The lost
- * run may be one of another job, whose lock has the name of a permit.
+ * With permits, a run of that tick may have begun while the lost one was at work; or the
+ * next attempt may have begun with another permit.  The lost run may be one of another job,
+ * whose lock has the name of a permit.
  */
 static void
 give_up_lost(Oid nsp, int64 lost_run)
 {
 	ShedlockLogged logged;
+	ShedlockLogged next;
 	ShedlockName job;
 	ShedlockTick last;
 
@@ -440,7 +442,8 @@ give_up_lost(Oid nsp, int64 lost_run)
 		return;
 	ShedlockMakeName(nsp, logged.name, &job);
 	ShedlockLookUpTick(&job, &last);
-	if (last.found && last.tick != logged.tick)
+	ShedlockHistoryNext(&job, lost_run, &next);
+	if (last.found && last.tick != logged.tick && (next.token == 0 || next.tick != logged.tick))
 		(void) ShedlockHistoryGaveUp(&job, lost_run);
 }
 

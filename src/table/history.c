@@ -57,8 +57,8 @@ typedef struct
 /* Bytes of a command that are kept. */
 #define COMMAND_MAX		8192
 
-/* Runs of a name among which a request is found */
-#define REQUEST_RUNS_MAX	100
+/* Runs of a name among which a request, or the next run with a tick, is found */
+#define RUNS_MAX		100
 
 /*
  * ShedlockClip - copy at most max bytes of a text, and its length if it has more
@@ -432,14 +432,14 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 /*
  * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
  *
- * Looks at the last REQUEST_RUNS_MAX runs of the name: the answer to a request is
+ * Looks at the last RUNS_MAX runs of the name: the answer to a request is
  * lost only moments before the request is made again.
  */
 void
 ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 						   ShedlockLogged *logged)
 {
-	find_run(name, request, REQUEST_RUNS_MAX, logged);
+	find_run(name, request, RUNS_MAX, logged);
 }
 
 /*
@@ -452,24 +452,62 @@ ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged)
 }
 
 /*
+ * begin_newer_scan - begin a scan of the runs of a name with later tokens, the next one first
+ */
+static IndexScanDesc
+begin_newer_scan(ShedlockStore *store, Relation name_index, Datum name, Datum token)
+{
+	ScanKeyData keys[2];
+	IndexScanDesc scan;
+
+	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   name_index->rd_indcollation[0], F_TEXTEQ, name);
+	ScanKeyEntryInitialize(&keys[1], 0, 2, BTGreaterStrategyNumber, InvalidOid,
+						   InvalidOid, F_INT8GT, token);
+	scan = begin_index_scan(store->rel, name_index, SnapshotSelf, 2);
+	index_rescan(scan, keys, 2, NULL, 0);
+	return scan;
+}
+
+/*
+ * ShedlockHistoryNext - read what the log says of the next run of a name that has a tick
+ *
+ * Looks at RUNS_MAX runs, among those without a tick.
+ */
+void
+ShedlockHistoryNext(const ShedlockName *name, int64 token, ShedlockLogged *logged)
+{
+	ShedlockStore store;
+	Relation	index;
+	IndexScanDesc scan;
+
+	memset(logged, 0, sizeof(*logged));
+	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
+	index = open_name_index(store.rel);
+	scan = begin_newer_scan(&store, index, CStringGetTextDatum(name->str), Int64GetDatum(token));
+	for (int i = 0; i < RUNS_MAX && logged->token == 0 &&
+		 index_getnext_slot(scan, ForwardScanDirection, store.slot); i++)
+	{
+		if (!slot_attisnull(store.slot, Anum_tick))
+			slot_to_logged(store.slot, logged);
+	}
+	index_endscan(scan);
+	index_close(index, AccessShareLock);
+	ShedlockClose(&store);
+}
+
+/*
  * is_last_run - is there no newer run of the name in the store's slot?
  */
 static bool
 is_last_run(ShedlockStore *store, Relation name_index, TupleTableSlot *slot)
 {
 	bool		isnull;
-	ScanKeyData keys[2];
 	IndexScanDesc scan;
 	bool		newer;
 
-	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   name_index->rd_indcollation[0], F_TEXTEQ,
-						   slot_getattr(store->slot, Anum_name, &isnull));
-	ScanKeyEntryInitialize(&keys[1], 0, 2, BTGreaterStrategyNumber, InvalidOid,
-						   InvalidOid, F_INT8GT,
-						   slot_getattr(store->slot, Anum_token, &isnull));
-	scan = begin_index_scan(store->rel, name_index, SnapshotSelf, 2);
-	index_rescan(scan, keys, 2, NULL, 0);
+	scan = begin_newer_scan(store, name_index, slot_getattr(store->slot, Anum_name, &isnull),
+							slot_getattr(store->slot, Anum_token, &isnull));
 	newer = index_getnext_slot(scan, ForwardScanDirection, slot);
 	index_endscan(scan);
 	return !newer;

@@ -293,6 +293,8 @@ extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
 extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 									   ShedlockLogged *logged);
 extern void ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged);
+extern void ShedlockHistoryNext(const ShedlockName *name, int64 token,
+								ShedlockLogged *logged);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern void ShedlockHistoryPrune(Oid nsp);
 
