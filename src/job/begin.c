@@ -217,8 +217,8 @@ is_still_due(void *arg)
 /*
  * is_given_up - does the run that has begun end the attempts at the tick before?
  *
- * With permits, the last one of these may be at work.  If it fails, or is found to be lost,
- * that is noted then.
+ * With permits of either, the last one of these may be at work.  If it fails, or is found to
+ * be lost, that is noted then.
  */
 static bool
 is_given_up(const ShedlockRun *run, const ShedlockTick *before)
@@ -227,9 +227,9 @@ is_given_up(const ShedlockRun *run, const ShedlockTick *before)
 
 	if (!before->found || before->done || before->token == 0 || before->tick == run->tick)
 		return false;
-	if (!run->has_permits)
-		return true;
 	ShedlockHistoryRead(run->job.nsp, before->token, &logged);
+	if (!run->has_permits && logged.permit == 0)
+		return true;
 	return logged.token != 0 && strcmp(logged.outcome, "running") != 0;
 }
 

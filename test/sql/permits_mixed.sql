@@ -56,6 +56,19 @@ UPDATE shedlock_tick SET token = 0 WHERE name = 'mixed older';
 SELECT shedlock_run_begin('mixed older', '10 ms', permits => 1) \gset
 SELECT outcome, gave_up FROM shedlock_history WHERE name = 'mixed older' ORDER BY token LIMIT 1;
 
+-- a run with a permit is not given up by one without that begins for the next tick, before it
+-- has failed
+CREATE PROCEDURE pg_temp.next_tick(job text) LANGUAGE sql AS $$
+	UPDATE shedlock_run_log SET tick = tick - interval '36500 days' WHERE name = job;
+	UPDATE shedlock_tick SET tick = tick - interval '36500 days' WHERE name = job;
+$$;
+SELECT pg_temp.begun('mixed over', 3);
+CALL pg_temp.next_tick('mixed over');
+SELECT pg_temp.begun('mixed over');
+SELECT attempt, outcome, gave_up FROM shedlock_history WHERE name = 'mixed over' ORDER BY token;
+SELECT shedlock_run_end('mixed over', min(token), 'failed') FROM shedlock_run_log WHERE name = 'mixed over';
+SELECT attempt, outcome, gave_up FROM shedlock_history WHERE name = 'mixed over' ORDER BY token;
+
 -- names that have room for few permits
 SELECT rpad('mixed ', 253, 'n') AS long \gset
 SELECT count(b.token) FROM generate_series(1, 9) n, shedlock_run_begin(:'long', locked_by => n::text, permits => 9) b;
