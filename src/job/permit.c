@@ -86,22 +86,27 @@ find_last(ShedlockChoice *choice)
 {
 	const ShedlockRun *run = choice->run;
 	ShedlockLogged logged;
-	ShedlockRow row;
+	ShedlockStore locks;
 
 	if (choice->last_token == choice->last->token)
 		return;
 	choice->last_token = choice->last->token;
-	for (int i = 0; i < run->nlocks; i++)
-	{
-		ShedlockLookUpRow(&run->locks[i], &row);
-		if (row.found && row.token == choice->last_token)
-		{
-			choice->last_lock = run->locks[i];
-			choice->last_which = i;
-			return;
-		}
-	}
 	choice->last_which = -1;
+	ShedlockOpenToRead(&locks, run->job.nsp, "shedlock");
+	for (int i = 0; i < run->nlocks && choice->last_which < 0; i++)
+	{
+		ShedlockRow row;
+
+		ShedlockReadRow(&locks, run->locks[i].str, &row);
+		if (row.found && row.token == choice->last_token)
+			choice->last_which = i;
+	}
+	ShedlockClose(&locks);
+	if (choice->last_which >= 0)
+	{
+		choice->last_lock = run->locks[choice->last_which];
+		return;
+	}
 	ShedlockHistoryRead(run->job.nsp, choice->last_token, &logged);
 	ShedlockMakeLockName(&run->job, logged.token == 0 ? 0 : logged.permit, &choice->last_lock);
 }
