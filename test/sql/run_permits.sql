@@ -201,6 +201,17 @@ SELECT permit, attempt FROM shedlock_run_begin('permits tick', once_every => '36
 SELECT pg_temp.mask(shedlock_why('permits tick'));
 SELECT pg_temp.end_all('permits tick');
 
+-- With catch_up all, ticks have their runs one after the other, also of callers without permits.
+SELECT permit IN (1, 2) AS begun FROM shedlock_run_begin('permits all', once_every => '1 h', catch_up => 'all', permits => 2);
+UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'permits all';
+SELECT pg_temp.mask(reason) FROM shedlock_run_begin('permits all', once_every => '1 h', catch_up => 'all', permits => 2);
+SELECT pg_temp.mask(reason) FROM shedlock_run_begin('permits all', once_every => '1 h', catch_up => 'all');
+SELECT token FROM shedlock_run_begin('permits all', once_every => '1 h', catch_up => 'all', permits => 2, wait => '10 ms');
+CALL shedlock_run('permits all', 'SELECT 1', once_every => '1 h', catch_up => 'all', permits => 2, on_busy => 'error');
+SELECT pg_temp.end_all('permits all');
+SELECT permit IN (1, 2) AS begun FROM shedlock_run_begin('permits all', once_every => '1 h', catch_up => 'all', permits => 2);
+SELECT pg_temp.end_all('permits all');
+
 -- Counters are those of the job.
 SELECT name, runs_succeeded, runs_failed, runs_cancelled, runs_lost, gave_up FROM shedlock_stats WHERE name ~ '^permits' ORDER BY name COLLATE "C";
 SELECT name, succeeded = runs_succeeded AS succeeded, failed = runs_failed AS failed
