@@ -11,6 +11,7 @@
 
 #include "access/xact.h"
 #include "api/api.h"
+#include "base/breakage.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -82,6 +83,8 @@ get_names(FunctionCallInfo fcinfo, int permits_arg, bool waits, ShedlockRun *run
 	{
 		run->nlocks = PG_GETARG_INT32(permits_arg);
 		ShedlockCheckPermits(run->nlocks, waits);
+		if (ShedlockBroken(PERMITS_EXCEEDED))
+			run->nlocks++;
 		run->locks = palloc((Size) run->nlocks * sizeof(ShedlockName));
 		for (int i = 0; i < run->nlocks; i++)
 			ShedlockMakeLockName(&run->job, i + 1, &run->locks[i]);

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "base/breakage.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lib/qunique.h"
@@ -221,6 +222,8 @@ shedlock_permits(PG_FUNCTION_ARGS)
 	Datum	   *elems;
 
 	ShedlockCheckPermits(permits, false);
+	if (ShedlockBroken(PERMITS_EXCEEDED))
+		permits++;
 	elems = palloc((Size) permits * sizeof(Datum));
 	for (int i = 0; i < permits; i++)
 		elems[i] = CStringGetTextDatum(ShedlockPermitName(name, i + 1));

@@ -30,6 +30,8 @@ static const struct config_enum_entry break_options[] = {
 	{"attempts_uncounted", ATTEMPTS_UNCOUNTED, false},
 	{"success_unwritten", SUCCESS_UNWRITTEN, false},
 	{"ticks_swallowed", TICKS_SWALLOWED, false},
+	{"permits_exceeded", PERMITS_EXCEEDED, false},
+	{"tick_run_twice", TICK_RUN_TWICE, false},
 	{NULL, 0, false}
 };
 

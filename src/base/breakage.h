@@ -27,8 +27,11 @@ enum
 	TOKENS_REUSED,				/* each token is given twice */
 	ATTEMPTS_UNCOUNTED,			/* the begin of a run does not count */
 	SUCCESS_UNWRITTEN,			/* a success leaves its tick open */
-	TICKS_SWALLOWED				/* a success uses up the ticks that follow,
+	TICKS_SWALLOWED,			/* a success uses up the ticks that follow,
 								 * too */
+	PERMITS_EXCEEDED,			/* there is one permit more */
+	TICK_RUN_TWICE				/* a run at work with a permit does not keep
+								 * others from its tick */
 };
 
 extern int	shedlock_break;

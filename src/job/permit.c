@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "base/breakage.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -70,7 +71,7 @@ ShedlockJobIsPaused(ShedlockChoice *choice, ShedlockResult *result)
 static bool
 follows_last(const ShedlockChoice *choice)
 {
-	return choice->last && choice->last->token != 0 &&
+	return choice->last && choice->last->token != 0 && !ShedlockBroken(TICK_RUN_TWICE) &&
 		(choice->due->tick == choice->last->tick ||
 		 choice->run->plan->catch_up == SHEDLOCK_CATCH_UP_ALL);
 }

@@ -17,7 +17,8 @@ CREATE TABLE fault_claims (
 	call text NOT NULL
 );
 
--- Signs of life of guarded commands, each committed by the command itself.
+-- Signs of life of guarded commands, each committed by the command itself; name is that of
+-- the lock.
 CREATE TABLE fault_work (
 	name text NOT NULL,
 	token bigint,
@@ -30,10 +31,12 @@ CREATE TABLE fault_work (
 
 CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval, ends text DEFAULT 'success')
 LANGUAGE plpgsql AS $$
+DECLARE
+	lock_name CONSTANT text := of_name || coalesce('/' || nullif(current_setting('shedlock.permit', true), ''), '');
 BEGIN
 	FOR step IN 0 .. steps LOOP
 		INSERT INTO fault_work
-		VALUES (of_name, shedlock_token(of_name), of_call, pg_backend_pid(), clock_timestamp(),
+		VALUES (lock_name, shedlock_token(lock_name), of_call, pg_backend_pid(), clock_timestamp(),
 			nullif(current_setting('shedlock.tick', true), '')::timestamptz,
 			nullif(current_setting('shedlock.attempt', true), '')::integer);
 		COMMIT;
