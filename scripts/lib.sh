@@ -413,3 +413,18 @@ make_debian() {
         sed -n "s/^Debian \(.*\)/deb \1 $release-updates main/p; s/^Debian-Security \(.*\)/deb \1 $release-security main/p" \
             >>"$root/etc/apt/sources.list"
 }
+
+# buildah with all that it keeps in folder DIR
+builder() {
+    buildah --root "$DIR/root" --runroot "$DIR/run" --storage-driver vfs "$@"
+}
+
+# Makes image $2 of the small Debian in folder $1.
+image_of() {
+    local first
+    first=$(builder from scratch)
+    tar -C "$1" -cf "$DIR/base.tar" .
+    builder add -q "$first" "$DIR/base.tar" /
+    builder commit -q --rm "$first" "$2"
+    rm "$DIR/base.tar"
+}
