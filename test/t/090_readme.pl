@@ -11,6 +11,7 @@
 #	```crontab        each line is called by three hosts
 #	```systemd        the same with ExecStart
 #	```yaml           the same with args
+#	```yaml cluster   not here, but in scripts/test-images
 #	```ini            a service file of libpq for these
 #	```sh command     a script that the program shedlock runs
 #	```dockerfile     not run
@@ -87,7 +88,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants',
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants', 'yaml cluster',
 	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
