@@ -35,7 +35,7 @@ use ShedlockNode;
 use Test::More;
 
 my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms));
-my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md');
+my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md', 'test/peers/results.md');
 
 # The databases, and their contents before the reader's blocks
 my $extension = 'CREATE EXTENSION shedlock;';
@@ -337,6 +337,9 @@ $node->append_conf('postgresql.conf',
 $node->start;
 read_blocks();
 check_links();
+my $readme = slurp_file('README.md');
+is_deeply([ grep { /^\|/ && index($readme, $_) < 0 } split /^/m, slurp_file('test/peers/results.md') ],
+	[], 'README.md has what scripts/peers has recorded');
 foreach my $script (map { m{(?:^|\s)(scripts/\S+)}g } texts('sh'))
 {
 	ok(-x $script, "$script exists");
