@@ -119,7 +119,8 @@ count(Oid nsp, const char *name, const Increase *more)
 		ShedlockColumns columns;
 		bool		found = ShedlockFetch(&store, CStringGetTextDatum(name));
 
-		if (found && !ItemPointerEquals(&store.slot->tts_tid, &before))
+		if (found && !(ItemPointerIsValid(&before) &&
+					   ItemPointerEquals(&store.slot->tts_tid, &before)))
 		{
 			before = store.slot->tts_tid;
 			tries = 0;
