@@ -211,14 +211,30 @@ sub seconds(&)
 	return time - $start;
 }
 
+# Returns how many processes wait for one processor, or use it, in the next 0.2 s.
+sub crowd
+{
+	my $processors = () = slurp_file('/proc/stat') =~ /^cpu\d/mg;
+	my ($samples, $running) = (20, 0);
+
+	foreach (1 .. $samples)
+	{
+		$running += (slurp_file('/proc/loadavg') =~ m{ (\d+)/})[0] - 1;
+		sleep(0.01);
+	}
+	return $running / $samples / $processors;
+}
+
 # Returns how many times slower this machine is now than others, at most six: for leases
 # that must last longer than the next statements, and for limits on times.
+#
+# A few statements alone do not tell: the kernel prefers a process that has slept.
 sub slowness
 {
 	my ($node) = @_;
 	my $took = seconds { $node->safe_psql('postgres', 'SELECT 1') foreach 1 .. 5 };
 
-	return min(6, max(1, $took / 0.3));
+	return min(6, max(1, $took / 0.3, crowd()));
 }
 
 # A server that was killed leaves shared memory, which its next start removes.  It does
