@@ -22,6 +22,7 @@ OBJS = \
 	src/table/row.o \
 	src/table/stat.o \
 	src/table/history.o \
+	src/table/runs.o \
 	src/session/events.o \
 	src/session/deadline.o \
 	src/session/lease.o \

@@ -147,7 +147,7 @@ COMMENT ON COLUMN shedlock_run_log.locked_by IS 'Name of the holder, for people 
 COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that began the run';
 COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that the server logged';
 COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
-COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded';
+COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is logged as running may succeed yet';
 COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 COMMENT ON COLUMN shedlock_run_log.permit IS 'Number of the permit that the run has; its lock is name/permit';
 

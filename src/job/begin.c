@@ -215,22 +215,12 @@ is_still_due(void *arg)
 }
 
 /*
- * is_given_up - does the run that has begun end the attempts at the tick before?
- *
- * With permits of either, the last one of these may be at work.  If it fails, or is found to
- * be lost, that is noted then.
+ * ends_attempts - does the run that has begun end the attempts at the tick before?
  */
 static bool
-is_given_up(const ShedlockRun *run, const ShedlockTick *before)
+ends_attempts(const ShedlockRun *run, const ShedlockTick *before)
 {
-	ShedlockLogged logged;
-
-	if (!before->found || before->done || before->token == 0 || before->tick == run->tick)
-		return false;
-	ShedlockHistoryRead(run->job.nsp, before->token, &logged);
-	if (!run->has_permits && logged.permit == 0)
-		return true;
-	return logged.token != 0 && strcmp(logged.outcome, "running") != 0;
+	return before->found && !before->done && before->token != 0 && before->tick != run->tick;
 }
 
 /*
@@ -266,7 +256,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
-	if (is_given_up(run, before) && ShedlockHistoryGaveUp(name, before->token))
+	if (ends_attempts(run, before) && ShedlockHistoryGaveUp(name, before->token))
 		try->given_up = before->token;
 	log_schedule(try);
 	return SHEDLOCK_BEGUN;
@@ -423,31 +413,6 @@ try_to_begin(void *arg, ShedlockResult *result)
 }
 
 /*
- * give_up_lost - note that no attempt follows a run that is lost, if a later tick has come
- *
- * With permits, a run of that tick may have begun while the lost one was at work; or the
- * next attempt may have begun with another permit.  The lost run may be one of another job,
- * whose lock has the name of a permit.
- */
-static void
-give_up_lost(Oid nsp, int64 lost_run)
-{
-	ShedlockLogged logged;
-	ShedlockLogged next;
-	ShedlockName job;
-	ShedlockTick last;
-
-	ShedlockHistoryRead(nsp, lost_run, &logged);
-	if (logged.token == 0 || logged.attempt == 0 || logged.permit == 0)
-		return;
-	ShedlockMakeName(nsp, logged.name, &job);
-	ShedlockLookUpTick(&job, &last);
-	ShedlockHistoryNext(&job, lost_run, &next);
-	if (last.found && last.tick != logged.tick && (next.token == 0 || next.tick != logged.tick))
-		(void) ShedlockHistoryGaveUp(&job, lost_run);
-}
-
-/*
  * tell_begin - tell of a run that has begun, and of one before it that is lost
  *
  * lost_run: its token, or 0.
@@ -491,8 +456,6 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
 		(void) ShedlockAwaitLockOfRun(&try.choice, wait, try_to_begin, &try, &result);
-	if (try.beginning == SHEDLOCK_BEGUN && result.lost_run != 0)
-		give_up_lost(run->job.nsp, result.lost_run);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
 	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockRefusalReason(&try.choice, &result) : try.reason;

@@ -86,7 +86,7 @@ end_run(ShedlockRun *run)
 
 	release_run(run);
 	if (run->plan)
-		ending.gave_up = ShedlockEndTick(name, run->token, run->permit > 0, run->outcome);
+		ending.gave_up = ShedlockEndTick(name, run->token, run->outcome);
 	if (run->error)
 	{
 		ending.sqlstate = unpack_sql_state(run->error->sqlerrcode);
@@ -461,8 +461,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 		ShedlockReportLoss(&lock, token);
 		return false;
 	}
-	ending->gave_up = ShedlockEndTick(&job, token, logged.permit > 0 && logged.attempt > 0,
-									  ending->outcome);
+	ending->gave_up = ShedlockEndTick(&job, token, ending->outcome);
 	ShedlockHistoryEnd(job.nsp, token, ending);
 	ShedlockTellEnd(job.nsp, token, NULL);
 	ShedlockCommitDurably();

@@ -194,8 +194,7 @@ extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 							  const ShedlockPlan *plan);
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
-extern bool ShedlockEndTick(const ShedlockName *name, int64 token, bool overlaps,
-							const char *outcome);
+extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit);

@@ -361,7 +361,6 @@ ShedlockCloseTick(const ShedlockName *name, int64 token)
 typedef struct RunEnd
 {
 	int64		token;
-	bool		overlaps;		/* a run of a later tick may have begun */
 	const char *outcome;
 	bool		gave_up;		/* no attempt is left */
 	bool		durable;		/* a crash must not undo it */
@@ -400,7 +399,6 @@ end_tick(ShedlockTick *last, void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	bool		failed = strcmp(end->outcome, "succeeded") != 0;
 
-	end->gave_up = failed && end->overlaps && last->token != end->token;
 	if (last->token != end->token || last->done)
 		return false;
 	end->durable = plan->attempts > 1;
@@ -423,17 +421,15 @@ end_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockEndTick - write what the end of that run makes of its tick
  *
- * overlaps: the run has a tick and a permit, so that a run of a later tick may have begun
- * meanwhile.  outcome: "succeeded", or another one, after which the tick can have attempts
- * left.  Does nothing if the tick has another run or claim, or is used up.  Returns true if
- * the run was the last attempt, and failed.
+ * outcome: "succeeded", or another one, after which the tick can have attempts left.  Does
+ * nothing if the tick has another run or claim, or is used up.  Returns true if the run was
+ * the last attempt, and failed.
  */
 bool
-ShedlockEndTick(const ShedlockName *name, int64 token, bool overlaps, const char *outcome)
+ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome)
 {
-	RunEnd		end = {.token = token,.overlaps = overlaps};
+	RunEnd		end = {.token = token,.outcome = outcome};
 
-	end.outcome = outcome;
 	if (change_tick(name, end_tick, &end) && end.durable)
 		ShedlockCommitDurably();
 	return end.gave_up;

@@ -160,7 +160,8 @@ typedef struct ShedlockLogged
 	Oid			role;
 	TimestampTz started_at;
 	TimestampTz ended_at;		/* DT_NOBEGIN if null */
-	bool		gave_up;
+	bool		gave_up;		/* no attempt follows; a running one may
+								 * succeed yet */
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
 	int			permit;			/* 0: its lock has the name of the job */
@@ -290,12 +291,13 @@ extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
 extern void ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
+extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
+extern void ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged);
+
+/* runs.c */
 extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 									   ShedlockLogged *logged);
 extern void ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged);
-extern void ShedlockHistoryNext(const ShedlockName *name, int64 token,
-								ShedlockLogged *logged);
-extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */

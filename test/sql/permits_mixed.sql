@@ -48,14 +48,6 @@ SELECT pg_temp.end_last('mixed same', 'succeeded') AS ended, pg_temp.begun('mixe
 SELECT shedlock_run_end('mixed same/1', (SELECT max(token) FROM shedlock_run_log WHERE name = 'mixed same')) AS again,
 	   pg_temp.end_last('mixed same/1', 'succeeded') AS other;
 
--- the last run was given up, because a later tick has come
-SELECT shedlock_run_begin('mixed older', '10 ms', once_every => '1 h', attempts => 3, permits => 1) \gset
-SELECT pg_sleep(0.02) \gset
-UPDATE shedlock_run_log SET tick = tick - interval '1 h' WHERE name = 'mixed older';
-UPDATE shedlock_tick SET token = 0 WHERE name = 'mixed older';
-SELECT shedlock_run_begin('mixed older', '10 ms', permits => 1) \gset
-SELECT outcome, gave_up FROM shedlock_history WHERE name = 'mixed older' ORDER BY token LIMIT 1;
-
 -- a run with a permit is not given up by one without that begins for the next tick, before it
 -- has failed
 CREATE PROCEDURE pg_temp.next_tick(job text) LANGUAGE sql AS $$
@@ -68,6 +60,22 @@ SELECT pg_temp.begun('mixed over');
 SELECT attempt, outcome, gave_up FROM shedlock_history WHERE name = 'mixed over' ORDER BY token;
 SELECT shedlock_run_end('mixed over', min(token), 'failed') FROM shedlock_run_log WHERE name = 'mixed over';
 SELECT attempt, outcome, gave_up FROM shedlock_history WHERE name = 'mixed over' ORDER BY token;
+
+-- the same for one that is lost: who has its permit next finds that
+SELECT pg_temp.begun('mixed older', 2);
+CALL pg_temp.next_tick('mixed older');
+SELECT pg_temp.begun('mixed older', 2);
+SELECT outcome, gave_up FROM shedlock_history WHERE name = 'mixed older' ORDER BY token LIMIT 1;
+UPDATE shedlock SET lock_until = locked_at WHERE token = (SELECT min(token) FROM shedlock_run_log WHERE name = 'mixed older');
+SELECT shedlock_run_begin('mixed older', permits => 2) \gset
+SELECT outcome, gave_up FROM shedlock_history WHERE name = 'mixed older' ORDER BY token LIMIT 1;
+-- and for one that succeeds all the same
+SELECT pg_temp.begun('mixed late', 2);
+CALL pg_temp.next_tick('mixed late');
+SELECT pg_temp.begun('mixed late', 2);
+SELECT shedlock_run_end('mixed late', min(token)) FROM shedlock_run_log WHERE name = 'mixed late';
+SELECT outcome, gave_up FROM shedlock_run_log WHERE name = 'mixed late' ORDER BY token LIMIT 1;
+SELECT name, runs_succeeded, runs_lost, gave_up FROM shedlock_stats WHERE name IN ('mixed late', 'mixed older') ORDER BY name;
 
 -- names that have room for few permits
 SELECT rpad('mixed ', 253, 'n') AS long \gset

@@ -1,0 +1,289 @@
+/*-------------------------------------------------------------------------
+ *
+ * runs.c
+ *	  The log of runs: the runs of a name, and those that are removed.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/stratnum.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "table/table.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/relcache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+enum
+{
+	Anum_none,
+	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
+};
+
+/*
+ * A call removes at most PRUNE_MAX of the oldest runs, and stops after KEPT_MAX that stay.
+ * It then looks at RANDOM_PAGES.
+ */
+#define PRUNE_MAX		100
+#define KEPT_MAX		16
+#define RANDOM_PAGES	4
+
+typedef struct
+{
+	ShedlockStore *store;
+	TimestampTz limit;			/* a run that began before that is old */
+	Relation	name_index;		/* NULL until an old run is met */
+	TupleTableSlot *last;		/* for the last run of a name */
+	int			kept;			/* old runs that stay */
+	int			removed;		/* the others, or they are locked */
+} Pruning;
+
+/* Runs of a name among which a request is found */
+#define REQUEST_MAX		100
+
+/*
+ * open_name_index - open the index of names and tokens
+ *
+ * By its columns: the table's owner can have replaced it by one of another name.
+ */
+static Relation
+open_name_index(Relation rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (index->rd_rel->relam == BTREE_AM_OID && form->indisvalid &&
+			form->indnkeyatts >= 2 && form->indkey.values[0] == Anum_name &&
+			form->indkey.values[1] == Anum_token &&
+			RelationGetIndexPredicate(index) == NIL)
+			return index;
+		index_close(index, AccessShareLock);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("table \"%s\" of extension \"shedlock\" has no index of name and token",
+					RelationGetRelationName(rel))));
+}
+
+/*
+ * is_request - did the caller's role begin the run in a slot by that request?
+ */
+static bool
+is_request(TupleTableSlot *slot, const char *request)
+{
+	bool		isnull;
+	Datum		d = slot_getattr(slot, Anum_request, &isnull);
+
+	return !isnull && strcmp(TextDatumGetCString(d), request) == 0 &&
+		DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
+}
+
+/*
+ * begin_scan_of_runs - begin a scan of the runs of a name, for backward steps: the last first
+ */
+static IndexScanDesc
+begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name)
+{
+	ScanKeyData key;
+	IndexScanDesc scan;
+
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   name_index->rd_indcollation[0], F_TEXTEQ,
+						   CStringGetTextDatum(name));
+	scan = begin_index_scan(store->rel, name_index, SnapshotSelf, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	return scan;
+}
+
+/*
+ * find_run - find the last run of a name that was begun by a request; NULL: by any
+ *
+ * Looks at the last max runs of the name.
+ */
+static void
+find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged *logged)
+{
+	ShedlockStore store;
+	Relation	index;
+	IndexScanDesc scan;
+
+	memset(logged, 0, sizeof(*logged));
+	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
+	index = open_name_index(store.rel);
+	scan = begin_scan_of_runs(&store, index, name->str);
+	for (int i = 0; i < max && logged->token == 0 &&
+		 index_getnext_slot(scan, BackwardScanDirection, store.slot); i++)
+	{
+		if (request == NULL || is_request(store.slot, request))
+			ShedlockSlotToLogged(store.slot, logged);
+	}
+	index_endscan(scan);
+	index_close(index, AccessShareLock);
+	ShedlockClose(&store);
+}
+
+/*
+ * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
+ *
+ * Looks at the last REQUEST_MAX runs of the name: the answer to a request is
+ * lost only moments before the request is made again.
+ */
+void
+ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
+						   ShedlockLogged *logged)
+{
+	find_run(name, request, REQUEST_MAX, logged);
+}
+
+/*
+ * ShedlockHistoryLast - read what the log says of the last run of a name
+ */
+void
+ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged)
+{
+	find_run(name, NULL, 1, logged);
+}
+
+/*
+ * is_last_run - is that run the last one of its name?
+ */
+static bool
+is_last_run(Pruning *pruning, const ShedlockLogged *run)
+{
+	IndexScanDesc scan;
+	bool		isnull;
+	bool		is_last;
+
+	scan = begin_scan_of_runs(pruning->store, pruning->name_index, run->name);
+	is_last = index_getnext_slot(scan, BackwardScanDirection, pruning->last) &&
+		DatumGetInt64(slot_getattr(pruning->last, Anum_token, &isnull)) == run->token;
+	index_endscan(scan);
+	return is_last;
+}
+
+/*
+ * may_be_at_work - may that run be at work, though it is not the last of its name?
+ *
+ * Only runs with permits can be at work together.
+ */
+static bool
+may_be_at_work(const ShedlockLogged *run)
+{
+	return run->permit > 0 && strcmp(run->outcome, "running") == 0;
+}
+
+/*
+ * prune_run - remove the run in the store's slot if it is old, has ended, and is not its
+ * name's last
+ *
+ * Returns false if it is not old.
+ */
+static bool
+prune_run(Pruning *pruning)
+{
+	ShedlockStore *store = pruning->store;
+	ItemPointerData tid = store->slot->tts_tid;
+	ShedlockLogged run;
+	bool		isnull;
+
+	if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= pruning->limit)
+		return false;
+	if (pruning->name_index == NULL)
+	{
+		pruning->name_index = open_name_index(store->rel);
+		pruning->last = table_slot_create(store->rel, NULL);
+	}
+	ShedlockSlotToLogged(store->slot, &run);
+	if (may_be_at_work(&run) || is_last_run(pruning, &run))
+		pruning->kept++;
+	else
+	{
+		(void) ShedlockDelete(store, &tid);
+		pruning->removed++;
+	}
+	return true;
+}
+
+/*
+ * prune_front - prune the oldest runs, in the order of their tokens
+ */
+static void
+prune_front(Pruning *pruning)
+{
+	ShedlockStore *store = pruning->store;
+	IndexScanDesc scan;
+
+	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, 0);
+	index_rescan(scan, NULL, 0, NULL, 0);
+	while (pruning->removed < PRUNE_MAX && pruning->kept < KEPT_MAX &&
+		   index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
+		   prune_run(pruning))
+		;
+	index_endscan(scan);
+}
+
+/*
+ * prune_random_page - prune the runs on a random page of the table
+ */
+static void
+prune_random_page(Pruning *pruning)
+{
+	ShedlockStore *store = pruning->store;
+	BlockNumber npages = RelationGetNumberOfBlocks(store->rel);
+	uint64		page = pg_prng_uint64_range(&pg_global_prng_state, 0, npages - 1);
+	ItemPointerData first = {{(uint16) (page >> 16), (uint16) page}, FirstOffsetNumber};
+	ItemPointerData last = first;
+	TableScanDesc scan;
+
+	last.ip_posid = MaxOffsetNumber;
+	scan = begin_tid_range_scan(store->rel, SnapshotSelf, &first, &last);
+	while (table_scan_getnextslot_tidrange(scan, ForwardScanDirection, store->slot))
+		(void) prune_run(pruning);
+	table_endscan(scan);
+}
+
+/*
+ * ShedlockHistoryPrune - remove runs older than shedlock.history_keep
+ *
+ * The last run of each name stays: it tells when a job last ran.  So does a run that is
+ * at work.
+ *
+ * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
+ * gather at the front, where each call meets them first, and a process may call this
+ * only once.  So a call that meets KEPT_MAX of them also looks at some random pages: it
+ * reads no more however many runs there are, and each old run is found in time.  A
+ * random token instead of a page would not do, because leases draw from the same
+ * sequence, and most tokens lie in the gaps.
+ */
+void
+ShedlockHistoryPrune(Oid nsp)
+{
+	ShedlockStore store;
+	Pruning		pruning = {.store = &store};
+
+	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
+	prune_front(&pruning);
+	for (int i = 0; pruning.kept >= KEPT_MAX && i < RANDOM_PAGES; i++)
+		prune_random_page(&pruning);
+	if (pruning.name_index)
+	{
+		ExecDropSingleTupleTableSlot(pruning.last);
+		index_close(pruning.name_index, AccessShareLock);
+	}
+	ShedlockClose(&store);
+}
