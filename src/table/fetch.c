@@ -89,6 +89,20 @@ fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 }
 
 /*
+ * hash_key - the hash of the row's key
+ */
+static uint32
+hash_key(const ShedlockStore *store)
+{
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
+
+	if (att->attbyval)
+		return murmurhash32((uint32) store->key);
+	return hash_bytes((unsigned char *) VARDATA_ANY(DatumGetPointer(store->key)),
+					  (int) text_size(DatumGetPointer(store->key)));
+}
+
+/*
  * place_of - where this process last found the row
  *
  * If it has not, the root is invalid, and another row of the set is forgotten.
@@ -97,11 +111,8 @@ static ShedlockPlace *
 place_of(ShedlockStore *store)
 {
 	static unsigned victim = 0;
-	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 	Oid			relid = RelationGetRelid(store->rel);
-	uint32		hash = att->attbyval ? murmurhash32((uint32) store->key) :
-	hash_bytes((unsigned char *) VARDATA_ANY(DatumGetPointer(store->key)),
-			   (int) text_size(DatumGetPointer(store->key)));
+	uint32		hash = hash_key(store);
 	ShedlockPlace *set = places[hash % PLACE_SETS];
 	ShedlockPlace *place;
 

@@ -183,8 +183,8 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 	while (ShedlockFetch(&store, Int64GetDatum(token)) &&
 		   strcmp(outcome_of(&store), "running") == 0)
 	{
-		bool		none_left = strcmp(ending->outcome, "succeeded") != 0 &&
-		(ending->gave_up || gave_up(&store));
+		bool		failed = strcmp(ending->outcome, "succeeded") != 0;
+		bool		none_left = failed && (ending->gave_up || gave_up(&store));
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);

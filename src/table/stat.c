@@ -69,13 +69,14 @@ static void
 add(ShedlockStore *store, ShedlockColumns *columns, bool found, const Increase *more)
 {
 	bool		isnull;
-	double		seconds = found ?
-	DatumGetFloat8(slot_getattr(store->slot, Anum_run_seconds, &isnull)) : 0;
+	double		seconds = more->seconds;
 
+	if (found)
+		seconds += DatumGetFloat8(slot_getattr(store->slot, Anum_run_seconds, &isnull));
 	ShedlockSetColumn(columns, more->counter, plus_one(store, found, more->counter));
 	if (more->gave_up)
 		ShedlockSetColumn(columns, Anum_gave_up, plus_one(store, found, Anum_gave_up));
-	ShedlockSetColumn(columns, Anum_run_seconds, Float8GetDatum(seconds + more->seconds));
+	ShedlockSetColumn(columns, Anum_run_seconds, Float8GetDatum(seconds));
 	if (more->time)
 		ShedlockSetColumn(columns, more->time, TimestampTzGetDatum(GetCurrentTimestamp()));
 }
