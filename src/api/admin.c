@@ -221,8 +221,10 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 /*
  * end_run_by_force - log a run as cancelled, and use up its tick
  *
- * As lost, it would be due again at once.  The SQLSTATE tells its worker, who may end it
- * as cancelled later, that its own end came too late (finish.c).
+ * As lost, it would be due again at once.  The tick comes first: where a later run begins in
+ * an open transaction, both rows are locked, and only that of the tick is waited for.  The
+ * SQLSTATE tells the worker, who may end the run as cancelled later, that its own end came
+ * too late (finish.c).
  */
 static void
 end_run_by_force(const ShedlockName *name, int64 token)
@@ -230,8 +232,8 @@ end_run_by_force(const ShedlockName *name, int64 token)
 	ShedlockEnding ending = {.outcome = "cancelled"};
 
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
-	ShedlockHistoryEnd(name->nsp, token, &ending);
 	ShedlockCloseTick(name, token);
+	ShedlockHistoryEnd(name->nsp, token, &ending);
 }
 
 /*
