@@ -230,27 +230,40 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 }
 
 /*
- * ShedlockHistoryGaveUp - log that no further attempt follows that run, unless its row is
- * locked, was pruned, or says so
+ * ShedlockHistoryGaveUp - log that no further attempt follows that run, unless its row was
+ * pruned, or says so
  *
  * A run that is logged as running may succeed yet: its end decides.  Any other is counted,
- * and the function returns true.
+ * and the function returns true.  Warns, and logs nothing, if the row is locked for 100 ms.
  */
 bool
 ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 {
 	ShedlockStore store;
 	bool		is_news = false;
+	int			tries = 0;
 
 	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
-	if (ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
+	while (ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
 	{
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
-		is_news = ShedlockUpdate(&store, &columns, false) == TM_Ok &&
-			strcmp(outcome_of(&store), "running") != 0;
+		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
+		{
+			is_news = strcmp(outcome_of(&store), "running") != 0;
+			break;
+		}
+		if (!ShedlockAwaitForeignLock(&tries))
+		{
+			ereport(WARNING,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not log that no attempt follows the run with token " INT64_FORMAT,
+							token),
+					 errdetail("Its row in shedlock_run_log is locked.")));
+			break;
+		}
 	}
 	ShedlockClose(&store);
 	if (is_news)

@@ -72,6 +72,15 @@ like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run wit
 ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
 
+# The same for a run of a later tick, which ends the attempts at the older one.
+my $begin = q{shedlock_run_begin('older locked', once_every => '1 h', attempts => 2)};
+ask($other, "SELECT shedlock_run_end('older locked', token, 'failed') FROM $begin");
+ask($other, q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
+ask($other, q{BEGIN; SELECT FROM shedlock_run_log WHERE name = 'older locked' FOR UPDATE});
+is(ask($runner, "SELECT count(token) FROM $begin"), '1', 'older run locked: the later one begins');
+like($runner->{heard}, qr/WARNING: +could not log that no attempt follows the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'older run locked: a WARNING instead of a wait');
+ask($other, 'COMMIT');
+
 # A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
 # lock is released all the same, and the client gets the command's error.
 ask($runner, 'SET lock_timeout = 3000; SET deadlock_timeout = 5000');
