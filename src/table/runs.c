@@ -178,12 +178,22 @@ is_last_run(Pruning *pruning, const ShedlockLogged *run)
 /*
  * may_be_at_work - may that run be at work, though it is not the last of its name?
  *
- * Only runs with permits can be at work together.
+ * Runs of a name are at work together if all of their callers have permits, or all but one.
+ * A run that has died stays, too, until the next acquirer of its lock logs it as lost.
  */
 static bool
-may_be_at_work(const ShedlockLogged *run)
+may_be_at_work(Pruning *pruning, const ShedlockLogged *run)
 {
-	return run->permit > 0 && strcmp(run->outcome, "running") == 0;
+	ShedlockName job;
+	ShedlockName lock;
+	ShedlockRow row;
+
+	if (strcmp(run->outcome, "running") != 0)
+		return false;
+	ShedlockMakeName(RelationGetNamespace(pruning->store->rel), run->name, &job);
+	ShedlockMakeLockName(&job, run->permit, &lock);
+	ShedlockLookUpRow(&lock, &row);
+	return row.found && row.token == run->token;
 }
 
 /*
@@ -208,7 +218,7 @@ prune_run(Pruning *pruning)
 		pruning->last = table_slot_create(store->rel, NULL);
 	}
 	ShedlockSlotToLogged(store->slot, &run);
-	if (may_be_at_work(&run) || is_last_run(pruning, &run))
+	if (may_be_at_work(pruning, &run) || is_last_run(pruning, &run))
 		pruning->kept++;
 	else
 	{

@@ -268,6 +268,21 @@ SET shedlock.history_keep = '50 d';
 CALL shedlock_run('permits prune', 'SELECT 1');
 -- The last run of a name stays.
 SELECT outcome, count(*) FROM shedlock_history WHERE name = 'permits old' GROUP BY outcome;
+-- So does one without a permit that is at work beside it.  One whose lock is forgotten goes.
+TRUNCATE shedlock_run_log;
+SELECT FROM shedlock_run_begin('permits beside') \gset
+SELECT FROM shedlock_run_begin('permits beside', permits => 2) \gset
+SELECT lock FROM shedlock_run_begin('permits forgotten', permits => 2) \gset
+SELECT FROM shedlock_run_begin('permits forgotten', permits => 2) \gset
+SET session_replication_role = replica;
+DELETE FROM shedlock WHERE name = :'lock';
+RESET session_replication_role;
+UPDATE shedlock_run_log SET started_at = '2020-01-01';
+\c -
+CALL shedlock_run('permits prune', 'SELECT 1');
+SELECT name, count(*) FROM shedlock_run_log WHERE name ~ '^permits (beside|forgotten)' GROUP BY name ORDER BY name;
+SELECT shedlock_run_end('permits beside', min(token), 'failed') FROM shedlock_run_log WHERE name = 'permits beside';
+SELECT runs_failed FROM shedlock_stats WHERE name = 'permits beside';
 
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
 DROP TABLE permits;
