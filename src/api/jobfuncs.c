@@ -338,11 +338,14 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
 static bool
 claim(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan)
 {
-	bool		claimed = ShedlockClaimTick(name, tick, plan);
+	ShedlockTick before;
 
-	if (claimed)
-		ShedlockNoticeBlock(name, true);
-	return claimed;
+	if (!ShedlockClaimTick(name, tick, plan, &before))
+		return false;
+	if (ShedlockGiveUpTick(name, &before))
+		ShedlockTellGaveUp(name->nsp, before.token, &before);
+	ShedlockNoticeBlock(name, true);
+	return true;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_once);

@@ -215,15 +215,6 @@ is_still_due(void *arg)
 }
 
 /*
- * ends_attempts - does the run that has begun end the attempts at the tick before?
- */
-static bool
-ends_attempts(const ShedlockRun *run, const ShedlockTick *before)
-{
-	return before->found && !before->done && before->token != 0 && before->tick != run->tick;
-}
-
-/*
  * begin_attempt - acquire the lock, and write that an attempt at a tick begins
  *
  * Not due is also a call for the very tick that is being run, or whose lock is kept
@@ -256,7 +247,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
-	if (ends_attempts(run, before) && ShedlockHistoryGaveUp(name, before->token))
+	if (before->tick != run->tick && ShedlockGiveUpTick(name, before))
 		try->given_up = before->token;
 	log_schedule(try);
 	return SHEDLOCK_BEGUN;
@@ -274,6 +265,8 @@ register_tick(Try *try)
 	ShedlockCheckPromises(&try->ticks);
 	if (!write_state(try))
 		return try->due.action == SHEDLOCK_REGISTER;
+	if (ShedlockGiveUpTick(&try->run->job, &try->last))
+		ShedlockTellGaveUp(try->run->job.nsp, try->last.token, &try->last);
 	log_schedule(try);
 	if (try->explain)
 		find_due(try);

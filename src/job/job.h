@@ -191,8 +191,9 @@ extern bool ShedlockLockTick(const ShedlockName *name);
 extern void ShedlockUnlockTick(const ShedlockName *name);
 extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 							  const ShedlockTick *last, bool wait);
+extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-							  const ShedlockPlan *plan);
+							  const ShedlockPlan *plan, ShedlockTick *before);
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
 extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);

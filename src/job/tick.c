@@ -232,6 +232,20 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 }
 
 /*
+ * ShedlockGiveUpTick - log that no further attempt follows the last run of a tick, if it has
+ * one
+ *
+ * before: the state of the name's ticks that the caller has replaced.  Returns true if that
+ * run has ended already, and listeners are to be told.
+ */
+bool
+ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before)
+{
+	return before->found && !before->done && before->token != 0 &&
+		ShedlockHistoryGaveUp(name, before->token);
+}
+
+/*
  * is_claimed - has that tick, or a later one, been claimed or run?
  */
 static bool
@@ -247,12 +261,13 @@ is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
  *
  * plan: has the period of the schedule; NULL, for callers that name their ticks,
  * leaves that of an earlier claim.  The schedule of runs stays in any case.  Returns
- * true if the tick is claimed when the caller commits.  Locks: the tick's advisory
- * lock, exclusive, to the end of the transaction unless it returns false; never
- * waits for a claim.
+ * true if the tick is claimed when the caller commits, and sets *before to the state
+ * before that.  Locks: the tick's advisory lock, exclusive, to the end of the
+ * transaction unless it returns false; never waits for a claim.
  */
 bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan)
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan,
+				  ShedlockTick *before)
 {
 	ShedlockStore store;
 	ShedlockTick last;
@@ -266,6 +281,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
 
 		while (!is_claimed(&store, name, tick, &last))
 		{
+			*before = last;
 			last.tick = last.found ? Max(tick, last.tick) : tick;
 			last.claimed_at = GetCurrentTimestamp();
 			last.claimed_by = ShedlockLockedBy(NULL, 0);

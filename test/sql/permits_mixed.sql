@@ -77,6 +77,17 @@ SELECT shedlock_run_end('mixed late', min(token)) FROM shedlock_run_log WHERE na
 SELECT outcome, gave_up FROM shedlock_run_log WHERE name = 'mixed late' ORDER BY token LIMIT 1;
 SELECT name, runs_succeeded, runs_lost, gave_up FROM shedlock_stats WHERE name IN ('mixed late', 'mixed older') ORDER BY name;
 
+-- a later tick that is claimed without a run, or has passed before the job had its new
+-- schedule, ends the attempts, too: of a run at work, and of one that has failed
+SELECT pg_temp.begun('mixed once', 2), pg_temp.begun('mixed new', 2), pg_temp.begun('mixed once failed'), pg_temp.begun('mixed new failed');
+SELECT pg_temp.end_last('mixed once failed', 'failed'), pg_temp.end_last('mixed new failed', 'failed');
+UPDATE shedlock_tick SET tick = '1950-01-01' WHERE name ~ '^mixed (once|new)';
+SELECT name, shedlock_once_every(name, '36500 days') FROM (VALUES ('mixed once'), ('mixed once failed')) j (name);
+SELECT name, token IS NULL AS passed FROM (VALUES ('mixed new'), ('mixed new failed')) j (name), shedlock_run_begin(name, schedule => '0 0 29 2 *', permits => 2);
+SELECT pg_temp.end_last('mixed once', 'failed'), pg_temp.end_last('mixed new', 'failed');
+SELECT name, outcome, gave_up FROM shedlock_history WHERE name ~ '^mixed (once|new)' ORDER BY name;
+SELECT name, runs_failed, gave_up FROM shedlock_stats WHERE name ~ '^mixed (once|new)' ORDER BY name;
+
 -- names that have room for few permits
 SELECT rpad('mixed ', 253, 'n') AS long \gset
 SELECT count(b.token) FROM generate_series(1, 9) n, shedlock_run_begin(:'long', locked_by => n::text, permits => 9) b;

@@ -228,6 +228,20 @@ ask($client, "SELECT shedlock_run_end('permits', token) FROM shedlock_history WH
 told('ends that succeed are not told', ());
 is(ask($client, q{SELECT runs_succeeded, runs_failed, runs_lost, gave_up FROM shedlock_stats WHERE name = 'permits'}), '3|1|2|3', 'each is counted once');
 
+# A tick that has an attempt left is given up when a later one is claimed without a run, or
+# has passed before the job had its new schedule.
+foreach (['claimed', q{shedlock_once_every('claimed', '1 h')}], ['new schedule', q{shedlock_run_begin('new schedule', schedule => '0 0 29 2 *')}])
+{
+	my ($name, $later) = @$_;
+
+	ask($client, "SELECT shedlock_run_end('$name', token, 'failed') FROM shedlock_run_begin('$name', once_every => '1 h', attempts => 3)");
+	told("$name: a run fails", "failed $name");
+	ask($client, "UPDATE shedlock_tick SET tick = '2001-01-01' WHERE name = '$name'");
+	ask($client, "SELECT FROM $later");
+	@payloads = told('  and is given up', "gave up $name");
+	as_in_history($payloads[0], "a run that is given up: $name");
+}
+
 # Locks
 ask($client, q{SELECT shedlock_pause('paused', '2100-01-01 00:00:00+00', 'secret')});
 ($payload) = told('a pause', 'paused paused');
