@@ -106,3 +106,4 @@ SELECT FROM shedlock_run_begin('mixed why/0') \gset
 SELECT regexp_replace(shedlock_why('mixed why/0'), '^.*  ', '');
 
 SELECT count(*) FROM shedlock_locks WHERE name ~ '^mixed' AND NOT shedlock_force_release(name);
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
