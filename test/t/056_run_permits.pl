@@ -37,14 +37,22 @@ ask($gate, 'SELECT pg_advisory_lock(7)');
 my ($out, $err) = ('', '');
 my $bench = IPC::Run::start([ 'pgbench', '-n', '-c', $ends, '-j', 4, '-t', 1, '-f', $script, $node->connstr('postgres') ], '>', \$out, '2>', \$err);
 defined await($gate, "SELECT count(*) = $ends FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted") or BAIL_OUT("the runs do not begin: $err");
-ask($gate, 'SELECT pg_advisory_unlock(7)');
-ok($bench->finish, "$ends runs end together") or diag $err;
+my $took = seconds
+{
+	ask($gate, 'SELECT pg_advisory_unlock(7)');
+	ok($bench->finish, "$ends runs end together") or diag $err;
+};
 my $warned = () = $err =~ /could not count a run of lock "together"/g;
 is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_history WHERE name = 'together' AND outcome = 'succeeded'"), $ends, 'each has its outcome');
 my $counted = $node->safe_psql('postgres', "SELECT runs_succeeded FROM shedlock_stats WHERE name = 'together'");
 is($counted + $warned, $ends, 'each is counted, or a WARNING says that it is not');
-# On a slow machine one transaction may last more than 100 ms.
-cmp_ok($counted, '>', $ends / 2, "$counted of $ends are counted");
+
+# On a slow machine one transaction lasts more than the 100 ms.
+SKIP:
+{
+	skip("$counted of $ends are counted, in $took s", 1) if $took > 2 * 0.03 * $ends;
+	cmp_ok($counted, '>', $ends / 2, "$counted of $ends are counted");
+}
 
 #
 # Clients with 2 to 5 permits, whose sessions are killed

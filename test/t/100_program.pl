@@ -70,6 +70,8 @@ sub refused
 	my $what = join(' ', map { ref $_ ? () : length $_ > 60 ? 'a long name' : $_ } @arguments) || 'no option';
 
 	is($status, $expected, "exit status $expected: $what");
+	# without descriptors gcov cannot write what was reached
+	$err =~ s/^profiling:.*\n//mg;
 	like($err, $pattern, "the message says why: $what");
 	ok(!-e $file, "the command is not started: $what");
 	unlink $file;
