@@ -160,11 +160,11 @@ put_acquired(ReturnSetInfo *rsinfo, const ShedlockAny *any, const ShedlockName *
 	{
 		const ShedlockName *name = bsearch(&names[i], any->names, (size_t) any->n,
 										   sizeof(ShedlockName), compare_names);
-		int64	   *token = &any->tokens[name - any->names];
+		int64	   *token = name ? &any->tokens[name - any->names] : NULL;
 		Datum		values[2];
 		bool		nulls[2] = {false};
 
-		if (*token == 0)
+		if (token == NULL || *token == 0)
 			continue;
 		values[0] = CStringGetTextDatum(name->str);
 		values[1] = Int64GetDatum(*token);

@@ -180,10 +180,11 @@ static int
 new_file(void)
 {
 	FILE	   *stream = tmpfile();
-	int			file = stream ? fileno(stream) : -1;
+	int			file = stream ? fcntl(fileno(stream), F_DUPFD_CLOEXEC, 0) : -1;
 
-	if (file < 0 || fcntl(file, F_SETFD, FD_CLOEXEC) != 0)
+	if (file < 0)
 		Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
+	fclose(stream);
 	return file;
 }
 

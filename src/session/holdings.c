@@ -471,14 +471,13 @@ ShedlockSessionAbort(SubTransactionId subid)
 		   (whole || change->made_in == subid))
 	{
 		ShedlockHolding *holding = change->holding;
-		bool		was_held = holding->state.held;
 
 		/* All that it has acquired of that name since then is undone already. */
-		ShedlockUndoChange();
-		if (holding->state.held && !was_held)
+		if (change->state.held && !holding->state.held)
 			dlist_push_head(bucket_of(&holding->tag), &holding->in_bucket);
-		else if (was_held && !holding->state.held)
+		else if (!change->state.held && holding->state.held)
 			dlist_delete(&holding->in_bucket);
+		ShedlockUndoChange();
 
 		if (!holding->state.held && holding->last_change == NULL)
 			end_holding(holding);

@@ -297,9 +297,12 @@ ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
 	d = slot_getattr(slot, Anum_sqlstate, &isnull);
 	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
 	d = slot_getattr(slot, Anum_exit_code, &isnull);
-	logged->exit_code = isnull ? NULL : palloc(sizeof(int32));
+	logged->exit_code = NULL;
 	if (!isnull)
+	{
+		logged->exit_code = palloc(sizeof(int32));
 		*logged->exit_code = DatumGetInt32(d);
+	}
 	logged->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
 	d = slot_getattr(slot, Anum_ended_at, &isnull);
 	logged->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
