@@ -103,13 +103,16 @@ sub median
 	return $sorted[ @sorted / 2 ];
 }
 
-# Some rounds: fault() happens while all wait, and returns who is to visit, in order.
+# Rounds: fault() happens while all wait, and returns who is to visit, in order.  One that gets
+# no processor for 8 ms is passed over: there are more than n rounds if that happens in most of
+# them.
 sub rounds
 {
 	my ($claim, $n, $fault, $options, $mend) = @_;
 	my (@longest, @late, @orders, @expected);
+	my ($kept, $broken) = (0, 0);
 
-	foreach my $round (1 .. $n)
+	while (@orders < $n || $kept <= $n / 2 && $broken <= $n / 2 && @orders < 4 * $n)
 	{
 		line_up(%{ $options || {} });
 		my @who = $fault->();
@@ -117,6 +120,8 @@ sub rounds
 		push @orders, $order;
 		push @expected, "@who";
 		push @longest, $longest;
+		if ($order eq "@who") { $kept++; }
+		elsif ($longest < 8) { $broken++; }
 		push @late, ask($watcher, 'SELECT round(1000 * extract(epoch FROM clock_timestamp() - s.start)) - 10 '
 			  . 'FROM (SELECT clock_timestamp() AS start) s, LATERAL (SELECT pg_sleep(0.01 + 0 * extract(epoch FROM s.start))) p');
 		$mend->() if $mend;
@@ -127,8 +132,6 @@ sub rounds
   SKIP:
 	{
 		skip('this machine is too slow to tell a waiter that is woken from one that checks each second', 2) if $limit > 600;
-		# one that gets no processor for 8 ms is passed over
-		my $kept = grep { $orders[$_] eq $expected[$_] } 0 .. $n - 1;
 		cmp_ok($kept, '>', $n / 2, "$claim: the others acquire it in the order in which they came, in most rounds")
 		  or diag "got: @{[join ', ', @orders]}; expected: @{[join ', ', @expected]}";
 		cmp_ok(median(@longest), '<', $limit, "$claim: the others acquire it at once, in most rounds");
