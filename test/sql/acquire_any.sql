@@ -202,6 +202,15 @@ $$;
 SELECT array_agg(name ORDER BY name) FROM shedlock_locks WHERE state = 'held';
 CALL pg_temp.free();
 
+-- An error is rolled back like any other: to the savepoint before it.
+SELECT last_value + 3 AS last FROM shedlock_token_seq \gset
+BEGIN;
+ALTER SEQUENCE shedlock_token_seq MAXVALUE :last;
+SELECT shedlock_acquire('a');
+SELECT left(pg_temp.error_of($$SELECT shedlock_acquire('b'), shedlock_acquire_any('{c,d}', all_or_nothing => true)$$), 5);
+SELECT * FROM pg_temp.my_locks();
+ROLLBACK;
+
 -- All or nothing in a cursor, beyond a savepoint
 BEGIN;
 DECLARE c CURSOR FOR SELECT name FROM unnest('{a,b}'::text[]) n, shedlock_acquire_any(ARRAY[n, n || '2'], all_or_nothing => true);

@@ -78,6 +78,13 @@ CALL shedlock_run('run reset', 'DISCARD ALL');
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
+SELECT shedlock_acquire_session('run other');
+CALL shedlock_run('run reset', 'DO $$
+BEGIN
+	PERFORM pg_advisory_unlock_all();
+	COMMIT;
+	RAISE WARNING ''held after the commit: %'', (SELECT array_agg(name) FROM shedlock_locks WHERE name IN (''run reset'', ''run other'') AND shedlock_assert(name) > 0);
+END $$');
 SELECT * FROM pg_temp.runs('run reset');
 SELECT * FROM pg_temp.my_locks();
 CALL shedlock_run('run reset failed', 'DO $$ BEGIN PERFORM pg_advisory_unlock_all(); RAISE ''after the reset''; END $$');

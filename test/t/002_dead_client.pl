@@ -157,5 +157,11 @@ is($node->safe_psql($dbname, "SELECT outcome, ended_at IS NULL FROM shedlock_his
 $waiter->quit;
 reap($runner);
 
+($runner, $pid) = runner('forced run');
+terminate($node, $pid);
+is($node->safe_psql($dbname, "SELECT shedlock_force_release('forced run')"), 'f', 'the lock of a terminated run is not held');
+is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'forced run'"), 'lost', 'a forced release logs a terminated run as lost');
+reap($runner);
+
 $node->stop;
 done_testing();

@@ -36,6 +36,9 @@ ask($holder, "SELECT shedlock_acquire_session('limited session', '$limit')");
 my $runner = session($primary);
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)', once_every => '36500 days', attempts => 2);\n");
 ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is in progress');
+my $permit = session($primary);
+$permit->query_until(qr/running/, "\\echo running\nCALL shedlock_run('permits', 'SELECT pg_sleep(600)', permits => 1);\n");
+ok(defined await($primary, q{SELECT outcome = 'running' FROM shedlock_history WHERE name = 'permits'}), 'a run with a permit is in progress');
 my $last_token = $primary->safe_psql($dbname, 'SELECT last_value FROM shedlock_token_seq');
 $primary->safe_psql($dbname, "SELECT shedlock_once('last', now())");
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
@@ -69,18 +72,22 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shed
 		'lease|held|lease|t',
 		'limited session|unknown|session|t',
 		'paused|paused|released|t',
+		'permits/1|unknown|run|t',
 		'run|unknown|run|t',
 		'session|unknown|session|t',
 		'session of a token|unknown|session|t',
 		'session to force|unknown|session|t'),
 	'standby: the view shows the locks; states that need the primary are unknown');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|unknown',
+is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "permits|unknown\nrun|unknown",
 	'standby: the outcome of a run is unknown');
 is($standby->safe_psql($dbname, 'SELECT name, schedule, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_schedules'),
 	'run|every 36500 days|unknown|1|2|||f', 'standby: the view shows the schedules');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('run')"),
 	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.  Attempt 1 at tick .* began at .*; outcome: unknown\.$/,
 	'standby: shedlock_why says what it can of a run');
+like($standby->safe_psql($dbname, "SELECT shedlock_why('permits')"),
+	qr/^It has permits\.  Permit 1: It was acquired by ".*" at .*; only the primary can tell whether it is still held\.$/,
+	'standby: and of a run with a permit');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('lease')"), qr/^It has been held by ".*" since .*\.  It ends at .* unless it is extended\.$/,
 	'standby: shedlock_why says all of a lease');
 
@@ -92,13 +99,14 @@ my $states = join("\n",
 	'lease|held|lease',
 	'limited session|lost|session',
 	'paused|paused|released',
+	'permits/1|lost|run',
 	'run|lost|run',
 	'session|lost|session',
 	'session of a token|lost|session',
 	'session to force|lost|session');
 is($standby->safe_psql($dbname, 'SELECT name, state, kind FROM shedlock_locks ORDER BY name'), $states,
 	'promoted: locks of sessions and runs of the old primary are lost');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history'), 'run|lost',
+is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "permits|lost\nrun|lost",
 	'promoted: the run of the old primary is lost');
 is($standby->safe_psql($dbname, 'SELECT name, last_outcome, next_attempt_at IS NOT NULL, attempt FROM shedlock_schedules'), 'run|lost|t|1',
 	'promoted: one more attempt at its tick is due');
@@ -128,7 +136,7 @@ is($standby->safe_psql($dbname, "SELECT shedlock_acquire_session('session to for
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run')"), 't', 'promoted: an administrator force-releases the lock of a run');
 my ($status, $out, $err) = $standby->psql($dbname, "CALL shedlock_run('run', 'CREATE TABLE again()')");
 is($err, '', 'promoted: the command runs again after that');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY token'), "run|cancelled\nrun|succeeded",
+is($standby->safe_psql($dbname, q{SELECT name, outcome FROM shedlock_history WHERE name = 'run' ORDER BY token}), "run|cancelled\nrun|succeeded",
 	'promoted: the history shows both runs');
 is($standby->safe_psql($dbname, 'SELECT name, runs_succeeded, runs_cancelled, runs_lost FROM shedlock_stats'), 'run|1|1|0',
 	'promoted: each run is counted once');
@@ -149,7 +157,7 @@ is($standby->safe_psql($dbname, "SELECT state FROM shedlock_locks WHERE name = '
 kill_client($new_holder);
 ok(defined await($standby, "SELECT shedlock_acquire('new')"), 'promoted: new session locks are free when their session ends');
 
-reap($_) foreach ($holder, $runner);
+reap($_) foreach ($holder, $runner, $permit);
 $standby->stop('immediate');
 $primary->stop('immediate');
 done_testing();

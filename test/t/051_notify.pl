@@ -241,6 +241,12 @@ foreach (['claimed', q{shedlock_once_every('claimed', '1 h')}], ['new schedule',
 	@payloads = told('  and is given up', "gave up $name");
 	as_in_history($payloads[0], "a run that is given up: $name");
 }
+ask($client, q{SELECT shedlock_run_end('unheard', token, 'failed') FROM shedlock_run_begin('unheard', once_every => '1 h', attempts => 3)});
+told('one more run fails', 'failed unheard');
+ask($client, q{UPDATE shedlock_tick SET tick = '2001-01-01' WHERE name = 'unheard'});
+is($node->safe_psql('postgres', q{SET shedlock.notify = none; SELECT shedlock_once_every('unheard', '1 h')}), 't', '  a later tick is claimed');
+told('  and is given up, which is not told with none', ());
+is(ask($client, q{SELECT gave_up FROM shedlock_history WHERE name = 'unheard'}), 't', '  but logged');
 
 # Locks
 ask($client, q{SELECT shedlock_pause('paused', '2100-01-01 00:00:00+00', 'secret')});
@@ -264,6 +270,7 @@ $reader->do('LISTEN shedlock');
 my %names = (
 	'quotes' => q{"\'/} . '"' x 251,
 	'backslashes' => '\\' x 255,
+	'characters of two bytes' => "\xC3\xA4" x 255,
 	'characters of four bytes' => "\xF0\x9F\x94\x92" x 255);
 foreach my $what (sort keys %names)
 {

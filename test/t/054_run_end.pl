@@ -303,12 +303,13 @@ my $standby = start_standby($node, 'standby');
 # Cancels the wait of the run's commit.
 sub cancel_wait
 {
-	my ($name) = @_;
+	my ($name, $meanwhile) = @_;
 
 	$standby->stop;
 	ask($other, 'SELECT pg_advisory_unlock(1)');
 	ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"), "$name: the commit waits");
 	is($node->safe_psql('postgres', "SELECT shedlock_acquire('$name'), outcome FROM shedlock_history WHERE name = '$name'"), 'f|running', "$name: the lock is held meanwhile");
+	$meanwhile->() if $meanwhile;
 	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 	return end_of_call();
 }
@@ -331,7 +332,23 @@ is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_run_log WHERE nam
 $standby->start;
 is_free('standby twice');
 
-$_->quit foreach $runner, $other;
+# The warning cannot be logged.
+my $renamer = session($node);
+begin_call('standby unlogged');
+like(cancel_wait(
+		'standby unlogged',
+		sub {
+			$renamer->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = local; ALTER TABLE shedlock_run_log RENAME TO renamed;\n");
+			ok(defined await($node, q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'shedlock_run_log'::regclass AND NOT granted}), 'standby unlogged: the history is about to be renamed');
+		}),
+	qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning.*WARNING: +could not log a warning of the run of lock "standby unlogged": relation "shedlock_run_log" of extension/s,
+	'standby unlogged: the client is told');
+ask($renamer, 'ALTER TABLE renamed RENAME TO shedlock_run_log');
+is(outcome('standby unlogged'), 'succeeded', 'standby unlogged: what has committed has succeeded');
+$standby->start;
+is_free('standby unlogged');
+
+$_->quit foreach $runner, $other, $renamer;
 $standby->stop;
 $node->stop;
 done_testing();
