@@ -65,3 +65,4 @@ CALL shedlock_run('attacked workers', 'CALL attacked()', once_every => '1 day');
 DROP PROCEDURE attacked();
 DROP FUNCTION attacked_tick();
 DROP TABLE attacked;
+TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
