@@ -8,7 +8,8 @@
  * from the machine's start are not changed, nor are timers and sleeps.
  *
  * If SKEW_BOOTTIME is set, CLOCK_BOOTTIME is moved instead, as when the system was
- * suspended.
+ * suspended.  If SKEW_CHILDREN is set, those clocks are moved that the processes see
+ * which the program forks, not its own.
  *
  * It uses system calls, not the library's functions, because everything must
  * work in signal handlers.
@@ -26,6 +27,7 @@
 
 static volatile const int64_t *offset;
 static int	boottime;
+static pid_t unmoved = 0;
 
 /* Without the file a test would pass with a clock that never moves. */
 __attribute__((constructor))
@@ -48,11 +50,15 @@ map_offset(void)
 	}
 	offset = map;
 	boottime = getenv("SKEW_BOOTTIME") != NULL;
+	if (getenv("SKEW_CHILDREN"))
+		unmoved = getpid();
 }
 
 static int
 is_moved(clockid_t clock)
 {
+	if (getpid() == unmoved)
+		return 0;
 	if (boottime)
 		return clock == CLOCK_BOOTTIME;
 	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;

@@ -194,7 +194,24 @@ sub command_states
 {
 	my ($run) = @_;
 
-	return map { _read_proc("$_/stat") =~ /.*\) (\S)/s ? $1 : () } $run->command_processes;
+	return states($run->command_processes);
+}
+
+# The same for any processes
+sub states
+{
+	my (@pids) = @_;
+
+	return map { _read_proc("$_/stat") =~ /.*\) (\S)/s ? $1 : () } @pids;
+}
+
+# Process ID of the keeper, also if a wrapper has started it.
+sub keeper
+{
+	my ($run) = @_;
+	my ($pid) = grep { _read_proc("$_/comm") eq "shedlock\n" } $run->processes;
+
+	return $pid;
 }
 
 # Process ID of the guardian, once there is one.

@@ -70,8 +70,6 @@ sub refused
 	my $what = join(' ', map { ref $_ ? () : length $_ > 60 ? 'a long name' : $_ } @arguments) || 'no option';
 
 	is($status, $expected, "exit status $expected: $what");
-	# without descriptors gcov cannot write what was reached
-	$err =~ s/^profiling:.*\n//mg;
 	like($err, $pattern, "the message says why: $what");
 	ok(!-e $file, "the command is not started: $what");
 	unlink $file;
@@ -106,6 +104,12 @@ refused(64, qr/is no number of bytes from 0 to 4kB$/m, undef, @named, "--tail=$_
 refused(64, qr/"256" is no number from 0 to 255/, undef, @named, '--busy-exit=256');
 refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
 refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
+SKIP:
+{
+	# the controlling side of a terminal, which is one as well
+	open my $terminal, '<', '/dev/ptmx' or skip "there is no terminal: $!", 3;
+	refused(64, qr/^shedlock: --stdin: standard input must not be a terminal$/, undef, { stdin => $terminal }, @named, '--stdin');
+}
 my ($status, $out, $err) = run_program(undef, @named);
 is("$status $err", "64 shedlock: there is no command to run\n", 'without a command');
 
@@ -137,7 +141,9 @@ refused(69, qr/^shedlock: .+\n\z/, undef, @named, '--dbname=host=/nowhere');
 refused(69, qr/database "empty" has no extension shedlock: CREATE EXTENSION shedlock$/, $node, @named, '--dbname=empty');
 refused(69, qr/^shedlock: .+\n\z/, $standby, @named);
 refused(69, qr/read-only transaction/, $standby, @named, '--dbname=target_session_attrs=any');
-is((run_program($node, @named, '--dbname=nowhere', '--dry-run'))[0], 69, 'exit status 69 of --dry-run');
+is((run_program($node, @named, "--dbname=$_", '--dry-run'))[0], 69, "exit status 69 of --dry-run in database $_") foreach 'nowhere', 'empty';
+$node->safe_psql('empty', 'CREATE ROLE blind LOGIN; REVOKE SELECT ON pg_extension FROM PUBLIC');
+refused(69, qr/^shedlock: permission denied for table pg_extension$/, $node, @named, '--dbname=dbname=empty user=blind');
 
 #
 # Ways to the server.  The command shows that it runs, and that it has no settings of the
@@ -148,9 +154,9 @@ my ($host, $port) = ($node->host, $node->port);
 my $url_host = $host =~ s/([^\w.])/sprintf '%%%02X', ord $1/ger;
 my $both = $standby->host . ",$host port=" . $standby->port . ",$port";
 PostgreSQL::Test::Utils::append_to_file("$files/services",
-	"[here]\nhost=$host\nport=$port\ndbname=postgres\nuser=postgres\n[standby]\nhost=" . $standby->host . "\nport=" .
+	"[here]\nhost=$host\nport=$port\ndbname=postgres\nuser=postgres\nfallback_application_name=served\n[standby]\nhost=" . $standby->host . "\nport=" .
 	$standby->port . "\ndbname=postgres\ntarget_session_attrs=any\n");
-my %services = (environment => { PGSERVICEFILE => "$files/services" });
+my %services = (environment => { PGSERVICEFILE => "$files/services", PGAPPNAME => undef });
 my %ways = (
 	'a name' => [ $node, 'postgres' ],
 	'a connection string' => [ undef, "host=$host port=$port dbname=postgres" ],
@@ -171,6 +177,8 @@ foreach my $way (sort keys %ways)
 		sh('echo "PGPASSWORD=$PGPASSWORD PGSERVICE=$PGSERVICE PGTARGETSESSIONATTRS=$PGTARGETSESSIONATTRS"'));
 	is("$status $out$err", "0 $asked\n", "the server is reached by $way");
 }
+is(scalar(() = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /\] served LOG:  statement: .*shedlock_run_begin/g),
+	3, 'a service may set what the program sets otherwise');
 refused(69, qr/read-only/, $node, @$_)
   foreach [ '-n', 'way', '-d', "host=$both target_session_attrs=any" ],
   [ { environment => { PGTARGETSESSIONATTRS => 'any' } }, '-n', 'way', '-d', "host=$both" ],
@@ -211,17 +219,54 @@ foreach my $case ([ 126, "$files/plain", 'Permission denied' ], [ 126, $files, '
 		qq(failed|$expected|shedlock: could not execute "$command": $why), "the history says so: $why");
 }
 
-# The system refuses descriptors before a run begins, and a process afterwards.
+# The system refuses descriptors, before a run begins or afterwards, and then a process or
+# a thread.
 @named = ('--name', 'resources');
-refused(71, qr/^shedlock: could not prepare a run: Too many open files$/,
-	$node, { wrapper => [ 'bash', '-c', 'ulimit -n 4; exec "$@"', 'bash' ] }, @named);
-is(last_run('resources', 'count(*) OVER ()'), '', 'without descriptors no run begins');
+my %lacking;
+foreach my $descriptors (4 .. 13)
+{
+	($status, $out, $err) =
+	  run_program($node, { wrapper => [ 'bash', '-c', "ulimit -n $descriptors; exec \"\$@\"", 'bash' ] }, @named, '--quiet', 'touch', "$files/refused");
+	is($status, 71, "exit status 71 with $descriptors descriptors");
+	like($err, qr/^shedlock: could not [^:]+: Too many open files\n\z/, "the message says why with $descriptors descriptors");
+	$lacking{$1}++ if $err =~ /could not ([a-z ]+\w)/;
+}
+ok(!-e "$files/refused", 'the command is never started');
+is(join(', ', sort keys %lacking), 'create a pipe, create a temporary file, open, prepare a run', 'what lacked a descriptor');
+is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'resources' AND outcome = 'failed' AND exit_code = 71"),
+	$lacking{'create a pipe'}, 'only without pipes a run has begun, and failed');
+SKIP:
+{
+	# so that the stack of a thread takes more memory than there may be
+	my $memory = 'ulimit -S -s 4194304; ulimit -v 2097152';
+
+	skip 'the stack has a limit', 4 if system('bash', '-c', "($memory) 2>&1") != 0;
+	my $run = start_program($node, { wrapper => [ 'bash', '-c', "$memory; exec \"\$@\"", 'bash' ] }, @named, 'sleep', '600');
+	is($run->finish, 71, 'exit status 71 without a thread');
+	like($run->err, qr/^shedlock: could not create a thread: /, 'the message says why');
+	nothing_left($run, 'resources', 'without a thread');
+}
 SKIP:
 {
 	skip 'root may have any number of processes', 4 if $> == 0;
 	refused(71, qr/^shedlock: could not create a process: /,
 		$node, { wrapper => [ 'bash', '-c', 'ulimit -u 1; exec "$@"', 'bash' ] }, @named);
 	is(last_run('resources', 'outcome, exit_code'), 'failed|71', 'a run without a process has failed');
+}
+
+# A program in a PID namespace of its own, as in a container
+SKIP:
+{
+	my @apart = qw(unshare --user --map-current-user --pid --fork);
+
+	skip 'this system has no namespaces for users', 6 if system("@apart --mount-proc true 2>$files/unshare") != 0;
+	refused(71, qr/^shedlock: \/proc does not show this process: is it that of another PID namespace\?$/, $node, { wrapper => \@apart }, '--name=apart');
+	ask($watcher, "SELECT shedlock_acquire('apart', '1 h')");
+	my $run = start_program($node, { wrapper => [ @apart, '--mount-proc' ] }, '--name=apart', '--wait=1h', 'true');
+	ok(defined await($watcher, "SELECT waiters FROM shedlock_locks WHERE name = 'apart'", '1'), 'the program is the first process of a namespace, and waits');
+	kill 'TERM', $run->keeper;
+	is($run->finish . $run->err, '143', 'TERM ends it, though the system lets no signal of its own end such a process');
+	is(ask($watcher, "SELECT shedlock_release('apart'), waiters FROM shedlock_locks WHERE name = 'apart'"), 't|0', 'it does not wait any more');
 }
 
 #
@@ -317,8 +362,9 @@ my @ends = qw(TERM INT QUIT HUP);
 my @waits = ('released', @ends);
 ask($watcher, "SELECT shedlock_acquire('wait $_', '1 h')") foreach @waits;
 my %waiting = map { $_ => start_waiting("wait $_", "--name=wait $_", '--wait=1h', sh('echo runs')) } @waits;
+$waiting{released}->signal($_) foreach qw(USR1 USR2 CONT);
 ask($watcher, "SELECT shedlock_release('wait released')");
-is($waiting{released}->finish . $waiting{released}->out, "0runs\n", '--wait: the command runs when the lock is released');
+is($waiting{released}->finish . $waiting{released}->out, "0runs\n", '--wait: the command runs when the lock is released, whatever signals came');
 foreach my $signal (@ends)
 {
 	my $waiter = $waiting{$signal};
@@ -460,6 +506,39 @@ $stopped->signal('CONT');
 touch("$files/stopped");
 is($stopped->finish, 0, 'CONT lets it go on');
 
+# A service manager sends TERM to all processes.  The command has ended when its guardian hears
+# of it, and the guardian when the keeper reads its reports: its session was terminated when it
+# extended the lease.
+$run = start_program($node, '--name=all told', '--dbname=application_name=told', "--lease=$long", sh('echo $SHEDLOCK_TOKEN; exec sleep 600'));
+ok($run->await_out(qr/\n/), 'a command is at work');
+chomp(my $token_told = $run->out);
+my $told_backend = "FROM pg_stat_activity WHERE application_name = 'told'";
+ok(defined await($watcher, "SELECT count(*) $told_backend AND state = 'idle' AND query LIKE '%LISTEN shedlock'", '1'), 'the program LISTENs');
+my $locker = session($node);
+ask($locker, 'BEGIN; LOCK TABLE shedlock IN SHARE MODE');
+ask($watcher, qq(SELECT pg_notify('shedlock', '"$token_told"')));
+ok(defined await($watcher, "SELECT count(*) $told_backend AND wait_event_type = 'Lock'", '1'), 'its lease is not extended yet');
+my $guardian = $run->guardian;
+my $is_guardian = sub { my ($state) = @_; return eventually(sub { join('', HostProgram::states($guardian)) eq $state }) };
+kill 'STOP', $guardian;
+ok($is_guardian->('T'), 'its guardian is stopped');
+kill 'TERM', $run->command_processes;
+$run->signal('TERM');
+sleep(0.2);
+kill 'CONT', $guardian;
+ok($is_guardian->('Z'), 'its guardian has ended');
+ask($watcher, "SELECT pg_terminate_backend(pid) $told_backend");
+ask($locker, 'ROLLBACK');
+reap($locker);
+is($run->finish, 143, 'TERM ends the command and reaches the program');
+is(last_run('all told', 'outcome, exit_code, message'), 'cancelled|143|the program got signal 15 (Terminated)', 'the run is cancelled');
+
+# A command that has left its process group
+$run = start_program($node, '--name=moved', "--lease=$long", '--', $^X, '-e', '$| = 1; setpgrp(0, getppid); print "ready\n"; sleep 600');
+ok($run->await_out(qr/ready/), 'a command is in the process group of the guardian');
+$run->signal('TERM');
+is($run->finish, 143, 'TERM reaches it');
+
 # Two signals to end the command within a second kill it.
 my $stubborn = start_program($node, '--name=stubborn', '--lease=1h', '--kill-after=20min', sh(q{trap 'echo no' TERM; echo ready; while :; do sleep 0.05; done}));
 ok($stubborn->await_out(qr/ready/), 'a command is at work that does not end by TERM');
@@ -508,6 +587,33 @@ ok($away->await_out(qr/ready/), 'a process has a session of its own');
 $away->signal('TERM');
 is($away->finish, 143, 'TERM ends the command, and then that process');
 nothing_left($away, 'away', 'TERM');
+
+# The list of the processes is longer than what the program reads of it at once.
+my $many = start_program($node, '--name=many', "--lease=$long", '--', $^X, '-e',
+	'$| = 1; fork // die or sleep 600 foreach 1 .. 850; print "ready\n"; sleep 600');
+ok($many->await_out(qr/ready/), 'a command has 850 processes');
+kill 'KILL', $many->guardian;
+is($many->finish, 137, 'its guardian is killed');
+nothing_left($many, 'many', 'a guardian killed');
+
+# A command that takes its time to die, as one does that waits in the kernel: this test traces
+# it, so that it cannot be reaped before this test has waited for it.
+SKIP:
+{
+	my $orphan = start_program($node, '--name=dying', '--lease=' . 3 * $slow . 's', sh('echo ready; exec sleep 600'));
+
+	ok($orphan->await_out(qr/ready/), 'a command is at work');
+	my ($dying) = $orphan->command_processes;
+	my $traced = eval { require 'syscall.ph'; syscall(SYS_ptrace(), 0x4206, $dying + 0, 0, 0) == 0 };    # PTRACE_SEIZE
+	kill 'KILL', $orphan->guardian;
+	skip 'this system does not let a process be traced', 3 unless $traced;
+	my $until = ask($watcher, "SELECT lock_until FROM shedlock_locks WHERE name = 'dying'");
+	ok(defined await($watcher, "SELECT lock_until > '$until'::timestamptz + '" . 3 * $slow . " s' FROM shedlock_locks WHERE name = 'dying'"),
+		'the guardian is killed, and the lease is extended until the command is dead');
+	waitpid $dying, 0;
+	is($orphan->finish, 137, 'the program ends when it is');
+	is(last_run('dying', 'outcome, exit_code'), 'failed|137', 'the run has failed');
+}
 
 #
 # What the command gets
@@ -597,6 +703,20 @@ foreach my $options ([], ['--quiet'])
 	is(message_of('utf8', '\0342\0202\0254' . '12345678', @$options, '--tail=10'), '12345678', "a character that is cut is left out: @$options");
 	is(message_of('utf8', '\0342\0202\0254' . 'x' x 4095, @$options, '--tail=4kB'), 'x' x 4095, "the same at the end of 4 kB: @$options");
 }
+# bytes, and which of them are no characters
+my @bytes = ([ 'f0 9d 84 9e  e0 a0 80  ed 9f bf  f0 90 80 80  f4 8f bf bf' ],
+	[ 'e0 9f 80  ed a0 80  f0 8f 80 80  f4 90 80 80  c1 80  f5 80 80 80', 'all' ], [ 'e2 82 41', 'e2 82' ], [ 'f0 9d 84', 'all' ]);
+foreach my $case (@bytes)
+{
+	my ($bytes, $wrong) = @$case;
+	my @all = split ' ', $bytes;
+	my %wrong = map { $_ => 1 } split ' ', ($wrong // '') eq 'all' ? $bytes : $wrong // '';
+	my $expected = join '', map { $wrong{$_} ? "\\\\x$_" : hex > 127 ? sprintf '\\%o', hex : chr hex } @all;
+
+	is(message_of('utf8', join '', map { sprintf '\0%o', hex } @all), $expected, "characters of UTF-8: $bytes" . ($wrong ? '' : ', all valid'));
+}
+is(message_of('utf8', '\0377' x 4, '--tail=10'), '\\\\xff' x 2, '--tail=10 counts what is shown instead of bytes');
+is(message_of('latin1', '\0342\0202\0254ab', '--tail=10'), 'ab', 'and leaves out whole characters');
 is(message_of('utf8', 'a\0377\0000\0303b'), 'a\\\\xff\\\\x00\\\\xc3b', 'bytes that are no characters');
 is(message_of('utf8', '\0244 abc\n'), '\\\\xa4 abc', 'a byte at the start that is no character');
 is(message_of('latin1', 'caf\0303\0251 \0377'), 'caf\\\\xc3\\\\xa9 \\\\xff', 'in a database of another encoding, other characters than those of ASCII');
@@ -613,6 +733,10 @@ foreach my $dbname ('utf8', 'latin1')
 		"true caf\\\\xe9 $expected", "$dbname: the history shows them");
 }
 
+# more than the socket holds
+is((run_program($node, '-d', 'latin1', '--name=bytes', 'true', ("\xff" x 100_000) x 4))[0], 0, 'a long statement');
+like($node->safe_psql('latin1', 'SELECT command FROM shedlock_history ORDER BY token DESC LIMIT 1'), qr/^true (\\xff){2000}/, 'arrives');
+
 is((run_program($node, '-d', 'utf8', '--name', "\xf0\x9d\x84\x9e" x 253, '--permits=1', sh('printf %s "$SHEDLOCK_NAME" | wc -c')))[1], "1014\n", 'the longest name of a permit');
 
 # Closed descriptors
@@ -623,11 +747,42 @@ foreach my $closed ('>&-', '2>&-', '<&-', '<&- >&- 2>&-')
 	is(last_run('closed', 'outcome, exit_code, message'), 'failed|3|went wrong', "the history has its run with $closed");
 }
 
-# A pipe that is full, and that nobody reads
+# A pipe whose reader is gone
 pipe $reader, $writer or die "pipe: $!";
-fcntl $writer, F_SETFL, O_NONBLOCK;
-1 while syswrite $writer, 'x' x 4096;
-1 while syswrite $writer, 'x';
+close $reader;
+foreach my $options ([], ['--quiet'])
+{
+	is((run_program($node, { stderr => $writer }, '--name=closed', @$options, sh('echo went wrong >&2; exit 3')))[0],
+		3, "the program runs without a reader: @$options");
+	is(last_run('closed', 'outcome, exit_code, message'), 'failed|3|went wrong', "the history has its run: @$options");
+}
+close $writer;
+
+sub full_pipe
+{
+	pipe my $reader, my $writer or die "pipe: $!";
+	fcntl $writer, F_SETFL, O_NONBLOCK;
+	1 while syswrite $writer, 'x' x 4096;
+	1 while syswrite $writer, 'x';
+	return ($reader, $writer);
+}
+
+# A pipe that is full and does not block, and whose reader comes back
+($reader, $writer) = full_pipe();
+$run = start_program($node, { stderr => $writer }, '--name=late reader', "--lease=$long",
+	sh("echo went wrong >&2; echo ready; until [ -e $files/read ]; do sleep 0.05; done"));
+ok($run->await_out(qr/ready/), 'a command has written to a pipe that is full');
+sleep(0.2);
+my $late = '';
+fcntl $reader, F_SETFL, O_NONBLOCK;
+ok(eventually(sub { sysread $reader, $late, 65536, length $late; $late =~ /x{4096}went wrong\n\z/ }), 'its reader gets all of it');
+touch("$files/read");
+is($run->finish, 0, 'the run succeeds');
+close $reader;
+close $writer;
+
+# A pipe that is full, and that nobody reads
+($reader, $writer) = full_pipe();
 fcntl $writer, F_SETFL, 0;
 my @full = ({ stderr => $writer }, '--lease=' . 2 * $slow . 's', '--kill-after=' . 0.5 * $slow . 's');
 my %unread = (
@@ -758,6 +913,53 @@ ask($watcher, "SELECT shedlock_release('hamper\\ed')");
 is($hampered->finish . $hampered->err, '0', 'a role with settings in the way: the run succeeds, and no statement fails');
 is($hampered->out, last_run('hamper\\ed', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}) . "\n", 'its tick is right');
 is(last_run('hamper\\ed', 'outcome, run_role'), 'succeeded|hampered', 'the history has the run');
+
+#
+# A server that does not let the lease be extended before the command is started, after a
+# wait that was longer than a heartbeat
+#
+
+$node->safe_psql('postgres', "CREATE DATABASE mean TEMPLATE template0");
+$node->safe_psql('mean', <<'SQL');
+CREATE EXTENSION shedlock;
+CREATE SEQUENCE calls;
+CREATE OR REPLACE FUNCTION shedlock_extend(name text, token bigint DEFAULT NULL, lock_at_most_for interval DEFAULT NULL, lock_at_least_for interval DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF name = 'refused' AND nextval('calls') > 1 THEN
+		RETURN false;
+	END IF;
+	RAISE 'not now';
+END$$;
+REVOKE EXECUTE ON FUNCTION shedlock_why FROM PUBLIC;
+SQL
+($status, $out, $err) = run_program($node, '--name=refused', '--dbname=dbname=mean user=blind', '--dry-run');
+is("$status $err", "69 shedlock: permission denied for function shedlock_why\n", '--dry-run: the server refuses');
+my $mean = session($node, dbname => 'mean');
+ask($mean, "SELECT shedlock_acquire(name, '1 h') FROM unnest(ARRAY['refused', 'told']) name");
+my %unconfirmed = map { $_ => start_program($node, "--name=$_", '--dbname=mean', '--lease=' . 6 * $slow . 's', '--kill-after=0', '--wait=1h', 'touch', "$files/refused") } 'refused', 'told';
+ok(defined await($mean, 'SELECT sum(waiters) FROM shedlock_locks', '2'), 'two programs wait');
+sleep(1.2 * $slow);
+ask($mean, "SELECT shedlock_release(name) FROM unnest(ARRAY['refused', 'told']) name");
+ok(eventually(sub { $unconfirmed{told}->err =~ /not now/ }), 'the server refuses to extend a lease');
+$unconfirmed{told}->signal('TERM');
+is($unconfirmed{told}->finish, 'signal TERM', 'TERM ends a program whose lease is not extended');
+is($unconfirmed{refused}->finish, 76, 'the exit status of a lock that was lost meanwhile is 76');
+is($unconfirmed{refused}->err, qq(shedlock: not now\nshedlock: the lease could not be extended: "touch" was not started\n), 'the messages say so');
+ok(!-e "$files/refused", 'neither command is started');
+is(ask($mean, 'SELECT name, outcome, exit_code, message FROM shedlock_history ORDER BY name'),
+	"refused|cancelled||the command was not started\ntold|cancelled||the command was not started", 'the history says so');
+is(ask($mean, 'SELECT count(*) FROM shedlock_locks'), '0', 'the locks are free');
+reap($mean);
+
+# The host was suspended when the run had begun.
+SKIP:
+{
+	skip 'there is no library that moves a clock', 3 unless $ENV{SHEDLOCK_SKEW};
+	PostgreSQL::Test::Utils::append_to_file("$files/skew", pack('q', 3600 * 1_000_000));
+	refused(76, qr/^shedlock: lock "suspended" was lost$/, $node,
+		{ environment => { LD_PRELOAD => $ENV{SHEDLOCK_SKEW}, SKEW_FILE => "$files/skew", SKEW_BOOTTIME => 'yes', SKEW_CHILDREN => 'yes' } }, '--name=suspended');
+}
 
 #
 # A server that is started during a wait
