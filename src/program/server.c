@@ -211,6 +211,17 @@ told_to_end(const Server *server)
 }
 
 /*
+ * refused_with - the exit status of the program after the server has refused a statement
+ *
+ * An SQLSTATE of class 22 is about what the caller has given.
+ */
+static int
+refused_with(const PGresult *result)
+{
+	return HasClass(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
+}
+
+/*
  * try_to_begin - one attempt to begin the run
  *
  * Returns -1 to try again, 0, or the exit status of the program.  *uncertain is set if
@@ -244,7 +255,7 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 	else
 	{
 		ShowError(server, result);
-		status = HasClass(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
+		status = refused_with(result);
 
 		/*
 		 * The connection fails, the server shuts down, it is a standby now,
@@ -445,7 +456,7 @@ ShowWhy(Server *server)
 	else
 	{
 		ShowError(server, result);
-		status = EXIT_NO_SERVER;
+		status = refused_with(result);
 	}
 	PQclear(result);
 	return status;
