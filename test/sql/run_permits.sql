@@ -143,6 +143,7 @@ SELECT pg_temp.end_all('permits');
 -- A pause of the job refuses all of them, and disturbs none.
 SELECT permit BETWEEN 1 AND 3 AS begun FROM pg_temp.start('permits', 3);
 SELECT shedlock_pause('permits', reason => 'why not');
+UPDATE shedlock SET paused_by = 'somebody' WHERE paused_by IS NOT NULL;
 SELECT reason FROM pg_temp.start('permits', 3);
 SELECT reason FROM pg_temp.start('permits');
 \set VERBOSITY default
@@ -154,10 +155,12 @@ SELECT count(*) FILTER (WHERE shedlock_release(name)) AS released FROM shedlock_
 SELECT pg_temp.mask(shedlock_why('permits'));
 -- Also if the lock of the same name is held, and for a new job with a schedule
 SELECT shedlock_resume('permits'), shedlock_acquire('permits'), shedlock_pause('permits');
+UPDATE shedlock SET paused_by = 'somebody' WHERE paused_by IS NOT NULL;
 SELECT reason FROM pg_temp.start('permits', 3);
 SELECT shedlock_release('permits');
 SELECT reason FROM pg_temp.start('permits', 3);
 SELECT shedlock_pause('permits new');
+UPDATE shedlock SET paused_by = 'somebody' WHERE paused_by IS NOT NULL;
 SELECT pg_temp.mask(reason) FROM shedlock_run_begin('permits new', schedule => '@yearly', permits => 2);
 SELECT pg_temp.mask(reason) FROM shedlock_run_begin('permits new', once_every => '36500 days', permits => 2);
 SELECT shedlock_resume('permits new'), shedlock_resume('permits');
@@ -165,6 +168,7 @@ SELECT lock ~ '^permits/[123]$' AS begun FROM pg_temp.start('permits', 3);
 SELECT pg_temp.end_all('permits');
 -- A pause of one of them leaves the others.
 SELECT shedlock_pause('permits/2');
+UPDATE shedlock SET paused_by = 'somebody' WHERE paused_by IS NOT NULL;
 SELECT permit FROM pg_temp.start('permits', 3, 3) ORDER BY permit;
 SELECT reason FROM pg_temp.start('permits', 3);
 SELECT pg_temp.end_all('permits'), shedlock_resume('permits/2');
