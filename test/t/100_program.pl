@@ -900,11 +900,12 @@ GRANT USAGE ON SCHEMA hostile TO hampered;
 ALTER ROLE hampered SET search_path = hostile, pg_catalog;
 ALTER ROLE hampered SET statement_timeout = '1s';
 ALTER ROLE hampered SET lock_timeout = '1s';
-ALTER ROLE hampered SET standard_conforming_strings = off;
 ALTER ROLE hampered SET datestyle = 'SQL, DMY';
 ALTER ROLE hampered SET timezone = 'Asia/Tokyo';
 ALTER ROLE hampered SET intervalstyle = 'sql_standard';
 SQL
+# PostgreSQL 19 has standard strings only.
+$node->safe_psql('postgres', 'ALTER ROLE hampered SET standard_conforming_strings = off') if $node->pg_version < 19;
 ask($watcher, "SELECT shedlock_acquire('hamper\\ed', '1 h')");
 my $hampered = start_waiting('hamper\\ed', '--dbname=user=hampered', '--name=hamper\\ed', '--wait=1h', '--once-every=20000 days', '--lease=' . 3 * $slow . 's',
 	sh('echo $SHEDLOCK_TICK; sleep ' . $slow));
