@@ -331,7 +331,7 @@ foreach (@hostile)
 	query(query("SELECT command FROM cron.job WHERE jobname = $name"));
 	$run++ if query("SELECT outcome FROM shedlock_history WHERE name = $name AND command = $command") eq 'succeeded';
 
-	query(($node->safe_psql('postgres', 'SHOW server_version_num') < 190000 ? 'SET standard_conforming_strings = off; ' : '') . "SELECT shedlock_cron_unguard($name)");
+	query((query('SHOW server_version_num') < 190000 ? 'SET standard_conforming_strings = off; ' : '') . "SELECT shedlock_cron_unguard($name)");
 	$restored++ if query("SELECT count(*) FROM cron.job WHERE jobname = $name AND command = $command") eq '1';
 }
 is($guarded, scalar @hostile, 'any name and command is guarded and read back');
