@@ -55,6 +55,21 @@ SKIP:
 }
 
 #
+# A run whose process has died
+#
+my $run = q{CALL shedlock_run('killed', 'SELECT pg_sleep(%s)', once_every => '20000 days', attempts => 2, backoff => '0', permits => 3, on_busy => 'error')};
+my $victim = session($node);
+$victim->query_until(qr/begun/, "\\echo begun\n" . sprintf("$run;\n", 600));
+my $held = q{FROM shedlock_locks WHERE name LIKE 'killed/_' AND state = 'held'};
+defined await($gate, "SELECT count(*) = 1 $held") or BAIL_OUT('no run begins');
+ask($gate, "SELECT pg_terminate_backend(pid, 60000) $held");
+reap($victim);
+ask($gate, sprintf $run, 0);
+is(ask($gate, q{SELECT string_agg(concat_ws(' ', outcome, attempt, gave_up), ', ' ORDER BY token) FROM shedlock_history WHERE name = 'killed'}), 'lost 1 f, succeeded 2 f', 'the next attempt follows one that was killed');
+is(ask($gate, q{SELECT runs_succeeded, runs_lost, gave_up FROM shedlock_stats WHERE name = 'killed'}), '1|1|0', 'each is counted');
+is(ask($gate, q{SELECT count(*) FROM shedlock_locks WHERE name LIKE 'killed%'}), '0', 'no permit is held');
+
+#
 # Clients with 2 to 5 permits, whose sessions are killed
 #
 $node->safe_psql('postgres', <<'SQL');
