@@ -86,8 +86,10 @@ END
 # Ends what was started here, also what a program has left running.
 sub stop_processes
 {
-	kill 'KILL', grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /^shedlock-guard/ } map { $_->{guardian} // () } @programs;
-	kill 'KILL', map { survivors($_) } @programs;
+	foreach my $p (@programs)
+	{
+		kill 'KILL', alive($p, $p->{guardian} // ()), survivors($p);
+	}
 	kill 'KILL', grep { !defined $status{$_} } @children;
 	waitpid($_, 0) foreach grep { !defined $status{$_} } @children;
 	$status{$_} //= 0 foreach @children;
@@ -163,12 +165,20 @@ sub processes_of
 	return map { $_->[0] + 0 } values %beats;
 }
 
-# Returns those which are still there, and are no zombies.
+# Returns those of the processes that are still there, and are no zombies.  Their process IDs
+# may be those of others by now, which do not have the program's file in their command lines.
+sub alive
+{
+	my ($p, @pids) = @_;
+
+	return grep { (eval { slurp_file("/proc/$_/cmdline") } // '') =~ /\0\Q$p->{base}\E\0/ } @pids;
+}
+
 sub survivors
 {
 	my ($p) = @_;
 
-	return grep { (eval { slurp_file("/proc/$_/stat") } // ') Z') !~ /\) [ZX]/ } processes_of($p);
+	return alive($p, processes_of($p));
 }
 
 sub keeper_of { return $_[0]{pid} }
