@@ -67,7 +67,7 @@ like($said, qr/The program shedlock is not built: it needs Linux\./, 'on another
 unlike($said, qr{src/program/\w+\.c}, 'on another system: nothing of the program is compiled');
 like($said, qr{src/module\.c}, 'on another system: the library is compiled');
 unlike(make('-B', '-n', 'install', 'NO_PROGRAM=it is elsewhere'),
-	qr{src/program/\w+\.c|shedlock\.1}, 'NO_PROGRAM: neither program nor man page is installed');
+	qr{src/program/\w+\.c|shedlock\.1\b}, 'NO_PROGRAM: neither program nor man page is installed');
 
 SKIP:
 {
