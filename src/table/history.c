@@ -169,6 +169,23 @@ count_end(ShedlockStore *store, Oid nsp, const ShedlockEnding *ending, bool gave
 }
 
 /*
+ * may_retry - wait for a foreign writer of the row of a run
+ *
+ * Returns false, and warns, after 100 ms.  what: is not logged then.
+ */
+static bool
+may_retry(int *tries, int64 token, const char *what)
+{
+	if (ShedlockAwaitForeignLock(tries))
+		return true;
+	ereport(WARNING,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not log %s of the run with token " INT64_FORMAT, what, token),
+			 errdetail("Its row in shedlock_run_log is locked.")));
+	return false;
+}
+
+/*
  * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
  *
  * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
@@ -177,10 +194,12 @@ void
 ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 {
 	ShedlockStore store;
+	const char *what = psprintf("outcome \"%s\"", ending->outcome);
+	bool		written = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	while (ShedlockFetch(&store, Int64GetDatum(token)) &&
+	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) &&
 		   strcmp(outcome_of(&store), "running") == 0)
 	{
 		bool		failed = strcmp(ending->outcome, "succeeded") != 0;
@@ -189,20 +208,11 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending, none_left);
-		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
-		{
+		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
+		if (written)
 			count_end(&store, nsp, ending, none_left);
+		else if (!may_retry(&tries, token, what))
 			break;
-		}
-		if (!ShedlockAwaitForeignLock(&tries))
-		{
-			ereport(WARNING,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("could not log outcome \"%s\" of the run with token " INT64_FORMAT,
-							ending->outcome, token),
-					 errdetail("Its row in shedlock_run_log is locked.")));
-			break;
-		}
 	}
 	ShedlockClose(&store);
 }
@@ -240,30 +250,22 @@ bool
 ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 {
 	ShedlockStore store;
+	bool		written = false;
 	bool		is_news = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
-	while (ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
+	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
 	{
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
-		if (ShedlockUpdate(&store, &columns, false) == TM_Ok)
-		{
+		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
+		if (written)
 			is_news = strcmp(outcome_of(&store), "running") != 0;
+		else if (!may_retry(&tries, token, "gave_up"))
 			break;
-		}
-		if (!ShedlockAwaitForeignLock(&tries))
-		{
-			ereport(WARNING,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("could not log that no attempt follows the run with token " INT64_FORMAT,
-							token),
-					 errdetail("Its row in shedlock_run_log is locked.")));
-			break;
-		}
 	}
 	ShedlockClose(&store);
 	if (is_news)

@@ -78,7 +78,7 @@ ask($other, "SELECT shedlock_run_end('older locked', token, 'failed') FROM $begi
 ask($other, q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
 ask($other, q{BEGIN; SELECT FROM shedlock_run_log WHERE name = 'older locked' FOR UPDATE});
 is(ask($runner, "SELECT count(token) FROM $begin"), '1', 'older run locked: the later one begins');
-like($runner->{heard}, qr/WARNING: +could not log that no attempt follows the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'older run locked: a WARNING instead of a wait');
+like($runner->{heard}, qr/WARNING: +could not log gave_up of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'older run locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 
 # A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
