@@ -275,14 +275,15 @@ ALTER ROLE hasty_100 SET lock_timeout = '1ms';
 CREATE ROLE idle LOGIN;
 ALTER ROLE idle SET idle_session_timeout = '100ms'});
 
+# Where the program reports the end, its lease outlasts a busy server.
 foreach my $kind ('plain', 'tree')
 {
 	situation('keeper stopped', kind => $kind,
 		steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
 	situation('keeper killed', kind => $kind, exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of) ] ]);
 	situation('guardian stopped', kind => $kind, steps => [ [ \&at_once, signals(STOP => \&guardian_of) ] ]);
-	situation('guardian killed', kind => $kind, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
-	situation('command killed', kind => $kind, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&command_of) ] ]);
+	situation('guardian killed', kind => $kind, length => 'minute', exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
+	situation('command killed', kind => $kind, length => 'minute', exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&command_of) ] ]);
 	situation('command stopped, keeper killed', kind => $kind, exit => 137,
 		steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ after(0.2), signals(KILL => \&keeper_of) ] ]);
 	situation('command stopped, guardian stopped', kind => $kind,
@@ -337,7 +338,7 @@ force_released('force-released, nobody is told', 'SET shedlock.notify = none;', 
 
 # The lock of a run with a permit has another name than the job.
 situation('keeper killed, with a permit', permits => 1, exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of) ] ]);
-situation('guardian killed, with a permit', permits => 1, exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
+situation('guardian killed, with a permit', permits => 1, length => 'minute', exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
 force_released('force-released, with a permit', '', permits => 1, length => 'minute', dbname => logged('permitted'), extra => \&ends_at_once);
 
 situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
