@@ -330,8 +330,8 @@ alarms() {
 REPORT=()
 
 # Runs a command as step $1, and reports its lines "= ok ...", "= not ok ..." and "= skip ...".
-# The log of a step is shown only if it fails.  It does not run in a condition, where
-# bash would go on after a command that failed.
+# If it fails, its failed tests and the end of its log are shown.  It does not run in a
+# condition, where bash would go on after a command that failed.
 step() {
     local name=$1 log=$WORK/step.log status=0 line
     shift
@@ -343,7 +343,10 @@ step() {
         say "$line"
     done < <(sed -nE "s#^= (ok|not ok|skip) #\1 - $name: #p" "$log")
     [ "$status" -eq 0 ] || REPORT+=("not ok - $name: what comes next")
-    [ "$status" -eq 0 ] && ! grep -q '^= not ok' "$log" || tail -n 200 "$log"
+    if [ "$status" -ne 0 ] || grep -q '^= not ok' "$log"; then
+        sed -nE '/^ *not ok /,+11p' "$log"
+        tail -n 100 "$log"
+    fi
     mv "$log" "$WORK/${name//[ ,]/_}.log"
 }
 
