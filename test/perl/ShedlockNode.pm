@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
-  last_words error_of answers await seconds slowness bury terminate);
+  last_words error_of answers await await_second seconds slowness bury terminate);
 
 # The superuser is postgres, whichever user runs the tests.  PostgreSQL's own modules
 # delete this variable and use the name of the operating system's user.
@@ -223,6 +223,17 @@ sub crowd
 		sleep(0.01);
 	}
 	return $running / $samples / $processors;
+}
+
+# Waits until a shutdown comes after the second in which the last holder began: a
+# shutdown in the same second does not prove that the holder is gone.
+sub await_second
+{
+	my ($node) = @_;
+
+	defined await($node, q{SELECT max(backend_start) + interval '1 s' <= clock_timestamp() FROM shedlock})
+	  or die 'the clock stands still';
+	return;
 }
 
 # Returns how many times slower this machine is now than others, at most six: for leases

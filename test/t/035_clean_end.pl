@@ -14,17 +14,6 @@ use Time::HiRes qw(sleep time);
 
 my $dbname = 'postgres';
 
-# Waits until a shutdown comes after the second in which the last holder began: a
-# shutdown in the same second does not prove that the holder is gone.
-sub await_second
-{
-	my ($node) = @_;
-
-	defined await($node, q{SELECT max(backend_start) + interval '1 s' <= clock_timestamp() FROM shedlock})
-	  or BAIL_OUT('the clock stands still');
-	return;
-}
-
 # Holds a session lock and a run, and one session lock that has an at-least time.
 sub hold_locks
 {
