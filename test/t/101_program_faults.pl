@@ -617,6 +617,7 @@ compete($_) foreach @failover;
 happen(@failover);
 disconnect($standby{synchronous});
 $_->stop foreach values %standby;
+bury($primary);
 
 note("seconds since the fault:\n \n",
 	table_of([ 'situation', 'command', 'last sign', 'other has it', 'margin', 'exit', 'outcome' ], map { $_->{measured} // () } @situations));
