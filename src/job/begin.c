@@ -336,8 +336,6 @@ was_requested(const ShedlockRun *run)
 {
 	ShedlockLogged logged;
 
-	if (run->client_request == NULL)
-		return false;
 	ShedlockHistoryFindRequest(&run->job, run->client_request, &logged);
 	return logged.token != 0;
 }
@@ -356,8 +354,9 @@ try_once(Try *try, ShedlockResult *result)
 /*
  * try_request - the same, unless another call with its request begins the run
  *
- * That call and this one could have different permits.  Their advisory lock has the name
- * of the job and the request in its key, with a byte between them that no name has.
+ * That call and this one could have different permits; and if this one waits, the run of
+ * that one may have begun and ended meanwhile.  Their advisory lock has the name of the job
+ * and the request in its key, with a byte between them that no name has.
  */
 static ShedlockBeginning
 try_request(Try *try, ShedlockResult *result)
@@ -394,7 +393,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
-	if (run->has_permits && run->client_request)
+	if (run->client_request)
 		try->beginning = try_request(try, result);
 	else
 		try->beginning = try_once(try, result);
@@ -402,7 +401,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
 							 run->attempt, run->permit, run->client_request);
-	return (try->beginning != SHEDLOCK_REFUSED && !try->tick_locked) || was_requested(run);
+	return try->beginning != SHEDLOCK_REFUSED && !try->tick_locked;
 }
 
 /*

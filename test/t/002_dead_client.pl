@@ -163,5 +163,22 @@ is($node->safe_psql($dbname, "SELECT shedlock_force_release('forced run')"), 'f'
 is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'forced run'"), 'lost', 'a forced release logs a terminated run as lost');
 reap($runner);
 
+# The client of a call is gone, so another call repeats its request and waits.  That call
+# stands still while the run of the first one begins and is lost.
+my ($token, $answer);
+$token = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('asked twice', '1 hour')");
+my $caller = session($node);
+$pid = pid_of($caller);
+$caller->query_until(qr/asking/, "\\echo asking\nSELECT 'got ' || coalesce(reason, 'a run') FROM shedlock_run_begin('asked twice', '1 min', request => 'one', wait => '1 hour');\n");
+ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'asked twice'"), 'a call repeats a request, and waits');
+kill 'STOP', $pid;
+$node->safe_psql($dbname, "SELECT shedlock_release('asked twice', $token)");
+$token = $node->safe_psql($dbname, "SELECT token FROM shedlock_run_begin('asked twice', '100 ms', request => 'one')");
+ok(defined await($node, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = 'asked twice'"), 'the run of the first call is lost');
+kill 'CONT', $pid;
+$answer = $caller->query_until(qr/got .*\n/, '');
+like($answer, qr/got This request began the run with token $token; outcome: lost\./, 'the second call begins no run');
+$caller->quit;
+
 $node->stop;
 done_testing();
