@@ -1069,6 +1069,12 @@ finds('not in the table', 'the lease was extended after the look', q{
 	0 2.9 extend name=a token=5 most=3 -> true
 }, 'lease,2.4', 'lease,3.0');
 
+finds('not in the table', 'an extension was committed before the look', q{
+	0 1.0 acquire name=a most=2 -> true token=5
+	0 2.9 extend name=a token=5 most=3 after=0.1 -> true
+	nemesis 3.2 look -> ok a,5,lease,3.0
+}, 'after=0.1', 'after=0.5');
+
 finds('harness', 'a nemesis that was ended before it had begun', q{
 	run 1.0 nemesis 512
 }, 'nemesis 512', 'nemesis 15');
