@@ -551,7 +551,15 @@ payloads();
 my $other = session($node);
 my $pid = pid_of($other);
 require_standby('nobody');
-$other->query_until(qr/begun/, "\\echo begun\nBEGIN; CREATE TABLE written (); NOTIFY other; COMMIT;\n");
+# The checkpointer reads the setting, too: a commit that comes before that does not wait.
+foreach my $try (1 .. 100)
+{
+	my $ended = "state = 'idle' AND query LIKE '%try $try%'";
+
+	$other->query_until(qr/begun/, "\\echo begun\nBEGIN; DROP TABLE IF EXISTS written; CREATE TABLE written (); NOTIFY other; COMMIT /* try $try */;\n");
+	await($client, "SELECT wait_event = 'SyncRep' OR $ended FROM pg_stat_activity WHERE pid = $pid");
+	last unless answers($client, "SELECT $ended FROM pg_stat_activity WHERE pid = $pid", 't');
+}
 defined await($client, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid") or BAIL_OUT('NOTIFY does not wait for a standby');
 kill 'STOP', $pid;
 $stopped = $pid;
