@@ -40,8 +40,13 @@ static bool commit_locally = false;
 static bool only_releases = false;
 static XLogRecPtr release_end = InvalidXLogRecPtr;
 
-/* Was the last commit, but for those of ShedlockCommitLocally, to wait for the standby? */
-static bool last_commit_waits = false;
+/*
+ * How this commit is to wait for the standby; and how, and up to where in the WAL, the last
+ * one did that had to wait.
+ */
+static int	commit_wait_mode = SYNC_REP_NO_WAIT;
+static int	last_wait_mode = SYNC_REP_NO_WAIT;
+static XLogRecPtr last_wait_end = InvalidXLogRecPtr;
 
 /* What synchronous_commit was before a release lowered it; -1: it was not. */
 static int	saved_synchronous_commit = -1;
@@ -103,6 +108,25 @@ ShedlockDurabilityPrePrepare(void)
 }
 
 /*
+ * wait_mode - for what a commit with this synchronous_commit waits at the standby
+ */
+static int
+wait_mode(void)
+{
+	switch (synchronous_commit)
+	{
+		case SYNCHRONOUS_COMMIT_REMOTE_WRITE:
+			return SYNC_REP_WAIT_WRITE;
+		case SYNCHRONOUS_COMMIT_REMOTE_FLUSH:
+			return SYNC_REP_WAIT_FLUSH;
+		case SYNCHRONOUS_COMMIT_REMOTE_APPLY:
+			return SYNC_REP_WAIT_APPLY;
+		default:
+			return SYNC_REP_NO_WAIT;
+	}
+}
+
+/*
  * ShedlockDurabilityPreCommit - set synchronous_commit for this commit
  */
 void
@@ -121,8 +145,23 @@ ShedlockDurabilityPreCommit(void)
 		saved_synchronous_commit = synchronous_commit;
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 	}
-	if (!commit_locally && TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		last_commit_waits = synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		commit_wait_mode = wait_mode();
+}
+
+/*
+ * ShedlockDurabilityCommit - note a commit that had to wait for the standby
+ *
+ * XactLastCommitEnd itself is moved by each transaction that wrote WAL, but the server
+ * waits only for those with an xid: VACUUM has none.
+ */
+void
+ShedlockDurabilityCommit(void)
+{
+	if (commit_wait_mode == SYNC_REP_NO_WAIT)
+		return;
+	last_wait_mode = commit_wait_mode;
+	last_wait_end = XactLastCommitEnd;
 }
 
 /*
@@ -139,10 +178,10 @@ ShedlockCommitIsSafe(void)
 {
 	bool		safe;
 
-	if (max_wal_senders == 0 || !last_commit_waits)
+	if (max_wal_senders == 0 || last_wait_mode == SYNC_REP_NO_WAIT)
 		return true;
 	LWLockAcquire(SyncRepLock, LW_SHARED);
-	safe = !commits_wait() || WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
+	safe = !commits_wait() || WalSndCtl->lsn[last_wait_mode] >= last_wait_end;
 	LWLockRelease(SyncRepLock);
 	return safe;
 }
@@ -172,4 +211,5 @@ ShedlockDurabilityReset(void)
 	commit_locally = false;
 	only_releases = false;
 	release_end = InvalidXLogRecPtr;
+	commit_wait_mode = SYNC_REP_NO_WAIT;
 }

@@ -48,6 +48,8 @@ xact_callback(XactEvent event, void *arg)
 			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
+			ShedlockDurabilityCommit();
+			/* FALLTHROUGH */
 		case XACT_EVENT_ABORT:
 			ShedlockDurabilityReset();
 			ShedlockEventsReset();

@@ -98,6 +98,7 @@ extern void ShedlockBeginRelease(void);
 extern void ShedlockEndRelease(void);
 extern void ShedlockDurabilityPrePrepare(void);
 extern void ShedlockDurabilityPreCommit(void);
+extern void ShedlockDurabilityCommit(void);
 extern bool ShedlockCommitIsSafe(void);
 extern void ShedlockCommitLocally(void);
 extern void ShedlockDurabilityReset(void);

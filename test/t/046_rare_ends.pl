@@ -115,6 +115,58 @@ $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standb
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: the server requires no standby again');
 is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next run succeeds');
 
+# What VACUUM writes without a transaction ID has not reached the standby, and no commit waits
+# for it: the last row keeps VACUUM from truncating the table.  The end of the
+# run waits like any other commit.
+my $primary = start_node('primary', allows_streaming => 1);
+my $standby = start_standby($primary, 'standby');
+my $cleaner = session($primary);
+my $keeper = session($primary);
+my $cleaner_pid = pid_of($cleaner);
+$primary->safe_psql('postgres', 'CREATE TABLE vacuumed AS SELECT generate_series(1, 1000) AS id; DELETE FROM vacuumed WHERE id < 1000');
+ask($keeper, 'BEGIN; LOCK vacuumed IN SHARE UPDATE EXCLUSIVE MODE');
+$cleaner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('vacuum', 'VACUUM vacuumed', once_every => '36500 days', attempts => 2);\n");
+ok(defined await($primary, "SELECT wait_event = 'relation' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'vacuum: the command has begun');
+my $receiver = $standby->safe_psql('postgres', 'SELECT pid FROM pg_stat_wal_receiver');
+kill 'STOP', $receiver;
+ask($keeper, 'COMMIT');
+ok(defined await($primary, "SELECT wait_event = 'SyncRep' OR state = 'idle' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'vacuum: the command has ended');
+is($primary->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'SyncRep', 'vacuum: the end of the run waits for the standby');
+kill 'CONT', $receiver;
+is(ask($cleaner, 'SELECT 1'), '1', 'vacuum: the run ends');
+is($cleaner->{heard}, '', 'vacuum: the client gets no warning');
+
+# An administrator ends a run whose end waits for the standby.  The call waits for that end,
+# and does no harm to the next run of the session.
+foreach my $call ('shedlock_cancel', 'shedlock_force_release')
+{
+	my $ending = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $cleaner_pid";
+
+	ask($keeper, 'SELECT pg_advisory_lock(1)');
+	$cleaner->query_until(qr/begun/, "\\echo begun\n"
+		  . "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n"
+		  . "CALL shedlock_run('next', 'SELECT pg_advisory_xact_lock_shared(2)');\n");
+	ok(defined await($primary, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $cleaner_pid"), "$call: the command has begun");
+	kill 'STOP', $receiver;
+	ask($keeper, 'SELECT pg_advisory_lock(2), pg_advisory_unlock(1)');
+	ok(defined await($primary, $ending), "$call: the end waits for the standby");
+	my $administrator = session($primary);
+	my $administrator_pid = pid_of($administrator);
+	$administrator->query_until(qr/asked/, "\\echo asked\nSELECT $call('$call');\n");
+	ok(defined await($primary, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $administrator_pid"), "$call: the call waits for the end");
+	kill 'CONT', $receiver;
+	is(ask($administrator, 'SELECT 1'), "f\n1", "$call: the answer is false");
+	like($administrator->{heard}, qr/NOTICE:  lock "$call" is not held/, "$call: a NOTICE says why");
+	ask($keeper, 'SELECT pg_advisory_unlock_all()');
+	is(ask($cleaner, 'SELECT 1'), '1', "$call: the session goes on");
+	is($primary->safe_psql('postgres', "SELECT name, outcome FROM shedlock_history WHERE name IN ('$call', 'next') ORDER BY token DESC LIMIT 2"),
+		"next|succeeded\n$call|succeeded", "$call: both runs have succeeded");
+	$administrator->quit;
+}
+$_->quit foreach $cleaner, $keeper;
+$standby->stop;
+$primary->stop;
+
 # In a pipeline, whose statements are one transaction; since PostgreSQL 18 a block
 my $script = PostgreSQL::Test::Utils::tempdir . '/pipeline.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "\\startpipeline\nCREATE TABLE pipeline ();\nCALL shedlock_run('pipeline', 'SELECT');\n\\endpipeline\n");
