@@ -187,6 +187,7 @@ ISOLATION = \
 	old_transaction \
 	ticks_claimed_once \
 	attempts_once \
+	forget_waits \
 	early_tick \
 	tokens_grow \
 	permits \

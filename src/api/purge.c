@@ -37,7 +37,7 @@ is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
 	ShedlockName name;
 
 	if (lockclass == SHEDLOCK_CLASS_TICK)
-		return ShedlockTickIsOld(store->slot, limit);
+		return ShedlockTickIsOld(RelationGetNamespace(store->rel), store->slot, limit);
 	ShedlockSlotToRow(store->slot, row);
 	if (row->lock_until >= limit || row->paused_until >= limit)
 		return false;
@@ -116,7 +116,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			continue;
 		if (ShedlockFetch(&store, CStringGetTextDatum(name.str)) &&
 			is_old(&store, lockclass, limit, true, &row) &&
-			ShedlockDelete(&store, &store.slot->tts_tid) == TM_Ok)
+			ShedlockDelete(&store, false) == TM_Ok)
 		{
 			if (row.found && SHEDLOCK_IS_RUN(row.kind))
 			{
@@ -137,7 +137,7 @@ PG_FUNCTION_INFO_V1(shedlock_purge);
  * shedlock_purge(older_than, ticks) - delete free locks not used for that long
  *
  * ticks: also delete ticks that are used up and were claimed that long ago, if the next
- * tick of their schedule had come by then.  Returns the number of rows.  Errors: 22004,
+ * tick of their schedule had come by then, and no run of it is at work.  Returns the number of rows.  Errors: 22004,
  * 22023, 25006, those of ShedlockCheckPromises().  Locks: the advisory lock of each
  * deleted name, exclusive, to the end of the transaction.
  */

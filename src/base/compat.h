@@ -103,8 +103,8 @@ typedef bool UpdatedIndexes;
 #define update_tuple(rel, tid, slot, cid, wait, failure, lockmode, updated) \
 	table_tuple_update(rel, tid, slot, cid, 0, SnapshotSelf, InvalidSnapshot, \
 					   wait, failure, lockmode, updated)
-#define delete_tuple(rel, tid, cid, failure) \
-	table_tuple_delete(rel, tid, cid, 0, SnapshotSelf, InvalidSnapshot, false, failure)
+#define delete_tuple(rel, tid, cid, wait, failure) \
+	table_tuple_delete(rel, tid, cid, 0, SnapshotSelf, InvalidSnapshot, wait, failure)
 #else
 #if PG_VERSION_NUM >= 160000
 #define insert_index_tuples(relinfo, slot, estate, update, nodup, conflict, updated) \
@@ -117,8 +117,8 @@ typedef bool UpdatedIndexes;
 #define update_tuple(rel, tid, slot, cid, wait, failure, lockmode, updated) \
 	table_tuple_update(rel, tid, slot, cid, SnapshotSelf, InvalidSnapshot, \
 					   wait, failure, lockmode, updated)
-#define delete_tuple(rel, tid, cid, failure) \
-	table_tuple_delete(rel, tid, cid, SnapshotSelf, InvalidSnapshot, false, \
+#define delete_tuple(rel, tid, cid, wait, failure) \
+	table_tuple_delete(rel, tid, cid, SnapshotSelf, InvalidSnapshot, wait, \
 					   failure, false)
 #endif
 

@@ -32,8 +32,6 @@ enum
 	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-#define FORGET_NAP_MS	10
-
 /*
  * ShedlockTickFromColumns - the state in a row of shedlock_tick
  *
@@ -491,8 +489,8 @@ ShedlockForgetTick(const ShedlockName *name)
 
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
 	while ((found = ShedlockFetch(&store, CStringGetTextDatum(name->str))) &&
-		   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
-		ShedlockNap(FORGET_NAP_MS);
+		   ShedlockDelete(&store, true) != TM_Ok)
+		CHECK_FOR_INTERRUPTS();
 	ShedlockClose(&store);
 	if (found)
 		ereport(LOG,
@@ -505,17 +503,23 @@ ShedlockForgetTick(const ShedlockName *name)
  * ShedlockTickIsOld - was the tick claimed, and has the next one come, before limit?
  *
  * Until then the row keeps a second caller off.  A tick that has another attempt, or
- * was given again, is not old.  A tick that was written by hand may be infinite: no
- * other one comes.
+ * was given again, or whose run is at work, is not old.  A tick that was written by hand
+ * may be infinite: no other one comes.
  */
 bool
-ShedlockTickIsOld(TupleTableSlot *slot, TimestampTz limit)
+ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 {
 	ShedlockTick last;
+	ShedlockLogged run;
 
 	slot_getallattrs(slot);
 	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
-	return last.claimed_at < limit && !last.again &&
-		(last.done || last.attempt >= last.plan.attempts) &&
-		(!last.has_schedule || ShedlockNextTick(&last.plan.schedule, last.tick) < limit);
+	if (last.claimed_at >= limit || last.again ||
+		(!last.done && last.attempt < last.plan.attempts) ||
+		(last.has_schedule && ShedlockNextTick(&last.plan.schedule, last.tick) >= limit))
+		return false;
+	if (last.done || last.token == 0)
+		return true;
+	ShedlockHistoryRead(nsp, last.token, &run);
+	return !ShedlockMayBeAtWork(nsp, &run);
 }

@@ -96,8 +96,8 @@ hash_key(const ShedlockStore *store)
 {
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(store->rel), 0);
 
-	if (att->attbyval)
-		return murmurhash32((uint32) store->key);
+	if (att->atttypid == INT8OID)
+		return murmurhash32((uint32) DatumGetInt64(store->key));
 	return hash_bytes((unsigned char *) VARDATA_ANY(DatumGetPointer(store->key)),
 					  (int) text_size(DatumGetPointer(store->key)));
 }
@@ -159,8 +159,8 @@ has_key(ShedlockStore *store)
 	text	   *found;
 	text	   *wanted;
 
-	if (TupleDescAttr(RelationGetDescr(store->rel), 0)->attbyval)
-		return key == store->key;
+	if (TupleDescAttr(RelationGetDescr(store->rel), 0)->atttypid == INT8OID)
+		return DatumGetInt64(key) == DatumGetInt64(store->key);
 	found = DatumGetTextPP(key);
 	wanted = DatumGetTextPP(store->key);
 	return text_size(found) == text_size(wanted) &&

@@ -96,7 +96,8 @@ is_request(TupleTableSlot *slot, const char *request)
  * begin_scan_of_runs - begin a scan of the runs of a name, for backward steps: the last first
  */
 static IndexScanDesc
-begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name)
+begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name,
+				   Snapshot snapshot)
 {
 	ScanKeyData key;
 	IndexScanDesc scan;
@@ -104,7 +105,7 @@ begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name)
 	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
 						   name_index->rd_indcollation[0], F_TEXTEQ,
 						   CStringGetTextDatum(name));
-	scan = begin_index_scan(store->rel, name_index, SnapshotSelf, 1);
+	scan = begin_index_scan(store->rel, name_index, snapshot, 1);
 	index_rescan(scan, &key, 1, NULL, 0);
 	return scan;
 }
@@ -112,19 +113,22 @@ begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name)
 /*
  * find_run - find the last run of a name that was begun by a request; NULL: by any
  *
- * Looks at the last max runs of the name.
+ * Looks at the last max runs of the name, by a snapshot of its own: when a run ends, its row
+ * can move past a scan that sees each row as of its own time.
  */
 static void
 find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged *logged)
 {
 	ShedlockStore store;
 	Relation	index;
+	Snapshot	snapshot;
 	IndexScanDesc scan;
 
 	memset(logged, 0, sizeof(*logged));
 	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
 	index = open_name_index(store.rel);
-	scan = begin_scan_of_runs(&store, index, name->str);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = begin_scan_of_runs(&store, index, name->str, snapshot);
 	for (int i = 0; i < max && logged->token == 0 &&
 		 index_getnext_slot(scan, BackwardScanDirection, store.slot); i++)
 	{
@@ -132,6 +136,7 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 			ShedlockSlotToLogged(store.slot, logged);
 	}
 	index_endscan(scan);
+	UnregisterSnapshot(snapshot);
 	index_close(index, AccessShareLock);
 	ShedlockClose(&store);
 }
@@ -168,7 +173,7 @@ is_last_run(Pruning *pruning, const ShedlockLogged *run)
 	bool		isnull;
 	bool		is_last;
 
-	scan = begin_scan_of_runs(pruning->store, pruning->name_index, run->name);
+	scan = begin_scan_of_runs(pruning->store, pruning->name_index, run->name, SnapshotSelf);
 	is_last = index_getnext_slot(scan, BackwardScanDirection, pruning->last) &&
 		DatumGetInt64(slot_getattr(pruning->last, Anum_token, &isnull)) == run->token;
 	index_endscan(scan);
@@ -176,21 +181,21 @@ is_last_run(Pruning *pruning, const ShedlockLogged *run)
 }
 
 /*
- * may_be_at_work - may that run be at work, though it is not the last of its name?
+ * ShedlockMayBeAtWork - may that run be at work, though it is not the last of its name?
  *
  * Runs of a name are at work together if all of their callers have permits, or all but one.
- * A run that has died stays, too, until the next acquirer of its lock logs it as lost.
+ * A run that has died counts, too, until the next acquirer of its lock logs it as lost.
  */
-static bool
-may_be_at_work(Pruning *pruning, const ShedlockLogged *run)
+bool
+ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run)
 {
 	ShedlockName job;
 	ShedlockName lock;
 	ShedlockRow row;
 
-	if (strcmp(run->outcome, "running") != 0)
+	if (run->token == 0 || strcmp(run->outcome, "running") != 0)
 		return false;
-	ShedlockMakeName(RelationGetNamespace(pruning->store->rel), run->name, &job);
+	ShedlockMakeName(nsp, run->name, &job);
 	ShedlockMakeLockName(&job, run->permit, &lock);
 	ShedlockLookUpRow(&lock, &row);
 	return row.found && row.token == run->token;
@@ -206,7 +211,6 @@ static bool
 prune_run(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
-	ItemPointerData tid = store->slot->tts_tid;
 	ShedlockLogged run;
 	bool		isnull;
 
@@ -218,11 +222,12 @@ prune_run(Pruning *pruning)
 		pruning->last = table_slot_create(store->rel, NULL);
 	}
 	ShedlockSlotToLogged(store->slot, &run);
-	if (may_be_at_work(pruning, &run) || is_last_run(pruning, &run))
+	if (ShedlockMayBeAtWork(RelationGetNamespace(store->rel), &run) ||
+		is_last_run(pruning, &run))
 		pruning->kept++;
 	else
 	{
-		(void) ShedlockDelete(store, &tid);
+		(void) ShedlockDelete(store, false);
 		pruning->removed++;
 	}
 	return true;

@@ -204,7 +204,7 @@ delete_all(ShedlockStore *store)
 		char	   *name = TextDatumGetCString(slot_getattr(store->slot, Anum_name, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
-		if (ShedlockMayUseName(name) && ShedlockDelete(store, &store->slot->tts_tid) == TM_Ok)
+		if (ShedlockMayUseName(name) && ShedlockDelete(store, false) == TM_Ok)
 			deleted = true;
 		pfree(name);
 	}
@@ -231,7 +231,7 @@ ShedlockResetStats(Oid nsp, const char *name)
 	else
 	{
 		while ((found = ShedlockFetch(&store, CStringGetTextDatum(name))) &&
-			   ShedlockDelete(&store, &store.slot->tts_tid) != TM_Ok)
+			   ShedlockDelete(&store, false) != TM_Ok)
 		{
 			if (!ShedlockAwaitForeignLock(&tries))
 				ereport(ERROR,

@@ -216,7 +216,7 @@ extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
 extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
 								bool wait);
-extern TM_Result ShedlockDelete(ShedlockStore *store, ItemPointer tid);
+extern TM_Result ShedlockDelete(ShedlockStore *store, bool wait);
 
 /* fetch.c */
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
@@ -298,6 +298,7 @@ extern void ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged);
 extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 									   ShedlockLogged *logged);
 extern void ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged);
+extern bool ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */

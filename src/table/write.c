@@ -326,19 +326,21 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 }
 
 /*
- * ShedlockDelete - delete the row at a place without waiting for another transaction
+ * ShedlockDelete - delete the row that was fetched last
  *
- * Returns TM_Ok if it was deleted.
+ * wait: wait for a transaction that has the row locked, as DELETE does; otherwise return
+ * TM_BeingModified.  Returns TM_Ok if it was deleted.  Errors: 27000 if the current command
+ * wrote the row.
  */
 TM_Result
-ShedlockDelete(ShedlockStore *store, ItemPointer tid)
+ShedlockDelete(ShedlockStore *store, bool wait)
 {
 	TM_FailureData failure;
 	TM_Result	result;
 
-	if (tid == &store->slot->tts_tid)
-		check_not_newer(store);
-	result = delete_tuple(store->rel, tid, GetCurrentCommandId(true), &failure);
+	check_not_newer(store);
+	result = delete_tuple(store->rel, &store->slot->tts_tid, GetCurrentCommandId(true), wait,
+						  &failure);
 	if (result == TM_Ok)
 		CommandCounterIncrement();
 	return result;

@@ -79,6 +79,16 @@ SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
 SELECT shedlock_once('purge period', clock_timestamp());
 SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
 
+-- The last attempt at a tick keeps its tick as long as it is at work.
+SELECT count(*) FROM shedlock_run_begin('purge at work', '1 day', once_every => '1 hour');
+UPDATE shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge at work';
+UPDATE shedlock_run_log SET tick = '2001-01-01Z' WHERE name = 'purge at work';
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM shedlock_tick WHERE name = 'purge at work';
+SELECT shedlock_run_end('purge at work', shedlock_token('purge at work'), 'failed');
+SELECT outcome, gave_up FROM shedlock_history WHERE name = 'purge at work';
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
+SELECT count(*) FROM shedlock_tick WHERE name = 'purge at work';
+
 -- A purged name starts again, but its tokens still grow.
 SELECT shedlock_acquire_token('purge again') AS token \gset
 SELECT shedlock_release('purge again');
