@@ -118,6 +118,21 @@ ShedlockHolders(const LOCKTAG *tag)
 }
 
 /*
+ * ShedlockIsInUse - has another transaction the lock, in any mode?
+ *
+ * Says nothing of locks that a session has for longer than a transaction.
+ */
+bool
+ShedlockIsInUse(const LOCKTAG *tag)
+{
+	int			n;
+	VirtualTransactionId *holders = GetLockConflicts(tag, ExclusiveLock, &n);
+
+	pfree(holders);
+	return n > 0;
+}
+
+/*
  * ShedlockHeldByPid - does the backend with that pid hold the lock?
  */
 bool

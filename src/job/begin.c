@@ -147,12 +147,13 @@ set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
  *
  * Finds it again if another writer has changed the row meanwhile.  Returns true if it
  * was written; try->last stays as it was before.  Returns false if the row is locked
- * for 100 ms, or another action is due after the change.
+ * for 100 ms, or another action is due after the change; or another tick of a job with
+ * permits, because a run of that one could be at work with another permit.
  */
 static bool
 write_state(Try *try)
 {
-	ShedlockAction action = try->due.action;
+	ShedlockDue first = try->due;
 	int			tries = 0;
 
 	do
@@ -166,7 +167,8 @@ write_state(Try *try)
 		if (!ShedlockAwaitForeignLock(&tries))
 			return false;
 		find_due(try);
-	} while (try->due.action == action);
+	} while (try->due.action == first.action &&
+			 (try->due.tick == first.tick || !try->run->has_permits));
 	return false;
 }
 
@@ -375,7 +377,9 @@ try_request(Try *try, ShedlockResult *result)
 		result->verdict = SHEDLOCK_BUSY;
 		return SHEDLOCK_NOT_DUE;
 	}
-	if (!was_requested(run))
+	if (was_requested(run))
+		try->reason = "This request has begun a run.";
+	else
 		beginning = try_once(try, result);
 	if (beginning != SHEDLOCK_BEGUN && !try->written)
 		ShedlockUnlockTick(&both);

@@ -245,12 +245,14 @@ tell_end(ShedlockRun *run)
  * commit: commit it, and start another one.
  * Values that are stored out of line need an active snapshot.  A run whose wait
  * for the standby was cancelled does not begin another wait.  Returns the error
- * that the step failed with, or NULL.
+ * that the step failed with, or NULL.  An error ends the holdoff of cancels, so that is
+ * restored.
  */
 static ErrorData *
 try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 {
 	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = QueryCancelHoldoffCount;
 	ErrorData  *volatile failure = NULL;
 
 	PG_TRY();
@@ -268,6 +270,7 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 	PG_CATCH();
 	{
 		failure = ShedlockTakeError(context);
+		QueryCancelHoldoffCount = holdoff;
 	}
 	PG_END_TRY();
 	return failure;
@@ -307,8 +310,6 @@ ShedlockEndRun(ShedlockRun *run)
 		unlogged = try_step(run, log_warning, true);
 	if (!logged)
 	{
-		/* The error ended the holdoff, and a message obeys a pending cancel. */
-		QueryCancelHoldoffCount = holdoff + 1;
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
 				 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
@@ -351,13 +352,9 @@ run_lives(const ShedlockName *name, int64 token)
 {
 	ShedlockRow row;
 
-	ShedlockLookUpRow(name, &row);
-	if (!row.found || row.token != token)
-		return false;
-	if (row.kind == SHEDLOCK_LEASED_RUN)
-		return row.lock_until > GetCurrentTimestamp();
-	return row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row) &&
-		ShedlockHolderLives(&row, name, false);
+	return ShedlockFindHeld(name, &row) && row.token == token &&
+		(row.kind == SHEDLOCK_LEASED_RUN ||
+		 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
 }
 
 /*

@@ -123,9 +123,8 @@ last_lives(ShedlockChoice *choice, ShedlockResult *result)
 	ShedlockRow row;
 
 	find_last(choice);
-	ShedlockLookUpRow(&choice->last_lock, &row);
-	choice->last_lives = row.found && row.token == choice->last->token &&
-		ShedlockIsHeld(&row, &choice->last_lock, GetCurrentTimestamp());
+	choice->last_lives = ShedlockFindHeld(&choice->last_lock, &row) &&
+		row.token == choice->last->token;
 	if (!choice->last_lives)
 		return false;
 	result->row = row;

@@ -112,6 +112,27 @@ ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now
 }
 
 /*
+ * ShedlockFindHeld - read the row of a lock, and find out whether the lock is held
+ *
+ * As ShedlockIsHeld(), but while another transaction has the advisory half, a lease that is
+ * over counts as held: its owner may be extending, asserting or ending it there (I5).  What
+ * such a transaction has written is read after its end.
+ */
+bool
+ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row)
+{
+	ShedlockLookUpRow(name, row);
+	if (ShedlockIsHeld(row, name, GetCurrentTimestamp()))
+		return true;
+	if (!row->found || row->kind == SHEDLOCK_RELEASED)
+		return false;
+	if (ShedlockIsInUse(&name->tag))
+		return true;
+	ShedlockLookUpRow(name, row);
+	return ShedlockIsHeld(row, name, GetCurrentTimestamp());
+}
+
+/*
  * ShedlockCallerHasRole - has the caller the privileges of the role that
  * acquired the lock?
  */
