@@ -29,6 +29,9 @@
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
+/* A write that took longer has waited for a row lock. */
+#define ROW_WAIT_MS			100
+
 /* A call by a caller that may own the lock. */
 typedef struct OwnerCall
 {
@@ -277,10 +280,17 @@ ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 	call.token = token;
 	call.at_most = at_most;
 	call.at_least = at_least;
-	if (!update_owned(&call, set_end))
+	for (int tries = 0; tries < 2; tries++)
 	{
-		report_loss(WARNING, &call);
-		return false;
+		if (!update_owned(&call, set_end))
+		{
+			report_loss(WARNING, &call);
+			return false;
+		}
+
+		/* The end counts from now, and not from before the wait for a row lock. */
+		if (!TimestampDifferenceExceeds(call.now, GetCurrentTimestamp(), ROW_WAIT_MS))
+			break;
 	}
 	if (call.holding && call.row.at_most)
 		ShedlockExtendHolding(call.holding, ShedlockHolderEnd(&call.row));
