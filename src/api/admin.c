@@ -86,6 +86,22 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 }
 
 /*
+ * close_tick_of - use up the tick of a run that is to be ended
+ *
+ * A caller that fires for the tick could begin an attempt before the run is logged.
+ * Returns false if the run has ended: this may have waited for that.
+ */
+static bool
+close_tick_of(const ShedlockName *name, int64 token)
+{
+	ShedlockRow row;
+
+	ShedlockCloseTick(name, token);
+	ShedlockLookUpRow(name, &row);
+	return row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp());
+}
+
+/*
  * end_holder - terminate the process that holds a session lock or run
  *
  * Sets *token to that of the lock.  Returns false if there is no such process,
@@ -110,13 +126,8 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 row.kind == SHEDLOCK_RUN ?
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
-
-	/*
-	 * A caller that fires for the tick could begin an attempt before
-	 * free_row().
-	 */
-	if (row.kind == SHEDLOCK_RUN)
-		ShedlockCloseTick(name, row.token);
+	if (row.kind == SHEDLOCK_RUN && !close_tick_of(name, row.token))
+		return false;
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
 										  Int32GetDatum(row.pid),
 										  Int64GetDatum(TERMINATE_WAIT_MS))))
@@ -249,6 +260,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 {
 	ShedlockRow row;
 	ShedlockVerdict verdict;
+	const char *holder;
 	bool		is_run;
 
 	do
@@ -271,13 +283,14 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 			end_run_by_force(name, row.token);
 		else if (is_run)
 			ShedlockHistoryLost(name->nsp, row.token);
-		if (row.kind != SHEDLOCK_RELEASED && is_lease)
-			ereport(NOTICE,
-					(errmsg("released lock \"%s\" of \"%s\"", name->str, ShedlockShownBy(&row)),
-					 errdetail("Its former holder was not stopped; its next release or extend returns false, and its next assert fails.")));
+		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
 		ShedlockSetReleased(&row, now, false);
 	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
 
+	if (holder)
+		ereport(NOTICE,
+				(errmsg("released lock \"%s\" of \"%s\"", name->str, holder),
+				 errdetail("Its former holder was not stopped; its next release or extend returns false, and its next assert fails.")));
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
@@ -342,8 +355,11 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 		if (!names_its_holder(&row, &name))
 			PG_RETURN_BOOL(false);
 
-		/* Before the run can end, because another attempt could begin then. */
-		ShedlockCloseTick(&name, row.token);
+		if (!close_tick_of(&name, row.token))
+		{
+			report_not_held(&name);
+			PG_RETURN_BOOL(false);
+		}
 		if (!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
 			PG_RETURN_BOOL(false);
 		ereport(LOG,

@@ -484,7 +484,7 @@ notice_unfired(const ShedlockName *name, HeapTuple row, TupleDesc desc)
 	ereport(NOTICE,
 			(errmsg("pg_cron does not fire job \"%s\" before %s",
 					SPI_getvalue(row, desc, 1), ShedlockTimeString(fired_at)),
-			 errdetail("That is when its next tick comes."),
+			 errdetail("Its next tick has come by then."),
 			 errhint("To run it now, execute as role \"%s\": %s",
 					 SPI_getvalue(row, desc, 4), command)));
 }
