@@ -197,7 +197,7 @@ in_turn(const Places *places, long ms)
 			return Min(ms, SHEDLOCK_WATCH_MS);
 		ahead = Min(ahead, places->waiters[i].nahead);
 	}
-	return ms + Min((long) ahead * SHEDLOCK_WATCH_MS, RECHECK_MS);
+	return ms + Min(ahead, RECHECK_MS / SHEDLOCK_WATCH_MS) * SHEDLOCK_WATCH_MS;
 }
 
 /*
