@@ -30,8 +30,8 @@ typedef struct Try
 {
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
-	bool		tick_locked;	/* an open transaction claims it, or answers
-								 * the request */
+	bool		locked_out;		/* an open transaction claims the tick, or
+								 * answers the request */
 	ShedlockChoice choice;		/* of its lock */
 	bool		written;		/* the state of the ticks */
 	ShedlockStore ticks;		/* this and the next three: if the run has a
@@ -305,7 +305,7 @@ try_tick(Try *try, ShedlockResult *result)
 	const ShedlockName *name = &try->run->job;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
-	try->tick_locked = false;
+	try->locked_out = false;
 	ShedlockOpen(&try->ticks, name->nsp, "shedlock_tick");
 	find_due(try);
 	if (try->due.action == SHEDLOCK_NOTHING)
@@ -318,7 +318,7 @@ try_tick(Try *try, ShedlockResult *result)
 	}
 	else
 	{
-		try->tick_locked = true;
+		try->locked_out = true;
 		try->reason = "Its tick is being claimed by an open transaction.";
 		result->verdict = SHEDLOCK_BUSY;
 	}
@@ -370,8 +370,8 @@ try_request(Try *try, ShedlockResult *result)
 	both.str = psprintf("%s%c%s", run->job.str, '\0', run->client_request);
 	both.len = run->job.len + 1 + (int) strlen(run->client_request);
 	ShedlockSetTag(&both.tag, SHEDLOCK_CLASS_TICK, ShedlockKey(both.str, both.len));
-	try->tick_locked = !ShedlockLockTick(&both);
-	if (try->tick_locked)
+	try->locked_out = !ShedlockLockTick(&both);
+	if (try->locked_out)
 	{
 		try->reason = "Its request is being answered in an open transaction.";
 		result->verdict = SHEDLOCK_BUSY;
@@ -405,7 +405,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
 							 run->attempt, run->permit, run->client_request);
-	return try->beginning != SHEDLOCK_REFUSED && !try->tick_locked;
+	return try->beginning != SHEDLOCK_REFUSED && !try->locked_out;
 }
 
 /*
