@@ -38,7 +38,7 @@ static int	compare_ends(const pairingheap_node *a, const pairingheap_node *b, vo
 static pairingheap session_queue = {.ph_compare = compare_ends};
 static pairingheap run_queue = {.ph_compare = compare_ends};
 
-/* The value of resets of the session locks that a reset would end; 0: there are none. */
+/* The sentinel_number of the session locks that a reset would end; 0: there are none. */
 static int	watched = 0;
 
 /* This transaction acquired, released, extended or fenced a session lock. */
@@ -276,7 +276,7 @@ ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 static bool
 was_reset(const ShedlockHolding *holding)
 {
-	return holding->upgraded && ShedlockWasReset(holding->resets);
+	return holding->upgraded && ShedlockWasReset(holding->sentinel_number);
 }
 
 /*
@@ -300,16 +300,16 @@ ShedlockHolds(const ShedlockName *name, int64 token)
 void
 ShedlockRetakeHolding(ShedlockHolding *holding)
 {
-	int			resets;
+	int			sentinel_number;
 
 	if (!holding->is_run || !was_reset(holding))
 		return;
 
 	/* First: if it fails, end_holding() must find the lock gone. */
-	resets = ShedlockWatchReset();
+	sentinel_number = ShedlockWatchReset();
 	while (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		ShedlockNap(1);
-	holding->resets = resets;
+	holding->sentinel_number = sentinel_number;
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("advisory locks were dropped while lock \"%s\" was held",
@@ -361,14 +361,14 @@ ShedlockSessionPreCommit(void)
 
 		if (holding->upgraded || !holding->state.held)
 			continue;
-		holding->resets = ShedlockWatchReset();
+		holding->sentinel_number = ShedlockWatchReset();
 		if (LockAcquire(&holding->tag, ShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not keep lock \"%s\" for the session", holding->name)));
 		holding->upgraded = true;
 		if (watched == 0 && !holding->is_run)
-			watched = holding->resets;
+			watched = holding->sentinel_number;
 	}
 	committing_since = ShedlockSteadyNow();
 	for (ShedlockChange *change = ShedlockLastChange(); change; change = change->next)
@@ -416,7 +416,7 @@ end_transaction(void)
 				if (was_reset(holding))
 					end_holding(holding);
 				else
-					watched = holding->resets;
+					watched = holding->sentinel_number;
 			}
 		}
 	}

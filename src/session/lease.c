@@ -38,8 +38,8 @@ static int64 xact_first_token = 0;
 static int64 first_prepared = 0;
 static int64 last_prepared = 0;
 
-/* The number of times that the sentinel was acquired. */
-static int	resets = 0;
+/* The number of the sentinel: how many times it was acquired. */
+static int	sentinel_number = 0;
 
 /*
  * sentinel - the tag of the lock that a reset of this session drops
@@ -65,10 +65,10 @@ ShedlockWatchReset(void)
 	if (!lock_held_by_me(sentinel(), ShareLock))
 	{
 		(void) LockAcquire(sentinel(), ShareLock, true, true);
-		resets++;
+		sentinel_number++;
 		first_token = 0;
 	}
-	return resets;
+	return sentinel_number;
 }
 
 /*
@@ -77,7 +77,7 @@ ShedlockWatchReset(void)
 bool
 ShedlockWasReset(int watched)
 {
-	return watched != resets || !lock_held_by_me(sentinel(), ShareLock);
+	return watched != sentinel_number || !lock_held_by_me(sentinel(), ShareLock);
 }
 
 /*
@@ -107,7 +107,7 @@ ShedlockRememberLease(int64 token)
 bool
 ShedlockLeaseOfSession(int64 token)
 {
-	return first_token != 0 && token >= first_token && !ShedlockWasReset(resets) &&
+	return first_token != 0 && token >= first_token && !ShedlockWasReset(sentinel_number) &&
 		(token < first_prepared || token > last_prepared);
 }
 

@@ -43,7 +43,7 @@ typedef struct ShedlockHolding
 	int64		token;
 	bool		is_run;
 	bool		upgraded;		/* has got its session-level lock */
-	int			resets;			/* what ShedlockWatchReset returned then */
+	int			sentinel_number;	/* what ShedlockWatchReset returned then */
 	ShedlockHoldingState state;
 	ShedlockChange *last_change;	/* NULL: no change is open */
 	ShedlockChange first_change;	/* the memory of the first change */
