@@ -58,10 +58,11 @@ set_clipped(ShedlockColumns *columns, int attnum, const char *str, int max)
 }
 
 /*
- * set_text - set a column to a text; NULL leaves it null
+ * set_text_if_given - set a column to a text; NULL leaves it null in a new row, and
+ * unchanged in an update
  */
 static void
-set_text(ShedlockColumns *columns, int attnum, const char *str)
+set_text_if_given(ShedlockColumns *columns, int attnum, const char *str)
 {
 	if (str)
 		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
@@ -102,7 +103,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
-	set_text(&columns, Anum_request, request);
+	set_text_if_given(&columns, Anum_request, request);
 	if (permit > 0)
 		ShedlockSetColumn(&columns, Anum_permit, Int32GetDatum(permit));
 
@@ -145,10 +146,10 @@ set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
 	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(ending->outcome));
 	if (strcmp(ending->outcome, "lost") != 0)
 		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(GetCurrentTimestamp()));
-	set_text(columns, Anum_sqlstate, ending->sqlstate);
+	set_text_if_given(columns, Anum_sqlstate, ending->sqlstate);
 	if (ending->message)
 		set_clipped(columns, Anum_message, ending->message, SHEDLOCK_MESSAGE_MAX);
-	set_text(columns, Anum_warning, ending->warning);
+	set_text_if_given(columns, Anum_warning, ending->warning);
 	if (ending->exit_code)
 		ShedlockSetColumn(columns, Anum_exit_code, Int32GetDatum(*ending->exit_code));
 	ShedlockSetColumn(columns, Anum_gave_up, BoolGetDatum(gave_up));
@@ -169,12 +170,12 @@ count_end(ShedlockStore *store, Oid nsp, const ShedlockEnding *ending, bool gave
 }
 
 /*
- * may_retry - wait for a foreign writer of the row of a run
+ * await_or_warn - wait for a foreign writer of the row of a run
  *
  * Returns false, and warns, after 100 ms.  what: is not logged then.
  */
 static bool
-may_retry(int *tries, int64 token, const char *what)
+await_or_warn(int *tries, int64 token, const char *what)
 {
 	if (ShedlockAwaitForeignLock(tries))
 		return true;
@@ -211,7 +212,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
 			count_end(&store, nsp, ending, none_left);
-		else if (!may_retry(&tries, token, what))
+		else if (!await_or_warn(&tries, token, what))
 			break;
 	}
 	ShedlockClose(&store);
@@ -233,7 +234,7 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
-		set_text(&columns, Anum_warning, warning);
+		set_text_if_given(&columns, Anum_warning, warning);
 		(void) ShedlockUpdate(&store, &columns, false);
 	}
 	ShedlockClose(&store);
@@ -264,7 +265,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
 			is_news = strcmp(outcome_of(&store), "running") != 0;
-		else if (!may_retry(&tries, token, "gave_up"))
+		else if (!await_or_warn(&tries, token, "gave_up"))
 			break;
 	}
 	ShedlockClose(&store);
