@@ -112,12 +112,12 @@ try_some(void *arg, ShedlockResult *refusal)
 }
 
 /*
- * look_free - do enough locks look free?  Reads only
+ * find_free - find the locks that look free; are there enough?  Reads only
  *
  * Sets is_free of each.  A lock that only its advisory half keeps busy looks free.
  */
 static bool
-look_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
+find_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
 {
 	int			refused = 0;
 
@@ -137,13 +137,13 @@ look_free(ShedlockAny *any, ShedlockStore *store, ShedlockResult *refusal)
 }
 
 /*
- * lock_free - acquire the advisory halves of those that look free, until there are enough
+ * take_free - acquire the advisory halves of those that look free, until there are enough
  *
  * Sets order[] to them, and is_free of each that turns out not to be free.  Returns
  * whether there are enough.
  */
 static bool
-lock_free(ShedlockAny *any, ShedlockStore *store, int *order, ShedlockResult *refusal)
+take_free(ShedlockAny *any, ShedlockStore *store, int *order, ShedlockResult *refusal)
 {
 	int			left = 0;
 	int			refused = 0;
@@ -197,7 +197,7 @@ acquire_all(ShedlockAny *any, ShedlockResult *refusal)
 		ShedlockStore store;
 
 		ShedlockOpenToAcquire(&store, any->names[0].nsp);
-		enough = lock_free(any, &store, order, refusal) &&
+		enough = take_free(any, &store, order, refusal) &&
 			try_names(any, &store, order, any->count, refusal) == any->count;
 		ShedlockClose(&store);
 		if (enough)
@@ -234,7 +234,7 @@ try_all(void *arg, ShedlockResult *refusal)
 	bool		enough;
 
 	ShedlockOpen(&store, any->names[0].nsp, "shedlock");
-	enough = look_free(any, &store, refusal);
+	enough = find_free(any, &store, refusal);
 	ShedlockCloseUnused(&store);
 	return enough && acquire_all(any, refusal);
 }
