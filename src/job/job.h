@@ -134,7 +134,7 @@ typedef struct ShedlockChoice
 	ShedlockName last_lock;
 	int			last_which;		/* which lock of this run that is, or -1 */
 	ShedlockResult refusal;		/* found with the advisory half held */
-	bool	   *is_free;		/* of the job's own lock, and of each permit,
+	bool	   *not_awaited;	/* of the job's own lock, and of each permit,
 								 * while the call waits: as for
 								 * ShedlockWaitFor() */
 } ShedlockChoice;

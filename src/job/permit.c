@@ -27,19 +27,19 @@
 #include "utils/timestamp.h"
 
 /*
- * note_free - note what the next try waits for: one of the permits, that of the last run,
- * or the end of the pause
+ * note_awaited - note what the next try waits for: one of the permits, that of the last
+ * run, or the end of the pause
  */
 static void
-note_free(ShedlockChoice *choice)
+note_awaited(ShedlockChoice *choice)
 {
 	bool		awaits_last = choice->last_lives && choice->last_which >= 0;
 
-	if (choice->is_free == NULL)
+	if (choice->not_awaited == NULL)
 		return;
-	choice->is_free[0] = !choice->paused;
+	choice->not_awaited[0] = !choice->paused;
 	for (int i = 0; i < choice->run->nlocks; i++)
-		choice->is_free[i + 1] = choice->paused || (awaits_last && i != choice->last_which);
+		choice->not_awaited[i + 1] = choice->paused || (awaits_last && i != choice->last_which);
 }
 
 /*
@@ -58,7 +58,7 @@ ShedlockJobIsPaused(ShedlockChoice *choice, ShedlockResult *result)
 	{
 		result->row = row;
 		result->verdict = SHEDLOCK_PAUSED;
-		note_free(choice);
+		note_awaited(choice);
 	}
 	return choice->paused;
 }
@@ -244,7 +244,7 @@ ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result)
 
 	if (!acquired && choice->last_lives)
 		run->request.name = choice->last_lock;
-	note_free(choice);
+	note_awaited(choice);
 	return acquired;
 }
 
@@ -267,9 +267,9 @@ ShedlockAwaitLockOfRun(ShedlockChoice *choice, const Interval *limit,
 	names = palloc((Size) (run->nlocks + 1) * sizeof(ShedlockName));
 	names[0] = run->job;
 	memcpy(names + 1, run->locks, (Size) run->nlocks * sizeof(ShedlockName));
-	choice->is_free = palloc((Size) (run->nlocks + 1) * sizeof(bool));
-	note_free(choice);
-	return ShedlockWaitFor(names, run->nlocks + 1, choice->is_free, limit, attempt, arg, result);
+	choice->not_awaited = palloc((Size) (run->nlocks + 1) * sizeof(bool));
+	note_awaited(choice);
+	return ShedlockWaitFor(names, run->nlocks + 1, choice->not_awaited, limit, attempt, arg, result);
 }
 
 /*

@@ -100,7 +100,7 @@ extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
 extern long ShedlockNapMs(const ShedlockResult *result);
-extern bool ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
+extern bool ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_awaited,
 							const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
 							void *arg, ShedlockResult *result);
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,

@@ -108,21 +108,21 @@ typedef struct Places
 } Places;
 
 /*
- * join - get a place in the line of each of these locks that is not free
+ * join - get a place in the line of each of these locks that is awaited
  *
- * is_free: as for ShedlockWaitFor().  Whoever is in the line of a free lock, and cannot use
- * it, would keep it from those behind.  Returns whether there are new places, and this
+ * not_awaited: as for ShedlockWaitFor().  A waiter in the line of a free lock that it cannot
+ * use would keep it from those behind.  Returns whether there are new places, and this
  * process may try at once.
  */
 static bool
-join(Places *places, const bool *is_free)
+join(Places *places, const bool *not_awaited)
 {
 	MemoryContext caller = MemoryContextSwitchTo(GetMemoryChunkContext(places->waiters));
 	bool		may_try = false;
 
 	for (int i = 0; i < places->n; i++)
 	{
-		bool		wanted = is_free == NULL || !is_free[i];
+		bool		wanted = not_awaited == NULL || !not_awaited[i];
 
 		if (wanted && !places->joined[i])
 			may_try |= ShedlockJoinLine(&places->waiters[i], &places->names[i].tag);
@@ -206,14 +206,14 @@ in_turn(const Places *places, long ms)
  * attempt: tries without waiting, and returns true when there is nothing more to wait
  * for; else *result says what stands in the way, and no table is locked.  It is called
  * at least once, and when it is this process's turn for one of the names (line.c).
- * is_free: for each name, whether the last attempt could have it: the next one waits only
- * for the others.  NULL: it waits for all.  Returns what the last try returned.  Errors:
+ * not_awaited: of each name, as the last attempt left it: true if this call does not wait
+ * for it.  NULL: it waits for all.  Returns what the last try returned.  Errors:
  * those of attempt; 55P03 if lock_timeout ends the wait, 57014 if cancelled.  The time is
  * counted on the steady clock, so that a change of the server's clock does not change the
  * wait.  While it waits the caller's snapshot stays as it is.
  */
 bool
-ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
+ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_awaited,
 				const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
 				void *arg, ShedlockResult *result)
 {
@@ -225,7 +225,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
 		.joined = palloc0((Size) n * sizeof(bool))
 	};
 	ShedlockWait wait = {0};
-	bool		may_try = join(&places, is_free);
+	bool		may_try = join(&places, not_awaited);
 	bool		tried = false;
 	bool		done = false;
 
@@ -247,7 +247,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const bool *is_free,
 
 		/* A lock may have been freed after the try, and before this place. */
 		if (may_try)
-			again = join(&places, is_free);
+			again = join(&places, not_awaited);
 		ms = again ? 1 : in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
 
 		/* The latch is set already if a session freed the lock after the try. */
