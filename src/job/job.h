@@ -100,8 +100,7 @@ typedef struct ShedlockRun
 	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
 	ShedlockPlan *plan;			/* NULL: it has no tick */
-	TimestampTz started_at;		/* this and the next four: once it has begun */
-	int64		token;
+	int64		token;			/* this and the next three: once it has begun */
 	TimestampTz tick;
 	int			attempt;
 	int			permit;			/* 0: it has the lock named as the job */

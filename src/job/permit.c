@@ -163,7 +163,6 @@ acquire_lock(ShedlockChoice *choice, ShedlockStore *locks, int which, ShedlockRe
 	run->request.confirm_arg = choice;
 	if (ShedlockAcquire(locks, &run->request, result))
 	{
-		run->started_at = result->row.locked_at;
 		run->token = result->row.token;
 		run->permit = run->has_permits ? which + 1 : 0;
 		return true;
