@@ -181,8 +181,6 @@ extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan
 
 /* tick.c */
 extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
-extern void ShedlockReadTick(ShedlockStore *store, const ShedlockName *name,
-							 ShedlockTick *last);
 extern void ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name,
 							   ShedlockTick *last);
 extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);

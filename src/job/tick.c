@@ -80,12 +80,12 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 }
 
 /*
- * ShedlockReadTick - read the state of a name's ticks, as committed now
+ * read_tick - read the state of a name's ticks, as committed now
  *
  * Leaves the name's row in the store.
  */
-void
-ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
+static void
+read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	memset(last, 0, sizeof(*last));
 	if (!ShedlockFetch(store, CStringGetTextDatum(name->str)))
@@ -97,19 +97,19 @@ ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *l
 /*
  * ShedlockRereadTick - read the state again if it has changed
  *
- * *last must be unchanged since ShedlockReadTick(), or the store just opened.
+ * *last must be unchanged since it was read, or the store just opened.
  */
 void
 ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	if (!ShedlockIsCurrent(store))
-		ShedlockReadTick(store, name, last);
+		read_tick(store, name, last);
 }
 
 /*
  * ShedlockLookUpTick - read the state of a name's ticks that is not to be written
  *
- * As ShedlockReadTick(); opens and closes the table itself.
+ * As read_tick(); opens and closes the table itself.
  */
 void
 ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
@@ -117,7 +117,7 @@ ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
 	ShedlockStore store;
 
 	ShedlockOpenToRead(&store, name->nsp, "shedlock_tick");
-	ShedlockReadTick(&store, name, last);
+	read_tick(&store, name, last);
 	ShedlockClose(&store);
 }
 
@@ -250,7 +250,7 @@ static bool
 is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		   ShedlockTick *last)
 {
-	ShedlockReadTick(store, name, last);
+	read_tick(store, name, last);
 	return last->found && last->tick >= tick && !last->again;
 }
 
@@ -327,7 +327,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	ShedlockOpen(&store, name->nsp, "shedlock_tick");
 	for (bool wait = false; !written; wait = true)
 	{
-		ShedlockReadTick(&store, name, &last);
+		read_tick(&store, name, &last);
 		changed = last.found && change(&last, arg);
 		if (!changed)
 			break;
