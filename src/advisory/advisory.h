@@ -53,7 +53,6 @@ extern bool ShedlockTryShare(const LOCKTAG *tag);
 extern void ShedlockWakeLater(const LOCKTAG *tag);
 extern void ShedlockWakeAtRollback(const LOCKTAG *tag);
 extern void ShedlockWakeAtRelease(bool is_commit, bool top_level);
-extern bool ShedlockIsWatched(const LOCKTAG *watch, const PGPROC *woken);
 extern void ShedlockWake(const LOCKTAG *tag);
 
 /* line.c */

@@ -182,13 +182,13 @@ ShedlockWakeAtRelease(bool is_commit, bool top_level)
 }
 
 /*
- * ShedlockIsWatched - does a waiter watch the others?
+ * is_watched - does a waiter watch the others?
  *
  * One that has not reacted does not count, nor woken, which has just been woken.  Call
  * this where GetLockConflicts() can allocate.
  */
-bool
-ShedlockIsWatched(const LOCKTAG *watch, const PGPROC *woken)
+static bool
+is_watched(const LOCKTAG *watch, const PGPROC *woken)
 {
 	VirtualTransactionId *watchers = GetLockConflicts(watch, ExclusiveLock, NULL);
 	bool		watched = false;
@@ -254,7 +254,7 @@ ShedlockWake(const LOCKTAG *tag)
 	}
 
 	ShedlockTagOfClass(&watch, tag, SHEDLOCK_CLASS_WATCH);
-	if (n > 1 && !ShedlockIsWatched(&watch, first))
+	if (n > 1 && !is_watched(&watch, first))
 	{
 		for (int i = n - 1; i >= 0; i--)
 		{

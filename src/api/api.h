@@ -13,7 +13,6 @@
 #include "job/job.h"
 
 /* crontick.c */
-extern const char *ShedlockCronZone(void);
 extern bool ShedlockParseFire(const char *text, ShedlockSchedule *schedule);
 
 /* cron.c */

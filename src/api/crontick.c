@@ -28,13 +28,13 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_late_tick);
 PG_FUNCTION_INFO_V1(_shedlock_cron_lost_tick);
 
 /*
- * ShedlockCronZone - time zone of pg_cron's schedules
+ * cron_zone - time zone of pg_cron's schedules
  *
  * The server shows the setting only to superusers, but it is no secret: the runs of
  * a job show it to every role that can see the job.
  */
-const char *
-ShedlockCronZone(void)
+static const char *
+cron_zone(void)
 {
 	const char *zone = GetConfigOption("cron.timezone", true, false);
 
@@ -42,12 +42,12 @@ ShedlockCronZone(void)
 }
 
 /*
- * _shedlock_cron_timezone() - see ShedlockCronZone()
+ * _shedlock_cron_timezone() - see cron_zone()
  */
 Datum
 _shedlock_cron_timezone(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockCronZone()));
+	PG_RETURN_TEXT_P(cstring_to_text(cron_zone()));
 }
 
 /*
@@ -96,7 +96,7 @@ _shedlock_cron_seconds(PG_FUNCTION_ARGS)
 bool
 ShedlockParseFire(const char *text, ShedlockSchedule *schedule)
 {
-	return ShedlockTryParseSchedule(text, ShedlockCronZone(), schedule);
+	return ShedlockTryParseSchedule(text, cron_zone(), schedule);
 }
 
 /*
@@ -126,7 +126,7 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 			last = at - seconds * USECS_PER_SEC;
 			next = at + seconds * USECS_PER_SEC;
 		}
-		else if (ShedlockTryParseSchedule(str, ShedlockGetWord(fcinfo, 1, ShedlockCronZone()),
+		else if (ShedlockTryParseSchedule(str, ShedlockGetWord(fcinfo, 1, cron_zone()),
 										  &schedule))
 		{
 			last = ShedlockPreviousTick(&schedule, at);
