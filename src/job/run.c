@@ -157,22 +157,21 @@ execute_run(ShedlockRun *run)
 }
 
 /*
- * is_nested - is this command part of a run of the same job, or with the same lock?
+ * find_outer_lock - find the lock of a run that this command is part of
  *
- * Sets run->request.name to the lock of that run.
+ * That is a run of the same job, or with the same lock.  Returns NULL if there is none.
  */
-static bool
-is_nested(ShedlockRun *run)
+static const ShedlockName *
+find_outer_lock(const ShedlockRun *run)
 {
 	for (int i = 0; i < run->nlocks; i++)
 	{
 		const ShedlockHolding *holding = ShedlockFindHolding(&run->locks[i], 0);
 
-		run->request.name = run->locks[i];
 		if (holding && holding->is_run)
-			return true;
+			return &run->locks[i];
 	}
-	return false;
+	return NULL;
 }
 
 /*
@@ -194,8 +193,11 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		if (is_nested(run))
+		const ShedlockName *outer = find_outer_lock(run);
+
+		if (outer)
 		{
+			run->request.name = *outer;
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run, NULL);
 		}
