@@ -212,7 +212,7 @@ sub seconds(&)
 }
 
 # Returns how many processes wait for one processor, or use it, in the next 0.2 s.
-sub crowd
+sub load_per_processor
 {
 	my $processors = () = slurp_file('/proc/stat') =~ /^cpu\d/mg;
 	my ($samples, $running) = (20, 0);
@@ -245,7 +245,7 @@ sub slowness
 	my ($node) = @_;
 	my $took = seconds { $node->safe_psql('postgres', 'SELECT 1') foreach 1 .. 5 };
 
-	return min(6, max(1, $took / 0.3, crowd()));
+	return min(6, max(1, $took / 0.3, load_per_processor()));
 }
 
 # A server that was killed leaves shared memory, which its next start removes.  It does
