@@ -34,7 +34,7 @@ package_installed() {
 # Installs the named packages that are missing; says nothing when none is.  What
 # follows "--" can be done without: only root gets it.
 require_programs() {
-    local name optional= log=$WORK/apt.log missing=()
+    local name log=$WORK/apt.log missing=()
     for name; do
         case $name in
             --) [ "$EUID" -eq 0 ] || break ;;

@@ -162,15 +162,6 @@ sub await_out
 	return $run->out =~ $pattern;
 }
 
-# Waits until there is a file, which a command makes to say how far it is.
-sub await_file
-{
-	my ($run, $file) = @_;
-
-	eventually(sub { -e $file || $run->has_ended });
-	return -e $file;
-}
-
 # Process IDs of the keeper, the guardian and the command's processes, also daemons: what
 # has the environment of the program.  Its mark differs from those of other tests, which may
 # run at the same time.

@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(find_pgbouncer start_pooler stop_pooler restart_pooler pooled pooled_url
-  pooled_session pooled_dbh crowd killed_client left_locks nothing_left);
+  pooled_session pooled_dbh crowd killed_client nothing_left);
 
 my @poolers;
 
