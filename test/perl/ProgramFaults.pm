@@ -18,7 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(start_program keeper_of guardian_of processes_of command_of started last_sign end_command
+our @EXPORT = qw(start_beating_program keeper_of guardian_of processes_of command_of started last_sign end_command
   told_to_end ended survivors start_other is_over measure stop_processes start_proxy
   start_witness lateness table_of);
 
@@ -112,9 +112,10 @@ sub spawn_process
 	return $pid;
 }
 
-# Starts the program.  Keys: name, dbname, lease, kill_after (s), kind; optional: options,
-# env, lock, if that has another name, and on, the start of a command line.
-sub start_program
+# Starts the program with a command whose processes write beats.  Keys: name, dbname, lease,
+# kill_after (s), kind; optional: options, env, lock, if that has another name, and on, the
+# start of a command line.
+sub start_beating_program
 {
 	my (%p) = @_;
 

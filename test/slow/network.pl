@@ -266,7 +266,7 @@ if (HostProgram::program_path())
 	foreach my $n (1, 2)
 	{
 		push @programs, map {
-			start_program(
+			start_beating_program(
 				name => "program $ways[ $n - 1 ][0] $_", kind => $_, lease => $own, kill_after => 2, on => [ on($ways[ $n - 1 ][0]) ],
 				dbname => "host=10.77.$n.1 port=" . $node->port . ' dbname=postgres')
 		} 'plain', 'tree';

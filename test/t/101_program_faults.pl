@@ -128,7 +128,7 @@ sub start
 
 	$s->{node} //= $node;
 	$s->{name} = sprintf 'fault %02d', ++$number;
-	$s->{p} = start_program(
+	$s->{p} = start_beating_program(
 		name => $s->{name}, kind => $s->{kind}, dbname => $s->{dbname} // $s->{node}->connstr('postgres'),
 		lease => $lease, kill_after => $kill_after, options => [ @{ $s->{options} // [] }, $s->{permits} ? "--permits=$s->{permits}" : () ],
 		lock => $s->{permits} ? "$s->{name}/1" : undef, env => $s->{env});
