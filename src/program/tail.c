@@ -28,74 +28,74 @@ AppendTail(Tail *tail, const char *data, size_t length)
 }
 
 /*
- * character_length - length of the UTF-8 character at the start of text; 0 if invalid
+ * character_length - length of the UTF-8 character at the start of bytes; 0 if invalid
  *
  * The server refuses overlong forms, surrogates, and what is beyond U+10FFFF.
  */
 static size_t
-character_length(const unsigned char *text, size_t length)
+character_length(const unsigned char *bytes, size_t length)
 {
 	unsigned char second_min = 0x80;
 	unsigned char second_max = 0xBF;
 	size_t		needed;
 
-	if (text[0] < 0x80)
-		return text[0] == '\0' ? 0 : 1;
+	if (bytes[0] < 0x80)
+		return bytes[0] == '\0' ? 0 : 1;
 
-	if (text[0] >= 0xC2 && text[0] <= 0xDF)
+	if (bytes[0] >= 0xC2 && bytes[0] <= 0xDF)
 		needed = 2;
-	else if (text[0] >= 0xE0 && text[0] <= 0xEF)
+	else if (bytes[0] >= 0xE0 && bytes[0] <= 0xEF)
 		needed = 3;
-	else if (text[0] >= 0xF0 && text[0] <= 0xF4)
+	else if (bytes[0] >= 0xF0 && bytes[0] <= 0xF4)
 		needed = 4;
 	else
 		return 0;
-	if (text[0] == 0xE0)
+	if (bytes[0] == 0xE0)
 		second_min = 0xA0;
-	else if (text[0] == 0xED)
+	else if (bytes[0] == 0xED)
 		second_max = 0x9F;
-	else if (text[0] == 0xF0)
+	else if (bytes[0] == 0xF0)
 		second_min = 0x90;
-	else if (text[0] == 0xF4)
+	else if (bytes[0] == 0xF4)
 		second_max = 0x8F;
 
-	if (length < needed || text[1] < second_min || text[1] > second_max)
+	if (length < needed || bytes[1] < second_min || bytes[1] > second_max)
 		return 0;
 	for (size_t i = 2; i < needed; i++)
 	{
-		if (text[i] < 0x80 || text[i] > 0xBF)
+		if (bytes[i] < 0x80 || bytes[i] > 0xBF)
 			return 0;
 	}
 	return needed;
 }
 
 /*
- * escape - copy a text, with each byte that is no valid character as \xNN
+ * escape - copy bytes, with each that is no valid character as \xNN
  *
  * ascii: the same for other characters than those of ASCII.  copy has room for four
  * times the length, and a terminating zero.
  */
 static void
-escape(const unsigned char *text, size_t length, bool ascii, char *copy)
+escape(const unsigned char *bytes, size_t length, bool ascii, char *copy)
 {
 	static const char digits[] = "0123456789abcdef";
 	size_t		i = 0;
 
 	while (i < length)
 	{
-		size_t		valid = character_length(text +i, length - i);
+		size_t		valid = character_length(bytes + i, length - i);
 
 		if (valid == 0 || (ascii && valid > 1))
 		{
 			*copy++ = '\\';
 			*copy++ = 'x';
-			*copy++ = digits[text[i] >> 4];
-			*copy++ = digits[text[i] & 15];
+			*copy++ = digits[bytes[i] >> 4];
+			*copy++ = digits[bytes[i] & 15];
 			i++;
 		}
 		else
 		{
-			memcpy(copy, text +i, valid);
+			memcpy(copy, bytes + i, valid);
 			copy += valid;
 			i += valid;
 		}
@@ -129,7 +129,7 @@ PrintableText(const char *bytes, bool ascii)
 char *
 TailText(const Tail *tail, size_t length, bool ascii)
 {
-	unsigned char text[TAIL_MAX];
+	unsigned char bytes[TAIL_MAX];
 	char	   *copy = malloc(4 * TAIL_MAX + 1);
 	size_t		total = atomic_load(&tail->total);
 	size_t		held = total < length ? total : length;
@@ -139,15 +139,15 @@ TailText(const Tail *tail, size_t length, bool ascii)
 	if (copy == NULL)
 		return NULL;
 	for (size_t i = 0; i < held; i++)
-		text[		i] = (unsigned char) tail->ring[(total - held + i) % TAIL_MAX];
+		bytes[i] = (unsigned char) tail->ring[(total - held + i) % TAIL_MAX];
 
-	while (held > 0 && (text[held - 1] == '\n' || text[held - 1] == '\r'))
+	while (held > 0 && (bytes[held - 1] == '\n' || bytes[held - 1] == '\r'))
 		held--;
 
 	/* The rest of a character that was cut is left out. */
 	if (is_cut)
 	{
-		while (start < held && start < 3 && (text[start] & 0xC0) == 0x80)
+		while (start < held && start < 3 && (bytes[start] & 0xC0) == 0x80)
 			start++;
 	}
 
@@ -158,11 +158,11 @@ TailText(const Tail *tail, size_t length, bool ascii)
 			free(copy);
 			return NULL;
 		}
-		escape(text +start, held - start, ascii, copy);
+		escape(bytes + start, held - start, ascii, copy);
 		if (strlen(copy) <= length)
 			return copy;
 		do
 			start++;
-		while (start < held && (text[start] & 0xC0) == 0x80);
+		while (start < held && (bytes[start] & 0xC0) == 0x80);
 	}
 }
