@@ -9,7 +9,7 @@
  * libpq.
  *
  * The lease is extended only while the guardian answers; else its command might be at
- * work for ever.
+ * work forever.
  *
  * Copyright (c) 2026, the shedlock developers
  *

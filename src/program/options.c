@@ -66,8 +66,9 @@ static const char help[] =
 "      --version            show the version\n"
 "\n"
 "Exit status: that of the command; 128 + N if signal N ended it; 64 wrong usage;\n"
-"69 no server; 71 no process; 75 not run; 76 the lock was lost; 124 --at-most;\n"
-"126 the command cannot be executed; 127 there is no such command.\n"
+"69 no server, or it refused the call; 71 no process; 75 not run;\n"
+"76 the lock was lost; 124 --at-most; 126 the command cannot be executed;\n"
+"127 there is no such command.\n"
 "\n"
 "The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_PERMIT, SHEDLOCK_TICK and\n"
 "SHEDLOCK_ATTEMPT in its environment.  \"man shedlock\" has the rest.\n";
@@ -161,7 +162,7 @@ parse_duration(const char *option, const char *value)
 				return (Usec) (number * units[i].usec);
 		}
 	}
-	Die(EXIT_USAGE, "--%s: \"%s\" is no duration, such as 30s, 5min, 2h or 1d", option, value);
+	Die(EXIT_USAGE, "--%s: \"%s\" is not a duration such as 30s, 5min, 2h or 1d", option, value);
 }
 
 /*
@@ -174,7 +175,7 @@ parse_status(const char *option, const char *value)
 	long		number = strtol(value, &end, 10);
 
 	if (strspn(value, "0123456789") != (size_t) (end - value) || end == value || *end != '\0' || number > 255)
-		Die(EXIT_USAGE, "--%s: \"%s\" is no number from 0 to 255", option, value);
+		Die(EXIT_USAGE, "--%s: \"%s\" is not a number from 0 to 255", option, value);
 	return (int) number;
 }
 
@@ -192,7 +193,7 @@ parse_size(const char *option, const char *value)
 	else if (strcmp(value + length, "B") != 0 && value[length] != '\0')
 		length = 0;
 	if (length == 0 || number > TAIL_MAX)
-		Die(EXIT_USAGE, "--%s: \"%s\" is no number of bytes from 0 to 4kB", option, value);
+		Die(EXIT_USAGE, "--%s: \"%s\" is not a number of bytes from 0 to 4kB", option, value);
 	return number;
 }
 

@@ -176,7 +176,7 @@ read_run(Server *server, const PGresult *result, Run *run)
 	if (PQgetisnull(result, 0, 0))
 	{
 		if (server->options->verbose || isatty(STDERR_FILENO))
-			Complain("\"%s\" is not run.  %s", server->options->name, PQgetvalue(result, 0, 2));
+			Complain("\"%s\" was not run: %s", server->options->name, PQgetvalue(result, 0, 2));
 		return EXIT_BUSY;
 	}
 	NoteSession(server, result, 4);

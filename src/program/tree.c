@@ -206,7 +206,7 @@ SignalDescendants(int number)
 void
 KillOnce(void)
 {
-	static const char text[] = "shedlock: waiting for a process that it may not kill\n";
+	static const char text[] = "shedlock: waiting for a process that it is not permitted to kill\n";
 	static bool warned = false;
 	pid_t		refused = 0;
 

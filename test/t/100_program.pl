@@ -90,7 +90,7 @@ sub start_waiting
 #
 
 my @named = ('--name', 'wrong');
-my $duration = qr/^shedlock: --\S+: ".*" is no duration, such as 30s, 5min, 2h or 1d$/;
+my $duration = qr/^shedlock: --\S+: ".*" is not a duration such as 30s, 5min, 2h or 1d$/;
 refused(64, qr/^shedlock: --name is required$/, undef);
 refused(64, $duration, undef, @named, "--lease=$_") foreach '', 'soon', '-5', '5 weeks', 'inf', '1.2.3', '1e3', '5s 5s', '5S';
 refused(64, $duration, undef, @named, '--wait=x');
@@ -99,9 +99,9 @@ refused(64, $duration, undef, @named, '--kill-after=x');
 refused(64, qr/--at-most must be positive/, undef, @named, '--at-most=0');
 refused(64, qr/--lease is too short for --kill-after: it must be at least \d+\.\d\d s/, undef, @named, @$_)
   foreach [ '--lease=20s', '--kill-after=10s' ], ['--lease=0'], [ '--lease=500ms', '--kill-after=0' ];
-refused(64, qr/"$_" is no number of bytes from 0 to 4kB/, undef, @named, "--tail=$_") foreach 'x', '-1', '4097', '1.5';
-refused(64, qr/is no number of bytes from 0 to 4kB$/m, undef, @named, "--tail=$_") foreach '5kB', '1k';
-refused(64, qr/"256" is no number from 0 to 255/, undef, @named, '--busy-exit=256');
+refused(64, qr/"$_" is not a number of bytes from 0 to 4kB/, undef, @named, "--tail=$_") foreach 'x', '-1', '4097', '1.5';
+refused(64, qr/is not a number of bytes from 0 to 4kB$/m, undef, @named, "--tail=$_") foreach '5kB', '1k';
+refused(64, qr/"256" is not a number from 0 to 255/, undef, @named, '--busy-exit=256');
 refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
 refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
 SKIP:
@@ -277,12 +277,12 @@ SKIP:
 ask($watcher, "SELECT shedlock_acquire('busy', '1 h', locked_by => 'a stranger')");
 refused($_->[0], $_->[1], $node, '--name=busy', @{ $_->[2] })
   foreach [ 75, qr/^\z/, [] ], [ 0, qr/^\z/, ['--busy-exit=0'] ], [ 9, qr/^\z/, ['--busy-exit=9'] ],
-  [ 75, qr/^shedlock: "[^"]*" is not run\.  It has been held by "a stranger.*" since /, ['--verbose'] ], [ 75, qr/is not run\.  It has been held/, ['-v'] ];
+  [ 75, qr/^shedlock: "[^"]*" was not run: It has been held by "a stranger.*" since /, ['--verbose'] ], [ 75, qr/was not run: It has been held/, ['-v'] ];
 my $took = seconds { refused(75, qr/^\z/, $node, '--name=busy', '--wait=500ms') };
 cmp_ok($took, '>=', 0.5, '--wait: the program waits that long');
 ask($watcher, "SELECT shedlock_release('busy')");
 ask($watcher, "SELECT shedlock_pause('busy', reason => 'moving house')");
-refused(75, qr/^shedlock: "busy" is not run\.  It was paused by "postgres".*: moving house\.$/, $node, '--name=busy', '-v');
+refused(75, qr/^shedlock: "busy" was not run: It was paused by "postgres".*: moving house\.$/, $node, '--name=busy', '-v');
 is(last_run('busy', 'count(*) OVER ()'), '', 'a call that is refused leaves no run');
 
 @named = ('--name=daily', '--once-every=20000 days');
@@ -292,7 +292,7 @@ my $run_of_day = last_run('daily', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-D
 is($out, "$run_of_day\n", 'the command knows its tick, its attempt and its token');
 like($run_of_day, qr/^....-..-..T00:00:00Z 1 \d+$/, 'the tick is that of the day');
 like($err, qr/^shedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that a run begins');
-refused(75, qr/^shedlock: "daily" is not run\.  Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
+refused(75, qr/^shedlock: "daily" was not run: Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
 
 #
 # Options of a job
@@ -403,7 +403,7 @@ $_->await_out(qr/\n/) foreach @three;
 is(join('', sort map { $_->out } @three), "permits/1 1\npermits/2 2\npermits/3 3\n", 'each of the three has a permit of its own');
 is(ask($watcher, "SELECT name, kind FROM shedlock_locks WHERE state = 'held' AND name LIKE 'permits%' ORDER BY name"),
 	join("\n", map { "permits/$_|leased run" } 1 .. 3), 'its lock is that of the permit');
-refused(75, qr/^shedlock: "permits" is not run\.  None of its permits is free; there are 3\.$/, $node, @limited, '-v');
+refused(75, qr/^shedlock: "permits" was not run: None of its permits is free; there are 3\.$/, $node, @limited, '-v');
 like((run_program($node, @limited, '--dry-run'))[1], qr/^It has permits, and several are held\.  Permit 1: .*  Permit 2: .*  Permit 3: /m, '--dry-run says who has them');
 
 my $next = start_waiting('permits/2', @limited, '--wait=1h', sh($at_work));
@@ -412,7 +412,7 @@ my ($second) = grep { $_->out =~ /2$/ } @three;
 is($second->finish, 0, 'one of the three ends');
 is($next->finish . $next->out, "0permits/2 2\n", '--wait: the next one begins with its permit');
 ask($watcher, "SELECT shedlock_pause('permits', reason => 'moving house')");
-refused(75, qr/^shedlock: "permits" is not run\.  It was paused by "postgres".*: moving house\.$/, $node, @limited, '-v');
+refused(75, qr/^shedlock: "permits" was not run: It was paused by "postgres".*: moving house\.$/, $node, @limited, '-v');
 ask($watcher, "SELECT shedlock_resume('permits')");
 ask($watcher, "SELECT shedlock_force_release('permits/3')");
 my ($third) = grep { $_->out =~ /3$/ } @three;
@@ -445,7 +445,7 @@ is(join(' ', sort { $a <=> $b } map { $_->finish } @five), '1 75 75 75 75', 'its
 is("$status $out", '0 ' . last_run('limited', q{format('%s %s limited/%s %s', attempt, to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), permit, permit)}) . "\n",
 	'the second one knows its attempt, its tick and its permit');
 is(last_run('limited', 'attempt, outcome'), '2|succeeded', 'it is the second attempt');
-refused(75, qr/^shedlock: "limited" is not run\.  Attempt 2 at tick .*; outcome: succeeded\./, $node, @limited, '-v');
+refused(75, qr/^shedlock: "limited" was not run: Attempt 2 at tick .*; outcome: succeeded\./, $node, @limited, '-v');
 
 #
 # The times of a run, each at once
