@@ -80,8 +80,8 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 		return true;
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("process %d, which lock \"%s\" names, was left alone", row->pid, name->str),
-			 errdetail("It does not hold the lock, and its role is no member of the role that acquired it.")));
+			 errmsg("process %d, named by lock \"%s\", was neither canceled nor terminated", row->pid, name->str),
+			 errdetail("It does not hold the lock, and its role is not a member of the role that acquired it.")));
 	return false;
 }
 
@@ -363,7 +363,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 		if (!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
 			PG_RETURN_BOOL(false);
 		ereport(LOG,
-				(errmsg("run of lock \"%s\" in process %d cancelled by role %s",
+				(errmsg("run of lock \"%s\" in process %d canceled by role %s",
 						name.str, row.pid, ShedlockActingRole())));
 		PG_RETURN_BOOL(true);
 	}

@@ -133,7 +133,7 @@ turn_away(const ShedlockName *name)
 {
 	if (shedlock_log_locks)
 		ereport(LOG,
-				(errmsg("foreign acquire of lock \"%s\" turned away", name->str)));
+				(errmsg("foreign acquire of lock \"%s\" refused", name->str)));
 	return NULL;
 }
 

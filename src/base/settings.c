@@ -91,8 +91,8 @@ static const Setting settings[] = {
 	{"shedlock.log_skipped_runs", PGC_SUSET, NULL, &shedlock_log_skipped_runs, true, 0,
 	"Logs each run that shedlock_run skips.", NULL, NULL},
 	{"shedlock.notify", PGC_SUSET, &shedlock_notify, NULL, SHEDLOCK_NOTIFY_FAILURES, 0,
-		"Sets which events listeners of channel \"shedlock\" are told.",
-	"\"failures\" also tells what administrators do; \"all\" also tells that runs start and succeed.", notify_options},
+		"Sets which events listeners of channel \"shedlock\" are told of.",
+	"\"failures\" includes what administrators do; \"all\" adds the start and success of runs.", notify_options},
 	{"shedlock.synchronous_release", PGC_USERSET, NULL, &shedlock_synchronous_release, false, 0,
 		"Makes a release wait until its commit is on disk.",
 	"A release that is lost in a crash keeps the lock longer, but does no other harm.", NULL},
@@ -123,7 +123,7 @@ check_placeholder(const struct config_generic *placeholder)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied to set parameter \"%s\"", name),
 					 errdetail("The client gave it when it connected."),
-					 errhint("Connect without it, as in PGOPTIONS.")));
+					 errhint("Remove it from the connection's options, such as PGOPTIONS.")));
 	}
 }
 

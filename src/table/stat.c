@@ -237,7 +237,7 @@ ShedlockResetStats(Oid nsp, const char *name)
 				ereport(ERROR,
 						(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						 errmsg("could not reset the counters of lock \"%s\"", name),
-						 errdetail("An open transaction changes them, or has them locked."),
+						 errdetail("An open transaction has changed or locked them."),
 						 errhint("Try again.")));
 		}
 	}

@@ -110,7 +110,7 @@ sub test_settings
 	my $foreign = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT '$how foreign', utc + '1 h', utc, 'java' FROM (SELECT clock_timestamp() AT TIME ZONE 'UTC') c (utc)";
 	$log = logged("SET shedlock.log_locks = on; $foreign; $foreign; SELECT shedlock_force_release('$how foreign')");
 	like($log, qr/LOG:  lock "$how foreign" acquired by a foreign client\n/, "$how: log_locks logs an acquire by a foreign client");
-	like($log, qr/LOG:  foreign acquire of lock "$how foreign" turned away\n/, "$how: log_locks logs a foreign acquire that is turned away");
+	like($log, qr/LOG:  foreign acquire of lock "$how foreign" refused\n/, "$how: log_locks logs a foreign acquire that is refused");
 	like($log, qr/LOG:  lock "$how foreign" released by force by role "postgres", token \d+/, "$how: log_locks logs a force-release by an administrator");
 
 	# Acts of administrators are logged whatever the settings are.
@@ -134,7 +134,7 @@ sub test_settings
 	my $run = session($node);
 	$run->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('$how cancelled', 'SELECT pg_sleep(1000)');\n");
 	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), "$how: a run is in progress");
-	like(logged("SET ROLE acting; SELECT shedlock_cancel('$how cancelled')"), qr/LOG:  run of lock "$how cancelled" in process \d+ cancelled $role/,
+	like(logged("SET ROLE acting; SELECT shedlock_cancel('$how cancelled')"), qr/LOG:  run of lock "$how cancelled" in process \d+ canceled $role/,
 		"$how: act of an administrator: cancel");
 	reap($run);
 

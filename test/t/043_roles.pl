@@ -94,10 +94,10 @@ $node->safe_psql('postgres', "UPDATE shedlock SET (kind, pid, backend_start, loc
 is($node->safe_psql('postgres', "SELECT state FROM shedlock_locks WHERE name = 'forged'"), 'held', 'a row names a process that never acquired the lock');
 my ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_cancel('forged')");
 is($out, 'f', 'cancel: nothing is cancelled');
-like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone\nDETAIL:  It does not hold the lock, and its role is no member of the role that acquired it\./, 'cancel: a WARNING says so');
+like($err, qr/WARNING:  process \d+, named by lock "forged", was neither canceled nor terminated\nDETAIL:  It does not hold the lock, and its role is not a member of the role that acquired it\./, 'cancel: a WARNING says so');
 ($status, $out, $err) = $node->psql('postgres', "SELECT shedlock_force_release('forged'), shedlock_acquire('forged')");
 is($out, 't|t', 'force_release: the lock is free');
-like($err, qr/WARNING:  process \d+, which lock "forged" names, was left alone/, 'force_release: a WARNING says that the process was left alone');
+like($err, qr/WARNING:  process \d+, named by lock "forged", was neither canceled nor terminated/, 'force_release: a WARNING says that the process was not ended');
 is(ask($victim, "SELECT 'here'"), 'here', 'the process is still alive');
 
 # A process that has released its advisory locks in a command counts for its current role.
