@@ -197,7 +197,7 @@ make_leased_run(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("request must not be empty"),
-				 errdetail("Each run needs another one: only its first call begins a run.")));
+				 errdetail("Each run needs a request of its own: repeating a request begins no other run.")));
 	return run;
 }
 
@@ -434,7 +434,7 @@ shedlock_again(PG_FUNCTION_ARGS)
 	if (allowed)
 	{
 		ereport(LOG,
-				(errmsg("tick %s of lock \"%s\" given again by role %s",
+				(errmsg("one more attempt at tick %s of lock \"%s\" allowed by role %s",
 						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
 		ShedlockNoticeUnfired(&name);
 	}

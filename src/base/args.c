@@ -117,7 +117,7 @@ ShedlockCheckText(char *str, const char *what)
 	if (ShedlockMaskText(str))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not have control characters", what)));
+				 errmsg("%s must not contain control characters", what)));
 }
 
 /*

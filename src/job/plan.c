@@ -132,7 +132,7 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, c
 		(plan->attempts != 1 || plan->max_late || plan->catch_up != SHEDLOCK_CATCH_UP_LATEST))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock \"%s\" has no ticks that could have attempts or be caught up", name),
+				 errmsg("attempts, catch_up and max_late of lock \"%s\" need a schedule or once_every", name),
 				 errhint("Pass a schedule or once_every.")));
 	if (!has_schedule && pg_strcasecmp(time_zone, "UTC") != 0)
 		ereport(ERROR,
@@ -148,7 +148,7 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, c
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("catch_up of lock \"%s\" must not be \"none\" with once_every", name),
-				 errdetail("A period is as long as its tick can be run.")));
+				 errdetail("The tick of a period can be run until the period ends.")));
 	ShedlockCheckDuration(plan->max_late, "max_late", name, false, 0, NULL);
 	ShedlockCheckDuration(plan->backoff, "backoff", name, true, SECS_PER_HOUR, NULL);
 }

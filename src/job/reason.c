@@ -78,14 +78,14 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 						 "Tick %s was claimed.", tick);
 	else if (last->token != 0 && last->attempt == 0)
 		appendStringInfo(buf, "Tick %s passed while an older one was run by \"%s\"; outcome: %s.", tick,
-						 last->claimed_by, outcome ? outcome : "not in the history any more");
+						 last->claimed_by, outcome ? outcome : "no longer in the history");
 	else if (last->token == 0)
 		appendStringInfo(buf, "Tick %s was claimed at %s by \"%s\".", tick,
 						 ShedlockTimeString(last->claimed_at), last->claimed_by);
 	else
 		appendStringInfo(buf, "Attempt %d at tick %s began at %s by \"%s\"; outcome: %s.",
 						 last->attempt, tick, ShedlockTimeString(last->claimed_at),
-						 last->claimed_by, outcome ? outcome : "not in the history any more");
+						 last->claimed_by, outcome ? outcome : "no longer in the history");
 
 	/* On a standby nobody can tell. */
 	return is_running || (outcome && strcmp(outcome, "unknown") == 0);

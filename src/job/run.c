@@ -188,7 +188,7 @@ ShedlockGuardCommand(ShedlockRun *run)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("calls of shedlock_run are nested too deeply"),
-				 errdetail("There can be %d of them, one in the command of the other.",
+				 errdetail("They can be nested at most %d deep.",
 						   NESTING_MAX)));
 	nesting++;
 	PG_TRY();

@@ -164,7 +164,7 @@ is(notices_of("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '
 	'a fire that has all the hours is accepted silently');
 
 foreach (
-	[ "'\@reboot', 'SELECT 1'", "attempts => 3", '22023: lock "bad" has no ticks that could have attempts' ],
+	[ "'\@reboot', 'SELECT 1'", "attempts => 3", '22023: attempts, catch_up and max_late of lock "bad" need a schedule or once_every' ],
 	[ "'\@reboot', 'SELECT 1'", "fire => '* * * * *'", '22023: job "bad" cannot have fire' ],
 	[ $nine, "once_every => '1 day', time_zone => 'UTC'", '22023: job "bad" cannot have time_zone' ],
 	[ $nine, "once_every => '1 day', fire => '* * * * *'", '22023: job "bad" cannot have fire' ],
