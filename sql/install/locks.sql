@@ -50,7 +50,7 @@ CREATE FUNCTION shedlock_permits(name text, permits integer)
 RETURNS text[] LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_permits(text, integer) IS
-'Returns the names of so many permits: name/1, name/2 and so on';
+'Returns the names of that many permits: name/1, name/2 and so on';
 
 CREATE FUNCTION shedlock_release(name text, token bigint DEFAULT NULL)
 RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -150,13 +150,13 @@ BEGIN
 			ERRCODE = 'ambiguous_alias',
 			MESSAGE = format('job name "%s" is ambiguous', job),
 			DETAIL = format('It is the name of %s.', owners),
-			HINT = CASE WHEN by_id THEN 'Pass the number of the job.'
-						ELSE 'Use cron.unschedule with the number of the job.' END;
+			HINT = CASE WHEN by_id THEN 'Pass the ID of the job.'
+						ELSE 'Use cron.unschedule with the ID of the job.' END;
 	ELSIF ids IS NULL AND NOT missing_ok THEN
 		RAISE EXCEPTION USING
 			ERRCODE = 'undefined_object',
 			MESSAGE = format('job "%s" does not exist', job),
-			HINT = 'Pass the number or name of a job in cron.job, which shows the jobs of other roles only to superusers.';
+			HINT = 'Pass the ID or name of a job in cron.job, which shows the jobs of other roles only to superusers.';
 	END IF;
 
 	SELECT j.jobid, j.jobname::text, j.schedule, j.command, j.database, j.username
@@ -166,7 +166,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_job(text, boolean, boolean) IS
-'Returns the pg_cron job with this number, or else this name';
+'Returns the pg_cron job with this ID, or else this name';
 
 -- old_name: name of the lock that guards the job so far, or NULL.  A run may hold it.
 CREATE FUNCTION _shedlock_cron_lock_name(
@@ -509,7 +509,7 @@ END
 $$;
 
 COMMENT ON FUNCTION _shedlock_cron_put(text, text, text, text, text, boolean, bigint) IS
-'Creates or replaces a pg_cron job; returns its number';
+'Creates or replaces a pg_cron job; returns its ID';
 
 CREATE FUNCTION _shedlock_cron_remove(jobid bigint, job_name text)
 RETURNS boolean
@@ -571,7 +571,7 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean, text, integer, interval, text, interval, text, integer) IS
-'Creates or replaces a guarded pg_cron job; returns its number';
+'Creates or replaces a guarded pg_cron job; returns its ID';
 
 CREATE FUNCTION shedlock_cron_unschedule(job_name text)
 RETURNS boolean
@@ -907,7 +907,7 @@ COMMENT ON COLUMN shedlock_jobs.attempts IS 'Number of runs that a tick can have
 COMMENT ON COLUMN shedlock_jobs.backoff IS 'Time from the end of a failed first attempt to the second; NULL for one minute';
 COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest, all or none; NULL for latest';
 COMMENT ON COLUMN shedlock_jobs.max_late IS 'No attempt begins later than that after its tick; NULL for no limit';
-COMMENT ON COLUMN shedlock_jobs.permits IS 'So many runs can be at work together; NULL for one, under a lock of the same name';
+COMMENT ON COLUMN shedlock_jobs.permits IS 'Up to that many runs can be at work at once; NULL for one, under a lock of the same name';
 COMMENT ON COLUMN shedlock_jobs.last_started IS
 'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history; for a job that is not guarded, this and the next three columns as in cron.job_run_details';
 COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When that run ended';

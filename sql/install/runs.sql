@@ -17,7 +17,7 @@ CREATE PROCEDURE shedlock_run(
 LANGUAGE C AS 'MODULE_PATHNAME';
 
 COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer) IS
-'Runs a command while holding the lock, or one of so many permits; skips the command if none is free';
+'Runs a command while holding the lock, or one of that many permits; skips the command if none is free';
 
 CREATE FUNCTION shedlock_run_begin(
 	name text,

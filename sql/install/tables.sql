@@ -167,7 +167,7 @@ CREATE TABLE shedlock_run_stat (
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE shedlock_run_stat IS 'Counters of the runs of each name; the view shedlock_stats shows them';
-COMMENT ON COLUMN shedlock_run_stat.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_run_stat.name IS 'Name of the job';
 COMMENT ON COLUMN shedlock_run_stat.runs_succeeded IS 'Number of runs that succeeded';
 COMMENT ON COLUMN shedlock_run_stat.runs_failed IS 'Number of runs that failed';
 COMMENT ON COLUMN shedlock_run_stat.runs_timed_out IS 'Number of runs that timed out';

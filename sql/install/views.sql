@@ -51,7 +51,7 @@ FROM _shedlock_status() s
 COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holders';
 COMMENT ON COLUMN shedlock_locks.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_locks.state IS
-'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired before a failover, or in another cluster, and counts as a lease; paused';
+'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired before a failover, or in another cluster, and counts as a lease; paused; unknown: cannot be told on a standby';
 COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run or leased run, as last acquired; released: the holder released the lock, or it was never acquired';
 COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is infinite or in the past';
@@ -149,7 +149,7 @@ FROM shedlock_run_stat s
 WHERE _shedlock_may_use(s.name::text);
 
 COMMENT ON VIEW shedlock_stats IS 'Counters of the runs of each name, which do not fall when the history is pruned';
-COMMENT ON COLUMN shedlock_stats.name IS 'Name of the lock';
+COMMENT ON COLUMN shedlock_stats.name IS 'Name of the job';
 COMMENT ON COLUMN shedlock_stats.runs_succeeded IS 'Number of runs that succeeded';
 COMMENT ON COLUMN shedlock_stats.runs_failed IS 'Number of runs that failed';
 COMMENT ON COLUMN shedlock_stats.runs_timed_out IS 'Number of runs that timed out';

@@ -212,7 +212,7 @@ shedlock_acquire_any(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(shedlock_permits);
 /*
- * shedlock_permits(name, permits) - the names of so many permits
+ * shedlock_permits(name, permits) - the names of that many permits
  */
 Datum
 shedlock_permits(PG_FUNCTION_ARGS)

@@ -485,7 +485,7 @@ is(query("SELECT string_agg(lock_name, ' ' ORDER BY lock_name) FROM shedlock_job
 	'plain.same same', 'the two jobs have two locks');
 like(
 	error_of("SELECT shedlock_cron_guard('same')"),
-	qr/42P09: job name "same" is ambiguous\nDETAIL:  .*"postgres".*"plain".*\nHINT:  Pass the number/,
+	qr/42P09: job name "same" is ambiguous\nDETAIL:  .*"postgres".*"plain".*\nHINT:  Pass the ID/,
 	'a shared name is ambiguous to guard');
 like(error_of("SELECT shedlock_cron_unschedule('same')"),
 	qr/42P09: job name "same" is ambiguous/, 'a shared name is ambiguous to unschedule');
