@@ -8,6 +8,9 @@
  * session: they are called with the caller's rights.  Each act writes a line to
  * the server log, with the role.
  *
+ * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
+ * ShedlockBeginCall().
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -304,8 +307,8 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and reports it, if the lock was free.  Errors: 22004, 22023,
- * 25006; 42501 if the caller may not end the holder's session; 55006 if that
+ * Returns false, and reports it, if the lock was free.  Errors: 42501 if the
+ * caller may not end the holder's session, too; 55006 if that
  * session does not end, or if an open transaction has acquired or fences the
  * lock.  Locks: the advisory half, exclusive, to the end of the transaction.
  */
@@ -336,7 +339,7 @@ PG_FUNCTION_INFO_V1(shedlock_cancel);
  * shedlock_cancel(name) - cancel the command of a run
  *
  * Returns false, and reports what the lock is, if no command is running.  Errors:
- * 22004, 22023, 25006; 42501 if the caller may not cancel that session.
+ * 42501 if the caller may not cancel that session, too.
  */
 Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
@@ -478,8 +481,8 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
  * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
  * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Tells which tick of a job will be made up.  Errors: 22004, 22023, 25006.
- * Locks and waits as set_pause().
+ * future job.  Tells which tick of a job will be made up.  Locks and waits as
+ * set_pause().
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
@@ -513,7 +516,7 @@ PG_FUNCTION_INFO_V1(shedlock_resume);
  * shedlock_resume(name) - end a pause
  *
  * Returns false if the lock was not paused, and warns if the name is unknown.
- * Errors: 22004, 22023, 25006.  Locks and waits as set_pause().
+ * Locks and waits as set_pause().
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)
@@ -536,8 +539,8 @@ PG_FUNCTION_INFO_V1(shedlock_stats_reset);
  * shedlock_stats_reset(name) - set the counters of a name to zero
  *
  * NULL: those of all names that the caller may use, but for those that an open
- * transaction changes.  Errors: 22023, 25006, 42501; 55P03 if an open transaction
- * changes those of the name.
+ * transaction changes.  Errors: 55P03 if an open transaction changes those of the
+ * name.
  */
 Datum
 shedlock_stats_reset(PG_FUNCTION_ARGS)

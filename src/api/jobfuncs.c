@@ -3,6 +3,10 @@
  * jobfuncs.c
  *	  The SQL functions for runs and ticks.
  *
+ * Each that writes raises 22004 and 22023 for arguments that are not allowed, and the
+ * errors of ShedlockBeginCall(); but shedlock_run raises 25006 on a standby only, and
+ * never 25000.
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -127,7 +131,7 @@ PG_FUNCTION_INFO_V1(shedlock_run);
  * command under a lock of its own
  *
  * The run is allocated in the portal of the CALL, which survives commits.
- * Errors: 22004, 22023, 25001, 0A000; those of ShedlockGuardCommand().
+ * Errors: 25001; those of ShedlockGetCommand() and ShedlockGuardCommand().
  */
 Datum
 shedlock_run(PG_FUNCTION_ARGS)
@@ -235,8 +239,8 @@ PG_FUNCTION_INFO_V1(shedlock_run_begin);
  * time_zone, catch_up, max_late, attempts, backoff, wait, locked_by, description,
  * request, permits) - begin a run whose work is outside the database, under a lease
  *
- * Returns a token, or the reason why no run has begun.  Errors: 22004, 22023, 25006;
- * those of ShedlockBeginRun().
+ * Returns a token, or the reason why no run has begun.  Errors: those of
+ * ShedlockBeginRun().
  */
 Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
@@ -270,8 +274,8 @@ PG_FUNCTION_INFO_V1(shedlock_run_end);
 /*
  * shedlock_run_end(name, token, outcome, message, exit_code) - end such a run
  *
- * Returns true if it was the caller's and still held.  Errors: 22004, 22023, 25006;
- * those of ShedlockEndLeasedRun().
+ * Returns true if it was the caller's and still held.  Errors: those of
+ * ShedlockEndLeasedRun().
  */
 Datum
 shedlock_run_end(PG_FUNCTION_ARGS)
@@ -352,7 +356,7 @@ PG_FUNCTION_INFO_V1(shedlock_once);
 /*
  * shedlock_once(name, tick) - claim a scheduled instant
  *
- * Returns true for one caller.  Errors: 22004, 22023, 25006.
+ * Returns true for one caller.
  */
 Datum
 shedlock_once(PG_FUNCTION_ARGS)
@@ -384,7 +388,7 @@ PG_FUNCTION_INFO_V1(shedlock_once_every);
 /*
  * shedlock_once_every(name, every) - claim the current period of a schedule
  *
- * Returns true for one caller.  Errors: 22004, 22023, 25006.
+ * Returns true for one caller.
  */
 Datum
 shedlock_once_every(PG_FUNCTION_ARGS)
@@ -420,7 +424,7 @@ PG_FUNCTION_INFO_V1(shedlock_again);
  *
  * The next caller can do it, even if a newer tick has come.  A NOTICE says so if
  * pg_cron does not fire before the next tick.  Warns and returns false if no tick is
- * committed.  Errors: 22004, 22023, 25006.
+ * committed.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
@@ -447,7 +451,7 @@ PG_FUNCTION_INFO_V1(shedlock_forget);
 /*
  * shedlock_forget(name) - forget the ticks and the schedule of a job that is no more
  *
- * Warns and returns false if there are none.  Errors: 22004, 22023, 25006.
+ * Warns and returns false if there are none.
  */
 Datum
 shedlock_forget(PG_FUNCTION_ARGS)
