@@ -272,7 +272,8 @@ lock_unless_free(ShedlockStore *store, bool *wait)
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
  * wait: wait for a transaction that has the row locked, as UPDATE does; otherwise
- * return TM_BeingModified.  Returns TM_Ok if the row was written.
+ * return TM_BeingModified.  Returns TM_Ok if the row was written.  Errors: 27000 if the
+ * current command wrote the row; with wait, 55P03 if shedlock_never_waits is set.
  */
 TM_Result
 ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
