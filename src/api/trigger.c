@@ -22,9 +22,9 @@
  * that a row exists, so an INSERT is not turned away before there is one.
  *
  * The row is locked before the trigger runs.  So the trigger acquires the advisory
- * half against the lock order, and only ever by a try (I14).  An INSERT of a name
- * whose row is not committed waits, as long as an acquire waits for a foreign row;
- * nothing else does.
+ * half against the lock order, and only ever by tries (I14), for 10 ms at most.  An
+ * INSERT of a name whose row is not committed waits for it as long as an acquire waits
+ * for a foreign row, and so does the write that a run is lost.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -355,8 +355,9 @@ PG_FUNCTION_INFO_V1(_shedlock_row_trigger);
  *
  * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006, 0A000 for
  * another name; those of ShedlockOpen() and ShedlockCheckPromises().  Locks: the
- * advisory half, exclusive for an acquisition and a DELETE, share for the rest, to
- * the end of the transaction; never waits.
+ * advisory half, to the end of the transaction: exclusive for an acquisition and a
+ * DELETE, share, if it is available, for an unlock or extend.  Waits for no row longer
+ * than 100 ms.
  */
 Datum
 _shedlock_row_trigger(PG_FUNCTION_ARGS)
