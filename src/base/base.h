@@ -37,7 +37,7 @@
 #define SHEDLOCK_CLASS_WAITER	21325	/* marker of a session that waits */
 #define SHEDLOCK_CLASS_SENTINEL	21326	/* gone after the session is reset */
 #define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick, or answer
-										 * to a request for permits */
+										 * to a request */
 #define SHEDLOCK_CLASS_WATCH	21328	/* marker of a waiter that watches the
 										 * others */
 

@@ -432,8 +432,8 @@ tell_begin(const Try *try, int64 lost_run)
  * wait: how long to wait for the lock, or NULL.  *reason: why it has not begun; only if
  * explain is set when it is not due, because finding that out costs more than the
  * answer.  If it has begun, the caller commits.  Errors: 55P03 if the row of its tick
- * is locked, or lock_timeout ends the wait.  Locks: the tick's advisory lock and the
- * advisory half, exclusive, to the end of the transaction if it has begun.
+ * is locked, or lock_timeout ends the wait.  Locks: the tick's advisory lock, that of its
+ * request and the advisory half, exclusive, to the end of the transaction if it has begun.
  */
 ShedlockBeginning
 ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const char **reason)

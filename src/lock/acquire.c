@@ -170,9 +170,11 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * false, result has the verdict and, unless request->brief, the row that stood in the
  * way; the verdict is SHEDLOCK_FREE if request->confirm has returned false.  That
  * function is called with the advisory half held, before anything is written, and again
- * if a foreign writer has changed the row meanwhile; it must write nothing.  Locks: the
- * advisory half, exclusive, to the end of the transaction; the caller has the table open
- * with RowExclusiveLock.
+ * if a foreign writer has changed the row meanwhile; it must write nothing.  Errors: those
+ * of ShedlockCheckPromises(), ShedlockNextToken(), ShedlockUpdate() and, for a session lock
+ * or run, ShedlockDeadlineAt(); 53200 if the lock table is full.  Locks: the advisory half,
+ * exclusive, to the end of the transaction; the caller has the table open with
+ * RowExclusiveLock.
  */
 bool
 ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,

@@ -379,7 +379,7 @@ log_release(const OwnerCall *call)
  *
  * Returns false, after a WARNING, if the caller does not own the lock any more.
  * Errors: those of fence(); 0A000 for a session lock of another session, and for
- * a run.
+ * a run; 55000 for a leased run.
  */
 bool
 ShedlockRelease(const ShedlockName *name, int64 token)
@@ -413,7 +413,8 @@ ShedlockRelease(const ShedlockName *name, int64 token)
  * ShedlockReleaseLeasedRun - release the lock of a run outside the database
  *
  * Returns false if the run does not hold it any more; the caller reports that.
- * Errors: those of fence(); 55000 if the lock is not that of such a run.
+ * Errors: those of fence(); 0A000 if another session holds it as a session lock or run;
+ * 55000 if the lock is not that of such a run.
  */
 bool
 ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
