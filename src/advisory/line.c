@@ -155,7 +155,10 @@ ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag)
 	ShedlockTagOfClass(&place->marker, tag, SHEDLOCK_CLASS_WAITER);
 	ShedlockTagOfClass(&place->watch, tag, SHEDLOCK_CLASS_WATCH);
 
-	/* Who comes between these two is behind: that does no harm. */
+	/*
+	 * A waiter that joins between these two calls counts as behind: that does
+	 * no harm.
+	 */
 	place->ahead = GetLockConflicts(&place->marker, ExclusiveLock, &place->nahead);
 	(void) ShedlockTryLock(&place->marker, ShareLock);
 	ShedlockWakeAtRollback(tag);

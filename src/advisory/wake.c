@@ -11,11 +11,12 @@
  * callback after RESOURCE_RELEASE_LOCKS does the rest; for a session lock that ends
  * with its process, an exit callback that runs after the locks are gone.
  *
- * One waiter is woken, so that a wake-up must not get lost.  Who is woken tries.  If it
- * acquires the lock, the end of that wakes the next.  If it fails, somebody else has
- * the advisory half: the end of that transaction wakes again, or the row is alive, and
- * its end will.  If it leaves, it passes the wake-up on: at the end of its wait, or by
- * an entry in this list when an error, a cancel or the end of the process ends it.
+ * Only one waiter is woken, so a wake-up must not get lost.  The waiter that is woken
+ * tries.  If it acquires the lock, the end of that wakes the next.  If it fails, somebody
+ * else has the advisory half: the end of that transaction wakes again, or the row is
+ * alive, and its end will.  If it leaves, it passes the wake-up on: at the end of its
+ * wait, or by an entry in this list when an error, a cancel or the end of the process
+ * ends it.
  *
  * Nobody wakes for these; the first waiter looks within a second, the others within two:
  *
@@ -52,7 +53,7 @@ typedef struct WakeEntry
 	bool		at_commit;		/* a commit frees it, too */
 } WakeEntry;
 
-/* The most locks that a call can wait for, or more */
+/* At least as many as the locks that a call can wait for */
 #define LOOK_BACK		128
 
 static WakeEntry *wake_list = NULL;

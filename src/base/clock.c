@@ -67,9 +67,9 @@ ShedlockCheckClient(void)
 }
 
 /*
- * What would wait for another transaction raises an error instead.  Set while the end of
- * a run is written into the transaction of its command (job/finish.c), which can hold any
- * lock.
+ * While set, what would wait for another transaction raises an error.  It is set while the
+ * end of a run is written into the transaction of its command (job/finish.c), which can
+ * hold any lock.
  */
 bool		shedlock_never_waits = false;
 

@@ -236,8 +236,8 @@ run_statement(RawStmt *parsetree, const char *command, bool is_top_level)
  * ShedlockRunCommand - execute all statements of a command, and commit
  *
  * They share one transaction unless they end it themselves.  Retakes the
- * advisory half of the run after each.  before_commit: is called then, or NULL.  Errors:
- * those of the command.
+ * advisory half of the run after each statement.  before_commit: called after the last
+ * one; or NULL.  Errors: those of the command.
  */
 void
 ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * finish.c
- *	  Ends a run: releases its lock, logs its outcome, and says it later.
+ *	  Ends a run: releases its lock, logs its outcome, and reports it later.
  *
  * A run that succeeds ends in the last transaction of its command.  So the lock is free
  * and the tick used up if, and only if, the work is committed, and as durably.  The end

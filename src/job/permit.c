@@ -250,7 +250,7 @@ ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result)
 /*
  * ShedlockAwaitLockOfRun - wait for the lock of a run, or for one of its permits
  *
- * choice: of an attempt that has failed.  Who waits for a job that is paused waits for the
+ * choice: of an attempt that has failed.  A call that waits for a paused job waits for the
  * job's own lock.  Otherwise as ShedlockWaitFor().
  */
 bool

@@ -244,8 +244,8 @@ try_all(void *arg, ShedlockResult *refusal)
  *
  * Sets any->tokens: 0 for a lock that was not acquired.  wait: at most that long until
  * one of them, or all that are wanted, could be acquired; or NULL.  While it waits it
- * holds none.  Returns whether there are any.  Errors: those of ShedlockAcquire() and
- * ShedlockWaitFor().  Locks: the advisory half of each, exclusive, to the end of the
+ * holds none.  Returns true if a lock was acquired.  Errors: those of ShedlockAcquire()
+ * and ShedlockWaitFor().  Locks: the advisory half of each, exclusive, to the end of the
  * transaction.
  */
 bool
@@ -255,7 +255,7 @@ ShedlockAcquireAny(ShedlockAny *any, const Interval *wait)
 	ShedlockResult refusal = {0};
 	bool		acquired;
 
-	/* A part of one lock is none. */
+	/* If one lock is wanted, all or nothing is the same as some. */
 	any->all_or_nothing &= any->count > 1;
 	attempt = any->all_or_nothing ? try_all : try_some;
 	any->request.brief = wait == NULL;

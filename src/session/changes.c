@@ -74,8 +74,8 @@ ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline)
 /*
  * ShedlockRulingDeadline - when the session or run must end, as things stand
  *
- * committing_since: when PRE_COMMIT was, 0 before that; then a holding has at most
- * one change.  All on the steady clock; DT_NOEND: never.
+ * committing_since: when PRE_COMMIT was, or 0 before it.  From PRE_COMMIT on a holding has
+ * at most one change.  All on the steady clock; DT_NOEND: never.
  */
 int64
 ShedlockRulingDeadline(const ShedlockHolding *holding, int64 committing_since)

@@ -188,7 +188,7 @@ set_timer(DeadlineTimer *timer, int64 deadline)
 #endif
 
 /*
- * ShedlockDeadlineAt - a time of day, which is near, on the steady clock
+ * ShedlockDeadlineAt - convert a time of day in the near future to the steady clock
  *
  * DT_NOEND stays DT_NOEND.  Creates the timers here, because a deadline is set
  * where no error can be raised.  Raises 53000 if the system has none to give.

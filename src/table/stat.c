@@ -50,7 +50,7 @@ start_row(ShedlockColumns *columns, const char *name)
 }
 
 /*
- * plus_one - a counter and one
+ * plus_one - the value of a counter plus one
  *
  * found: the row is in store->slot; else it is new.
  */
