@@ -549,8 +549,7 @@ shedlock_stats_reset(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0))
 	{
-		PreventCommandIfReadOnly("shedlock_stats_reset()");
-		PreventCommandIfParallelMode("shedlock_stats_reset()");
+		ShedlockCheckMayWrite("shedlock_stats_reset()");
 		name.nsp = ShedlockSchema(fcinfo);
 	}
 	else

@@ -12,11 +12,9 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/pg_authid.h"
 #include "funcapi.h"
 #include "job/job.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -217,7 +215,7 @@ Datum
 _shedlock_schedules(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	bool		shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	bool		shows_all = ShedlockMaySee(InvalidOid);
 	Oid			nsp = ShedlockSchema(fcinfo);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;

@@ -137,9 +137,10 @@ PG_FUNCTION_INFO_V1(shedlock_purge);
  * shedlock_purge(older_than, ticks) - delete free locks not used for that long
  *
  * ticks: also delete ticks that are used up and were claimed that long ago, if the next
- * tick of their schedule had come by then, and no run of it is at work.  Returns the number of rows.  Errors: 22004,
- * 22023, 25006, those of ShedlockCheckPromises().  Locks: the advisory lock of each
- * deleted name, exclusive, to the end of the transaction.
+ * tick of their schedule had come by then, and no run of it is at work.  Returns the
+ * number of rows.  Errors: 22004, 22023, those of ShedlockCheckMayWrite() and
+ * ShedlockCheckPromises().  Locks: the advisory lock of each deleted name, exclusive, to
+ * the end of the transaction.
  */
 Datum
 shedlock_purge(PG_FUNCTION_ARGS)
@@ -148,8 +149,7 @@ shedlock_purge(PG_FUNCTION_ARGS)
 	TimestampTz limit;
 	int			purged;
 
-	PreventCommandIfReadOnly("shedlock_purge()");
-	PreventCommandIfParallelMode("shedlock_purge()");
+	ShedlockCheckMayWrite("shedlock_purge()");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

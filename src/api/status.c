@@ -18,12 +18,10 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -302,7 +300,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	status.lock_table = read_lock_table();
-	status.shows_all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	status.shows_all = ShedlockMaySee(InvalidOid);
 	status.now = GetCurrentTimestamp();
 	status.context = AllocSetContextCreate(CurrentMemoryContext, "shedlock status row",
 										   ALLOCSET_SMALL_SIZES);

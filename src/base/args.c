@@ -504,7 +504,7 @@ ShedlockLockedBy(const char *given, int64 token)
 /*
  * ShedlockMaySee - may the caller know what that role did?
  *
- * By the rule of pg_stat_activity.
+ * By the rule of pg_stat_activity.  InvalidOid: may it know what all roles did?
  */
 bool
 ShedlockMaySee(Oid role)

@@ -323,10 +323,7 @@ try_tick(Try *try, ShedlockResult *result)
 		result->verdict = SHEDLOCK_BUSY;
 	}
 
-	if (try->written)
-		ShedlockClose(&try->ticks);
-	else
-		ShedlockCloseUnused(&try->ticks);
+	ShedlockCloseAfter(&try->ticks, try->written);
 	return beginning;
 }
 

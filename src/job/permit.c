@@ -236,10 +236,7 @@ ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result)
 		!(follows_last(choice) && last_lives(choice, result)))
 		acquired = run->has_permits ? acquire_permit(choice, &locks, result) :
 			acquire_lock(choice, &locks, 0, result);
-	if (acquired)
-		ShedlockClose(&locks);
-	else
-		ShedlockCloseUnused(&locks);
+	ShedlockCloseAfter(&locks, acquired);
 
 	if (!acquired && choice->last_lives)
 		run->request.name = choice->last_lock;

@@ -104,10 +104,7 @@ try_some(void *arg, ShedlockResult *refusal)
 	ShedlockShuffle(order, any->n);
 	ShedlockOpenToAcquire(&store, any->names[0].nsp);
 	got = try_names(any, &store, order, any->n, refusal);
-	if (got > 0)
-		ShedlockClose(&store);
-	else
-		ShedlockCloseUnused(&store);
+	ShedlockCloseAfter(&store, got > 0);
 	return got > 0;
 }
 

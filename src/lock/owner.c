@@ -288,7 +288,7 @@ ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 			return false;
 		}
 
-		/* The end counts from now, and not from before the wait for a row lock. */
+		/* The end counts from the end of a wait for a row lock. */
 		if (!TimestampDifferenceExceeds(call.now, GetCurrentTimestamp(), ROW_WAIT_MS))
 			break;
 	}

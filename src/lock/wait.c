@@ -273,10 +273,7 @@ try_acquire(void *arg, ShedlockResult *result)
 
 	ShedlockOpen(&store, request->name.nsp, "shedlock");
 	acquired = ShedlockAcquire(&store, request, result);
-	if (acquired)
-		ShedlockClose(&store);
-	else
-		ShedlockCloseUnused(&store);
+	ShedlockCloseAfter(&store, acquired);
 	return acquired;
 }
 

@@ -462,6 +462,18 @@ ShedlockCloseUnused(ShedlockStore *store)
 }
 
 /*
+ * ShedlockCloseAfter - close a table; keep its lock if a row was written
+ */
+void
+ShedlockCloseAfter(ShedlockStore *store, bool written)
+{
+	if (written)
+		ShedlockClose(store);
+	else
+		ShedlockCloseUnused(store);
+}
+
+/*
  * ShedlockNextToken - draw a fencing token larger than the lock's last one (I7)
  *
  * The caller holds the advisory half exclusively, and writes the token to the row

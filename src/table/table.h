@@ -206,6 +206,7 @@ extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);
 extern void ShedlockClose(ShedlockStore *store);
 extern void ShedlockCloseUnused(ShedlockStore *store);
+extern void ShedlockCloseAfter(ShedlockStore *store, bool written);
 extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 
 /* write.c */
