@@ -132,8 +132,7 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, c
 		(plan->attempts != 1 || plan->max_late || plan->catch_up != SHEDLOCK_CATCH_UP_LATEST))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("attempts, catch_up and max_late of lock \"%s\" need a schedule or once_every", name),
-				 errhint("Pass a schedule or once_every.")));
+				 errmsg("attempts, catch_up and max_late of lock \"%s\" need a schedule or once_every", name)));
 	if (!has_schedule && pg_strcasecmp(time_zone, "UTC") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
