@@ -147,8 +147,8 @@ set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
  *
  * Finds it again if another writer has changed the row meanwhile.  Returns true if it
  * was written; try->last stays as it was before.  Returns false if the row is locked
- * for 100 ms, or another action is due after the change; or another tick of a job with
- * permits, because a run of that one could be at work with another permit.
+ * for 100 ms, or another action is due after the change, or another tick, whose run is at
+ * work with another permit.
  */
 static bool
 write_state(Try *try)
@@ -168,7 +168,8 @@ write_state(Try *try)
 			return false;
 		find_due(try);
 	} while (try->due.action == first.action &&
-			 (try->due.tick == first.tick || !try->run->has_permits));
+			 (try->due.tick == first.tick || first.action != SHEDLOCK_RUN_TICK ||
+			  !ShedlockAwaitsLastRun(&try->choice)));
 	return false;
 }
 
@@ -235,7 +236,8 @@ begin_attempt(Try *try, ShedlockResult *result)
 	{
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
-		if (!(try->choice.last_lives && try->due.tick == try->last.tick) &&
+		if (!(try->choice.last_lives && try->due.tick == try->last.tick &&
+			  result->verdict == SHEDLOCK_HELD) &&
 			(run->has_permits || !ShedlockIsKept(&run->request.name, result)))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)

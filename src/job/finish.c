@@ -269,8 +269,8 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 	}
 	PG_CATCH();
 	{
-		failure = ShedlockTakeError(context);
 		QueryCancelHoldoffCount = holdoff;
+		failure = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
 	return failure;
@@ -352,7 +352,8 @@ run_lives(const ShedlockName *name, int64 token)
 {
 	ShedlockRow row;
 
-	return ShedlockFindHeld(name, &row) && row.token == token &&
+	ShedlockLookUpRow(name, &row);
+	return row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp()) &&
 		(row.kind == SHEDLOCK_LEASED_RUN ||
 		 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
 }

@@ -216,6 +216,7 @@ extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 
 
 /* permit.c */
 extern bool ShedlockJobIsPaused(ShedlockChoice *choice, ShedlockResult *result);
+extern bool ShedlockAwaitsLastRun(ShedlockChoice *choice);
 extern bool ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result);
 extern bool ShedlockAwaitLockOfRun(ShedlockChoice *choice, const Interval *limit,
 								   bool (*attempt) (void *arg, ShedlockResult *result),

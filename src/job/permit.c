@@ -115,21 +115,32 @@ find_last(ShedlockChoice *choice)
 /*
  * last_lives - is the last run with a tick at work?
  *
- * A pause of its permit does not change that.  Sets *result to a refusal if it is.
+ * A pause of its permit does not change that.  Sets *result to a refusal if it is, with the
+ * verdict SHEDLOCK_BUSY if that is open.
  */
 static bool
 last_lives(ShedlockChoice *choice, ShedlockResult *result)
 {
 	ShedlockRow row;
+	ShedlockVerdict verdict;
 
 	find_last(choice);
-	choice->last_lives = ShedlockFindHeld(&choice->last_lock, &row) &&
-		row.token == choice->last->token;
+	verdict = ShedlockFindHeld(&choice->last_lock, &row);
+	choice->last_lives = verdict != SHEDLOCK_FREE && row.token == choice->last->token;
 	if (!choice->last_lives)
 		return false;
 	result->row = row;
-	result->verdict = SHEDLOCK_HELD;
+	result->verdict = verdict;
 	return true;
+}
+
+/*
+ * ShedlockAwaitsLastRun - is the last run with a tick at work, and must it end first?
+ */
+bool
+ShedlockAwaitsLastRun(ShedlockChoice *choice)
+{
+	return follows_last(choice) && last_lives(choice, &choice->refusal);
 }
 
 /*
@@ -144,8 +155,7 @@ confirm(void *arg)
 		return false;
 	if (choice->last == NULL)
 		return true;
-	return choice->is_still_due(choice->arg) &&
-		!(follows_last(choice) && last_lives(choice, &choice->refusal));
+	return choice->is_still_due(choice->arg) && !ShedlockAwaitsLastRun(choice);
 }
 
 /*
@@ -276,10 +286,10 @@ ShedlockRefusalReason(const ShedlockChoice *choice, const ShedlockResult *result
 {
 	const ShedlockRun *run = choice->run;
 
-	if (choice->last_lives)
+	if (choice->last_lives && result->verdict == SHEDLOCK_HELD)
 		return psprintf("It makes up one tick after the other, and a run of tick %s is at work.",
 						ShedlockTimeString(choice->last->tick));
-	if (run->has_permits && !choice->paused)
+	if (run->has_permits && !choice->paused && !choice->last_lives)
 		return psprintf("None of its permits is free; there are %d.", run->nlocks);
 	return ShedlockBusyReason(&run->request.name, result);
 }

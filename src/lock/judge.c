@@ -112,24 +112,24 @@ ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now
 }
 
 /*
- * ShedlockFindHeld - read the row of a lock, and find out whether the lock is held
+ * ShedlockFindHeld - read the row of a lock, and find out whether the lock may be held
  *
- * As ShedlockIsHeld(), but while another transaction has the advisory half, a lease that is
- * over counts as held: its owner may be extending, asserting or ending it there (I5).  What
- * such a transaction has written is read after its end.
+ * Returns SHEDLOCK_HELD if ShedlockIsHeld() says so.  SHEDLOCK_BUSY: a lease is over, but
+ * another transaction has the advisory half, and its owner may be extending, asserting or
+ * ending it there (I5).  What such a transaction has written is read after its end.
  */
-bool
+ShedlockVerdict
 ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row)
 {
 	ShedlockLookUpRow(name, row);
 	if (ShedlockIsHeld(row, name, GetCurrentTimestamp()))
-		return true;
-	if (!row->found || row->kind == SHEDLOCK_RELEASED)
-		return false;
+		return SHEDLOCK_HELD;
+	if (!row->found || row->kind == SHEDLOCK_RELEASED || !ShedlockCountsAsLease(row))
+		return SHEDLOCK_FREE;
 	if (ShedlockIsInUse(&name->tag))
-		return true;
+		return SHEDLOCK_BUSY;
 	ShedlockLookUpRow(name, row);
-	return ShedlockIsHeld(row, name, GetCurrentTimestamp());
+	return ShedlockIsHeld(row, name, GetCurrentTimestamp()) ? SHEDLOCK_HELD : SHEDLOCK_FREE;
 }
 
 /*

@@ -83,7 +83,7 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
-extern bool ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row);
+extern ShedlockVerdict ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row);
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
 						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);

@@ -145,7 +145,7 @@ ShedlockDurabilityPreCommit(void)
 		saved_synchronous_commit = synchronous_commit;
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 	}
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && XactLastRecEnd != InvalidXLogRecPtr)
 		commit_wait_mode = wait_mode();
 }
 
@@ -153,7 +153,7 @@ ShedlockDurabilityPreCommit(void)
  * ShedlockDurabilityCommit - note a commit that had to wait for the standby
  *
  * XactLastCommitEnd itself is moved by each transaction that wrote WAL, but the server
- * waits only for those with an xid: VACUUM has none.
+ * waits only for those that have an xid, too: VACUUM has none.
  */
 void
 ShedlockDurabilityCommit(void)

@@ -114,7 +114,8 @@ begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name,
  * find_run - find the last run of a name that was begun by a request; NULL: by any
  *
  * Looks at the last max runs of the name, by a snapshot of its own: when a run ends, its row
- * can move past a scan that sees each row as of its own time.
+ * can move past a scan that sees each row as of its own time.  The scan itself has another
+ * one, because at SERIALIZABLE it would leave predicate locks on the pages of other names.
  */
 static void
 find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged *logged)
@@ -128,10 +129,13 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
 	index = open_name_index(store.rel);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = begin_scan_of_runs(&store, index, name->str, snapshot);
+	scan = begin_scan_of_runs(&store, index, name->str, SnapshotAny);
 	for (int i = 0; i < max && logged->token == 0 &&
-		 index_getnext_slot(scan, BackwardScanDirection, store.slot); i++)
+		 index_getnext_slot(scan, BackwardScanDirection, store.slot);)
 	{
+		if (!table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot))
+			continue;
+		i++;
 		if (request == NULL || is_request(store.slot, request))
 			ShedlockSlotToLogged(store.slot, logged);
 	}
