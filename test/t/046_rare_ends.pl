@@ -167,6 +167,22 @@ $_->quit foreach $cleaner, $keeper;
 $standby->stop;
 $primary->stop;
 
+# A fence outlives the process of a run with a permit: no other run of its tick begins.
+my $run_fenced = "CALL shedlock_run('fenced', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 2, backoff => '0', permits => 3, on_busy => 'error')";
+my $dies = session($node);
+my $dies_pid = pid_of($dies);
+ask($other, 'SELECT pg_advisory_lock(1)');
+$dies->query_until(qr/begun/, "\\echo begun\n$run_fenced;\n");
+ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $dies_pid"), 'fenced: the command has begun');
+my ($permit, $fenced) = split /\|/, $node->safe_psql('postgres', "SELECT permit, token FROM shedlock_history WHERE name = 'fenced'");
+is(ask($other, "BEGIN; SELECT shedlock_assert('fenced/$permit', $fenced)"), $fenced, 'fenced: another session fences its lock');
+terminate($node, $dies_pid);
+reap($dies);
+ask($other, 'SELECT pg_advisory_unlock(1)');
+like(error_of($node, $run_fenced), qr/^55P03: /, 'fenced: no run begins');
+ask($other, 'COMMIT');
+is($node->safe_psql('postgres', "$run_fenced; SELECT attempt, outcome FROM shedlock_history WHERE name = 'fenced' ORDER BY token"), "1|lost\n2|succeeded", 'fenced: one begins after the fence');
+
 # In a pipeline, whose statements are one transaction; since PostgreSQL 18 a block
 my $script = PostgreSQL::Test::Utils::tempdir . '/pipeline.sql';
 PostgreSQL::Test::Utils::append_to_file($script, "\\startpipeline\nCREATE TABLE pipeline ();\nCALL shedlock_run('pipeline', 'SELECT');\n\\endpipeline\n");
