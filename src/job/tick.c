@@ -340,13 +340,28 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	return changed;
 }
 
+/* A run whose tick is used up, for close_tick(). */
+typedef struct ClosedRun
+{
+	const ShedlockName *lock;
+	int64		token;
+} ClosedRun;
+
 /*
  * close_tick - use a tick up; for change_tick()
+ *
+ * A run that has ended meanwhile has settled its tick itself.
  */
 static bool
 close_tick(ShedlockTick *last, void *arg)
 {
-	if (last->token != *(int64 *) arg || last->done)
+	const ClosedRun *run = arg;
+	ShedlockRow row;
+
+	if (last->token != run->token || last->done)
+		return false;
+	ShedlockLookUpRow(run->lock, &row);
+	if (row.token != run->token || row.kind == SHEDLOCK_RELEASED)
 		return false;
 	last->done = true;
 	last->retry_at = DT_NOBEGIN;
@@ -354,20 +369,21 @@ close_tick(ShedlockTick *last, void *arg)
 }
 
 /*
- * ShedlockCloseTick - use up the tick of that run, if it has one
+ * ShedlockCloseTick - use up the tick of that run, if it has one and has not ended
  *
  * name: of its lock.  Whatever becomes of the run, no further attempt follows.
  */
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
+	ClosedRun	run = {.lock = name,.token = token};
 	ShedlockName job = *name;
 	ShedlockLogged logged;
 
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	if (logged.token != 0)
 		ShedlockMakeName(name->nsp, logged.name, &job);
-	if (change_tick(&job, close_tick, &token))
+	if (change_tick(&job, close_tick, &run))
 		ShedlockCommitDurably();
 }
 

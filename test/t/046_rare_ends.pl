@@ -136,6 +136,15 @@ kill 'CONT', $receiver;
 is(ask($cleaner, 'SELECT 1'), '1', 'vacuum: the run ends');
 is($cleaner->{heard}, '', 'vacuum: the client gets no warning');
 
+# The end of a run is safe whatever the commits of its command have waited for.
+$primary->safe_psql('postgres', 'CREATE TABLE waited (mode text); CREATE PROCEDURE wait_as(mode text) LANGUAGE plpgsql AS $$BEGIN INSERT INTO waited VALUES (mode); COMMIT; END$$');
+foreach my $mode ('remote_write', 'remote_apply')
+{
+	is(ask($cleaner, "SET synchronous_commit = $mode; CALL shedlock_run('$mode', 'CALL wait_as(''$mode'')'); SELECT outcome FROM shedlock_history WHERE name = '$mode'"), 'succeeded', "$mode: a run ends");
+	is($cleaner->{heard}, '', "$mode: the client gets no warning");
+}
+ask($cleaner, 'RESET synchronous_commit');
+
 # An administrator ends a run whose end waits for the standby.  The call waits for that end,
 # and does no harm to the next run of the session.
 foreach my $call ('shedlock_cancel', 'shedlock_force_release')
@@ -163,7 +172,24 @@ foreach my $call ('shedlock_cancel', 'shedlock_force_release')
 		"next|succeeded\n$call|succeeded", "$call: both runs have succeeded");
 	$administrator->quit;
 }
-$_->quit foreach $cleaner, $keeper;
+
+# If that end has failed, the tick keeps its other attempt.
+ask($keeper, 'SELECT pg_advisory_lock(1)');
+$cleaner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('fails', 'SELECT 1 / length(pg_advisory_xact_lock_shared(1)::text)', once_every => '36500 days', attempts => 2, backoff => '0');\n");
+ok(defined await($primary, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'fails: the command has begun');
+kill 'STOP', $receiver;
+ask($keeper, 'SELECT pg_advisory_unlock(1)');
+ok(defined await($primary, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'fails: the end waits for the standby');
+my $canceller = session($primary);
+my $canceller_pid = pid_of($canceller);
+$canceller->query_until(qr/asked/, "\\echo asked\nSELECT shedlock_cancel('fails');\n");
+ok(defined await($primary, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $canceller_pid"), 'fails: the call waits for the end');
+kill 'CONT', $receiver;
+is(ask($canceller, 'SELECT 1'), "f\n1", 'fails: the answer is false');
+ask($cleaner, 'SELECT 1');
+is($primary->safe_psql('postgres', "CALL shedlock_run('fails', 'SELECT', once_every => '36500 days', attempts => 2, backoff => '0'); SELECT attempt, outcome FROM shedlock_history WHERE name = 'fails' ORDER BY token"),
+	"1|failed\n2|succeeded", 'fails: the other attempt is made');
+$_->quit foreach $cleaner, $keeper, $canceller;
 $standby->stop;
 $primary->stop;
 
