@@ -3,8 +3,10 @@
  * status.c
  *	  Both halves of every lock that is not free, for the views.
  *
- * The table is read with a dirty snapshot, which also shows what open transactions
- * have written, so that locks that are being acquired are shown.  The lock table is
+ * The scan sees all versions of the rows.  One snapshot says which of them are committed,
+ * because an update can move a row past a scan that judges each version as of its own time.
+ * The others are of locks that are being acquired, which are shown, too.  The scan itself
+ * has no snapshot: at SERIALIZABLE that would leave predicate locks.  The lock table is
  * read first: a lock that is acquired between the two reads is shown without its
  * holder, not left out.
  *
@@ -16,6 +18,7 @@
 
 #include "access/sysattr.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -45,13 +48,14 @@ typedef struct LockStatus
 {
 	ReturnSetInfo *rsinfo;
 	ShedlockStore store;		/* the table */
-	SnapshotData dirty;
+	Snapshot	snapshot;
 	HTAB	   *lock_table;		/* of KeyStatus */
 	TimestampTz now;
 	bool		shows_all;		/* also names that the caller may not use */
 	MemoryContext context;		/* of one row */
 	List	   *uncommitted;	/* ShedlockRow, written by open transactions
-								 * that hold the lock exclusively */
+								 * that hold the lock exclusively, the last
+								 * one first */
 } LockStatus;
 
 /*
@@ -184,27 +188,37 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 }
 
 /*
- * is_committed - is this the version of the row that counts?
- *
- * This transaction does not see the version before one that it wrote, so that
- * its own counts, too, unless it holds the advisory half exclusively.
+ * is_own - has this transaction written the version in a slot?
  */
 static bool
-is_committed(TupleTableSlot *slot, const SnapshotData *dirty, const KeyStatus *entry)
+is_own(TupleTableSlot *slot)
 {
 	bool		isnull;
 	Datum		xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
 
-	return !TransactionIdIsValid(dirty->xmin) &&
-		!(entry && entry->exclusive &&
-		  TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)));
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
+/*
+ * is_open - was another transaction that wrote this version open as of the snapshot?
+ */
+static bool
+is_open(TupleTableSlot *slot, Snapshot snapshot)
+{
+	bool		isnull;
+	Datum		d = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
+	TransactionId xmin = DatumGetTransactionId(d);
+
+	return TransactionIdIsNormal(xmin) && !TransactionIdIsCurrentTransactionId(xmin) &&
+		XidInMVCCSnapshot(xmin, snapshot) && !TransactionIdDidAbort(xmin);
 }
 
 /*
  * show_lock - show the lock of the row in a slot, if it is not free by a committed row
  *
- * Keeps what an open transaction has written of a lock that it holds exclusively.
- * Returns whether the lock was shown.
+ * This transaction does not see the version before one that it wrote, so its own counts as
+ * committed, unless it holds the lock exclusively.  Keeps what an open transaction has
+ * written of a lock that it holds exclusively.  Returns whether the lock was shown.
  */
 static bool
 show_lock(TupleTableSlot *slot, void *arg)
@@ -215,6 +229,7 @@ show_lock(TupleTableSlot *slot, void *arg)
 	KeyStatus  *entry;
 	const char *state = NULL;
 	bool		visible;
+	bool		counts;
 	int			pid;
 
 	/* Most rows are of this kind: nothing is computed for them. */
@@ -225,7 +240,8 @@ show_lock(TupleTableSlot *slot, void *arg)
 	ShedlockSlotToRow(slot, &row);
 	entry = find_key(status->lock_table, row.name);
 	visible = status->shows_all || ShedlockMayUseName(row.name);
-	if (visible && is_committed(slot, &status->dirty, entry))
+	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
+	if (visible && counts && !(entry && entry->exclusive && is_own(slot)))
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
 		state = committed_state(&row, entry, status->now, &pid);
@@ -234,13 +250,14 @@ show_lock(TupleTableSlot *slot, void *arg)
 		if (state && entry)
 			entry->shown = true;
 	}
-	else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED)
+	else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED &&
+			 (counts || is_open(slot, status->snapshot)))
 	{
 		ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
 
 		MemoryContextSwitchTo(caller);
 		ShedlockSlotToRow(slot, copy);
-		status->uncommitted = lappend(status->uncommitted, copy);
+		status->uncommitted = lcons(copy, status->uncommitted);
 	}
 	MemoryContextSwitchTo(caller);
 	return state != NULL;
@@ -253,7 +270,7 @@ static void
 scan_locks(LockStatus *status)
 {
 	ShedlockStore *store = &status->store;
-	TableScanDesc scan = begin_table_scan(store->rel, &status->dirty);
+	TableScanDesc scan = begin_table_scan(store->rel, SnapshotAny);
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
 	{
@@ -265,8 +282,6 @@ scan_locks(LockStatus *status)
 
 /*
  * look_up_locks - the same of some names only, by the primary key
- *
- * A name has one line, even if an update commits while its versions are read.
  */
 static void
 look_up_locks(LockStatus *status, ArrayType *names)
@@ -280,7 +295,7 @@ look_up_locks(LockStatus *status, ArrayType *names)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!nulls[i])
-			ShedlockFetchVersions(&status->store, elems[i], &status->dirty, show_lock, status);
+			ShedlockFetchVersions(&status->store, elems[i], show_lock, status);
 	}
 }
 
@@ -304,8 +319,8 @@ _shedlock_status(PG_FUNCTION_ARGS)
 	status.now = GetCurrentTimestamp();
 	status.context = AllocSetContextCreate(CurrentMemoryContext, "shedlock status row",
 										   ALLOCSET_SMALL_SIZES);
-	InitDirtySnapshot(status.dirty);
 	ShedlockOpenToRead(&status.store, ShedlockSchema(fcinfo), "shedlock");
+	status.snapshot = RegisterSnapshot(GetLatestSnapshot());
 	if (PG_ARGISNULL(0))
 		scan_locks(&status);
 	else
@@ -318,7 +333,9 @@ _shedlock_status(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		if (!entry->shown)
 			put_row(status.rsinfo, row, "uncommitted", entry, linitial_int(entry->pids));
+		entry->shown = true;
 	}
+	UnregisterSnapshot(status.snapshot);
 	ShedlockClose(&status.store);
 	return (Datum) 0;
 }

@@ -297,28 +297,17 @@ ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
 }
 
 /*
- * ShedlockFetchVersions - show a function the versions of a row that a snapshot shows
- *
- * Ends when the function returns true.  If there is none, looks again, as ShedlockFetch()
- * does.
+ * ShedlockFetchVersions - show a function all versions of a row, until it returns true
  */
 void
-ShedlockFetchVersions(ShedlockStore *store, Datum key, Snapshot snapshot,
+ShedlockFetchVersions(ShedlockStore *store, Datum key,
 					  bool (*show) (TupleTableSlot *slot, void *arg), void *arg)
 {
-	bool		found = false;
+	IndexScanDesc scan = begin_key_scan(store, key, SnapshotAny);
 
-	for (int looks = 0; looks < LOOKS && !found; looks++)
-	{
-		IndexScanDesc scan = begin_key_scan(store, key, snapshot);
-
-		while (index_getnext_slot(scan, ForwardScanDirection, store->slot))
-		{
-			found = true;
-			if (show(store->slot, arg))
-				break;
-		}
-		index_endscan(scan);
-	}
+	while (index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
+		   !show(store->slot, arg))
+		continue;
+	index_endscan(scan);
 	ExecClearTuple(store->slot);
 }

@@ -223,7 +223,7 @@ extern TM_Result ShedlockDelete(ShedlockStore *store, bool wait);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern void ShedlockRememberPlace(ShedlockStore *store, Datum key, ItemPointer tid);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
-extern void ShedlockFetchVersions(ShedlockStore *store, Datum key, Snapshot snapshot,
+extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
 								  bool (*show) (TupleTableSlot *slot, void *arg),
 								  void *arg);
 extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);

@@ -330,7 +330,8 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
  * ShedlockDelete - delete the row that was fetched last
  *
  * wait: wait for a transaction that has the row locked, as DELETE does; otherwise return
- * TM_BeingModified.  Returns TM_Ok if it was deleted.  Errors: those of ShedlockUpdate().
+ * TM_BeingModified.  Returns TM_Ok if it was deleted.  Errors: 27000 if the current
+ * command wrote the row.
  */
 TM_Result
 ShedlockDelete(ShedlockStore *store, bool wait)
@@ -339,8 +340,6 @@ ShedlockDelete(ShedlockStore *store, bool wait)
 	TM_Result	result;
 
 	check_not_newer(store);
-	if (wait && shedlock_never_waits)
-		ShedlockRefuseToWait();
 	result = delete_tuple(store->rel, &store->slot->tts_tid, GetCurrentCommandId(true), wait,
 						  &failure);
 	if (result == TM_Ok)
