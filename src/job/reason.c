@@ -148,7 +148,7 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 /*
  * lock_reason - what an acquire would be answered, by the row and its state
  *
- * state: as shedlock_locks has it; NULL if the lock is free.
+ * state: as shedlock_locks has it; NULL if the lock is free.  The row may be gone since.
  */
 static char *
 lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
@@ -160,7 +160,7 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 	if (state == NULL && row->found && row->token != 0)
 		return psprintf("It is free, and was last acquired by \"%s\" at %s.",
 						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
-	if (state == NULL)
+	if (state == NULL || (!row->found && strcmp(state, "uncommitted") != 0))
 		return pstrdup("It is free, and was never acquired.");
 	if (strcmp(state, "unknown") == 0)
 		return psprintf("It was acquired by \"%s\" at %s; only the primary can tell whether it is still held.",

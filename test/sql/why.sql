@@ -111,5 +111,8 @@ SELECT shedlock_why('why') LIKE 'It was last held%' AS kept;
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
+-- The row of the lock can be gone when its state is told.
+SELECT state, _shedlock_why('why nobody', state) FROM unnest('{held,kept,lost,paused,unknown,uncommitted}'::text[]) state;
+
 DROP ROLE regress_shedlock_why;
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
