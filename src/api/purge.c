@@ -25,10 +25,26 @@
 #define PURGE_MAX			1000
 
 /*
+ * is_paused - was the job of the tick that was fetched last paused since limit?
+ */
+static bool
+is_paused(ShedlockStore *store, TimestampTz limit)
+{
+	ShedlockName name;
+	ShedlockRow lock;
+	bool		isnull;
+	Datum		d = slot_getattr(store->slot, 1, &isnull);
+
+	ShedlockMakeName(RelationGetNamespace(store->rel), TextDatumGetCString(d), &name);
+	ShedlockLookUpRow(&name, &lock);
+	return lock.found && lock.paused_until >= limit;
+}
+
+/*
  * is_old - is what was fetched last free, and was it not used since limit?
  *
  * have_advisory: as for ShedlockJudge().  Sets *row if the table is that of the
- * locks.
+ * locks.  The ticks of a paused job stay: the last one is made up after the pause.
  */
 static bool
 is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
@@ -37,7 +53,8 @@ is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
 	ShedlockName name;
 
 	if (lockclass == SHEDLOCK_CLASS_TICK)
-		return ShedlockTickIsOld(RelationGetNamespace(store->rel), store->slot, limit);
+		return ShedlockTickIsOld(RelationGetNamespace(store->rel), store->slot, limit) &&
+			!is_paused(store, limit);
 	ShedlockSlotToRow(store->slot, row);
 	if (row->lock_until >= limit || row->paused_until >= limit)
 		return false;

@@ -79,6 +79,12 @@ SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
 SELECT shedlock_once('purge period', clock_timestamp());
 SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
 
+-- The ticks of a paused job stay: the last one is made up.
+SELECT shedlock_once_every('purge paused', '1 hour'), shedlock_pause('purge paused');
+UPDATE shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge paused';
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM shedlock_tick WHERE name = 'purge paused';
+SELECT shedlock_resume('purge paused'), shedlock_purge('0', ticks => true) > 0 AS purged;
+
 -- The last attempt at a tick keeps its tick as long as it is at work.
 SELECT count(*) FROM shedlock_run_begin('purge at work', '1 day', once_every => '1 hour');
 UPDATE shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge at work';
