@@ -229,12 +229,15 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 	rel = ShedlockOpenForScan(nsp, "shedlock_tick");
 	slot = table_slot_create(rel, NULL);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = begin_table_scan(rel, snapshot);
+	/* A scan with the snapshot would leave a predicate lock at SERIALIZABLE. */
+	scan = begin_table_scan(rel, SnapshotAny);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		ShedlockName name;
 
 		CHECK_FOR_INTERRUPTS();
+		if (!table_tuple_satisfies_snapshot(rel, slot, snapshot))
+			continue;
 		MemoryContextReset(context);
 		MemoryContextSwitchTo(context);
 		slot_getallattrs(slot);
