@@ -441,6 +441,8 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store);
+	if (written && pauses)
+		ShedlockCommitDurably();
 	if (written)
 		ShedlockTellLock(pauses ? "paused" : "resumed", name, row.token, until);
 	return written;

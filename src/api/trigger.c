@@ -195,6 +195,7 @@ acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 	if (shedlock_log_locks)
 		ereport(LOG,
 				(errmsg("lock \"%s\" acquired by a foreign client", name->str)));
+	ShedlockCommitDurably();
 	return ShedlockForeignTuple(store, tuple, ShedlockNextToken(name->nsp, old));
 }
 
@@ -309,7 +310,10 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 
 		case UNLOCK_OR_EXTEND:
 			if (new->lock_until > old->lock_until)
+			{
 				check_cap(new, now);
+				ShedlockCommitDurably();
+			}
 			if (old->lock_until <= now && old->paused_until > now)
 				return turn_away(name);
 			(void) ShedlockTryShare(&name->tag);

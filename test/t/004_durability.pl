@@ -263,6 +263,9 @@ foreach my $setting ('local', 'off', 'remote_write')
 	waits_for_standby('an acquire', "SELECT shedlock_acquire('sync $setting')", $setting);
 	waits_for_standby('an extend', "SELECT shedlock_extend('to extend $setting', token => $row_token)", $setting);
 	waits_for_standby('a claim', "SELECT shedlock_once('sync $setting', now())", $setting);
+	waits_for_standby('an acquisition by ShedLock', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT 'java $setting', now + '1 h', now, 'java' FROM timezone('UTC', clock_timestamp()) now", $setting);
+	waits_for_standby('an extension by ShedLock', "UPDATE shedlock SET lock_until = lock_until + '1 h'::interval WHERE name = 'java $setting' AND locked_by = 'java'", $setting);
+	waits_for_standby('a pause', "SELECT shedlock_pause('paused $setting') IS NOT NULL", $setting);
 	waits_for_standby('an acquire that is prepared',
 		"BEGIN; SELECT shedlock_acquire('prepared $setting'); PREPARE TRANSACTION 'prepared $setting'", $setting);
 	$node->safe_psql($dbname, "SET synchronous_commit = local; ROLLBACK PREPARED 'prepared $setting'");
