@@ -99,6 +99,11 @@ fence(OwnerCall *call)
 		ShedlockBreakDelay();
 		if (!owned || ShedlockTryShare(&name->tag))
 			break;
+
+		/* The row does not tell whether another session's holder is gone. */
+		owned = ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false);
+		if (!owned)
+			break;
 		ShedlockAwaitLock(name, &wait, 1);
 	}
 	ShedlockEndWait(&wait);
