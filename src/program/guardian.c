@@ -29,8 +29,12 @@
 
 #include "program/program.h"
 
-/* A second signal to end the command kills it, if it comes so soon. */
+/*
+ * A second signal to end the command kills it, if it comes so soon.  If it comes sooner
+ * still, it is the same one: timeout(1) sends it to the process, and then to its group.
+ */
 #define IMPATIENCE			(1 * USEC_PER_SEC)
+#define SAME_SIGNAL			(USEC_PER_SEC / 5)
 
 /* How long what the command has left running may take to end by itself, as the "tee" of a pipe does */
 #define LEFTOVER_PATIENCE	(1 * USEC_PER_SEC)
@@ -319,6 +323,8 @@ pass_signal(Guardian *guardian, int number)
 	}
 	if (guardian->ending == ENDING_NONE && !CommandEnded(&status))
 		guardian->ending = ENDING_CANCELLED;
+	if (guardian->told_at != 0 && now - guardian->told_at < SAME_SIGNAL)
+		return;
 	if (guardian->told_at != 0 && now - guardian->told_at < IMPATIENCE)
 		guardian->kill_at = now;
 	guardian->told_at = now;

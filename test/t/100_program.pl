@@ -540,6 +540,16 @@ ok($run->await_out(qr/ready/), 'a command is in the process group of the guardia
 $run->signal('TERM');
 is($run->finish, 143, 'TERM reaches it');
 
+# timeout(1) sends a signal to the process, and then to its group: that is one signal.
+foreach my $try (1 .. 3)
+{
+	my $told = start_program($node, "--name=told twice $try", sh('trap "sleep 0.5; echo cleaned up; exit 0" TERM; echo begun; sleep 30 & wait'));
+
+	ok($told->await_out(qr/begun/), 'the command has begun');
+	kill 'TERM', ($told->keeper) x 2;
+	is($told->finish . ': ' . $told->out, "0: begun\ncleaned up\n", 'a signal that comes twice at once is one, and the command has time to end');
+}
+
 # Two signals to end the command within a second kill it.
 my $stubborn = start_program($node, '--name=stubborn', '--lease=1h', '--kill-after=20min', sh(q{trap 'echo no' TERM; echo ready; while :; do sleep 0.05; done}));
 ok($stubborn->await_out(qr/ready/), 'a command is at work that does not end by TERM');
