@@ -177,6 +177,7 @@ ISOLATION = \
 	release_in_open_transaction \
 	late_holder \
 	lock_timeout \
+	deadlock \
 	owner_only \
 	waiter_wakes \
 	waiter_gives_up \

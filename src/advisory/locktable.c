@@ -133,6 +133,25 @@ ShedlockIsInUse(const LOCKTAG *tag)
 }
 
 /*
+ * ShedlockAwaitTransaction - wait for a transaction that has the lock exclusively
+ *
+ * In the lock manager, where the deadlock detector sees it, but for the end of the
+ * transaction rather than for the lock (I14).  Returns false if there is none.  Errors:
+ * 40P01; 55P03 by lock_timeout; 57014.
+ */
+bool
+ShedlockAwaitTransaction(const LOCKTAG *tag)
+{
+	VirtualTransactionId *holders = GetLockConflicts(tag, ShareLock, NULL);
+	bool		found = VirtualTransactionIdIsValid(holders[0]);
+
+	if (found)
+		(void) VirtualXactLock(holders[0], true);
+	pfree(holders);
+	return found;
+}
+
+/*
  * ShedlockHeldByPid - does the backend with that pid hold the lock?
  */
 bool

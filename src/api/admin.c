@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "job/job.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
@@ -162,7 +163,7 @@ is_in(const char *table, const ShedlockName *name)
 
 	ShedlockOpen(&store, name->nsp, table);
 	found = ShedlockFetch(&store, CStringGetTextDatum(name->str)) ||
-		ShedlockRowIsInProgress(&store, name->str);
+		TransactionIdIsValid(ShedlockInserter(&store, name->str));
 	ShedlockCloseUnused(&store);
 	return found;
 }
@@ -392,9 +393,9 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 /*
  * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
  *
- * Returns false if there was no pause to end.  Errors: 55P03 when lock_timeout
- * ends the wait.  Locks: the advisory half in share mode to the end of the
- * transaction; waits for an acquire that is not committed.
+ * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare().
+ * Locks: the advisory half in share mode to the end of the transaction; waits for an
+ * acquire that is not committed.
  */
 static bool
 set_pause(const ShedlockName *name, TimestampTz until, char *reason)
@@ -411,8 +412,10 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		ShedlockCheckPromises(&store);
 	for (;;)
 	{
+		TransactionId inserter = InvalidTransactionId;
+
 		while (!ShedlockTryShare(&name->tag))
-			ShedlockAwaitLock(name, &wait, SHARE_NAP_MS);
+			ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
 		ShedlockReadRow(&store, name->str, &row);
 		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
 		{
@@ -421,6 +424,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		}
 		if (!row.found)
 		{
+			inserter = ShedlockInserter(&store, name->str);
 			row.name = name->str;
 			row.lock_until = row.locked_at = GetCurrentTimestamp();
 			row.locked_by = "";
@@ -431,13 +435,14 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		row.paused_by = role;
 		row.pause_reason = reason;
 		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
-			!ShedlockRowIsInProgress(&store, name->str) && ShedlockInsertRow(&store, &row);
+			!TransactionIdIsValid(inserter) && ShedlockInsertRow(&store, &row);
 		if (written)
 			break;
 
 		/* The transaction that has inserted the row may want to acquire. */
 		ShedlockUnlock(&name->tag, ShareLock);
-		ShedlockAwaitLock(name, &wait, SHARE_NAP_MS);
+		if (TransactionIdIsValid(inserter))
+			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store);

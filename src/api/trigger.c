@@ -158,7 +158,7 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 		ShedlockReadRow(store, name->str, &there);
 		if (there.found)
 			return turn_away(name);
-		if (ShedlockRowIsInProgress(store, name->str))
+		if (TransactionIdIsValid(ShedlockInserter(store, name->str)))
 		{
 			if (!ShedlockAwaitForeignLock(&tries))
 				break;

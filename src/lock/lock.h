@@ -106,6 +106,7 @@ extern bool ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_aw
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
 								ShedlockResult *result);
 extern bool ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
+extern void ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
 /* any.c */

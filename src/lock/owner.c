@@ -8,8 +8,8 @@
  * acquires the lock before this transaction ends.  Shares do not conflict,
  * so that the owner's connections do not hinder each other.  A try can fail
  * because an acquirer is probing, or has just committed; the owner of a living
- * lock tries until it succeeds.  That ends: only an administrator who ends the
- * lock holds the advisory half of a living lock exclusively for longer.
+ * lock tries until it succeeds.  Only an administrator who ends the lock holds the
+ * advisory half of a living lock exclusively for longer.
  *
  * A released lock keeps its row, because ShedLock's Java clients remember that
  * it exists.  The advisory half of a session lock is released when that row is
@@ -80,7 +80,7 @@ require_token(const OwnerCall *call)
  *
  * Returns true if the caller owns it and it is alive, false if it is lost.  The
  * call has the row and the clock that decided.  Errors: 42501; 22004 without
- * token if shedlock.require_token is on; 55P03 if lock_timeout ends the wait.
+ * token if shedlock.require_token is on; those of ShedlockAwaitShare().
  * Locks: the advisory half in share mode.
  */
 static bool
@@ -104,7 +104,7 @@ fence(OwnerCall *call)
 		owned = ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false);
 		if (!owned)
 			break;
-		ShedlockAwaitLock(name, &wait, 1);
+		ShedlockAwaitShare(name, &wait, 1);
 	}
 	ShedlockEndWait(&wait);
 	if (!owned)

@@ -12,7 +12,8 @@
  * lease, and about RECHECK_MS.
  *
  * The deadlock detector does not see such a wait, but it always ends: by the
- * caller's limit, lock_timeout, statement_timeout or cancel.
+ * caller's limit, lock_timeout, statement_timeout or cancel.  The wait for the advisory
+ * half in share mode has no limit; the detector sees it after deadlock_timeout.
  *
  * The table is closed meanwhile.  A waiter may wait for hours; VACUUM FULL or
  * ALTER TABLE would wait for it, and the holder's release for them.
@@ -24,6 +25,7 @@
 #include "postgres.h"
 
 #include "lock/lock.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -66,6 +68,23 @@ ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 		ms = (long) Min(ms, left / 1000 + 1);
 	}
 	return ShedlockNap(ms);
+}
+
+/*
+ * ShedlockAwaitShare - wait before the next try for the advisory half in share mode
+ *
+ * As ShedlockAwaitLock(), but after deadlock_timeout it waits for the transaction that
+ * has the advisory half exclusively, because that may wait for a lock of this one.
+ * Errors: 40P01, too.
+ */
+void
+ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms)
+{
+	int64		patience = DeadlockTimeout * INT64CONST(1000);
+
+	if (wait->context == NULL || ShedlockSteadyNow() - wait->start < patience ||
+		!ShedlockAwaitTransaction(&name->tag))
+		(void) ShedlockAwaitLock(name, wait, ms);
 }
 
 /*

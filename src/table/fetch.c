@@ -280,20 +280,20 @@ ShedlockIsCurrent(ShedlockStore *store)
 }
 
 /*
- * ShedlockRowIsInProgress - has an open transaction inserted a row of that name?
+ * ShedlockInserter - the open transaction that has inserted a row of that name, if any
  */
-bool
-ShedlockRowIsInProgress(ShedlockStore *store, const char *name)
+TransactionId
+ShedlockInserter(ShedlockStore *store, const char *name)
 {
 	SnapshotData dirty;
 	ItemPointerData root;
-	bool		found;
 
 	InitDirtySnapshot(dirty);
 	store->key = CStringGetTextDatum(name);
-	found = fetch_by_index(store, &dirty, &root);
+	if (!fetch_by_index(store, &dirty, &root))
+		return InvalidTransactionId;
 	ExecClearTuple(store->slot);
-	return found && TransactionIdIsValid(dirty.xmin);
+	return dirty.xmin;
 }
 
 /*

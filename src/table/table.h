@@ -226,7 +226,7 @@ extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
 								  bool (*show) (TupleTableSlot *slot, void *arg),
 								  void *arg);
-extern bool ShedlockRowIsInProgress(ShedlockStore *store, const char *name);
+extern TransactionId ShedlockInserter(ShedlockStore *store, const char *name);
 
 /* origin.c */
 extern uint32 shedlock_origin;	/* 0: not known yet */
