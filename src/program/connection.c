@@ -19,6 +19,7 @@
  *-------------------------------------------------------------------------
  */
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -285,17 +286,36 @@ read_answer(Server *server, Usec until, bool interruptible)
 }
 
 /*
+ * send_cancel - thread: send the request to cancel a statement
+ *
+ * PQcancel() waits for a connection of its own, without a limit.
+ */
+static void *
+send_cancel(void *request)
+{
+	char		error[256];
+
+	(void) PQcancel(request, error, sizeof(error));
+	PQfreeCancel(request);
+	return NULL;
+}
+
+/*
  * cancel - cancel the statement, and wait for its answer
+ *
+ * A thread that still waits for a server that hangs ends with the program, which was told
+ * to end.
  */
 static PGresult *
 cancel(Server *server)
 {
 	PGcancel   *request = PQgetCancel(server->conn);
-	char		error[256];
+	pthread_t	thread;
 
-	if (request)
-		(void) PQcancel(request, error, sizeof(error));
-	PQfreeCancel(request);
+	if (request && pthread_create(&thread, NULL, send_cancel, request) == 0)
+		(void) pthread_detach(thread);
+	else
+		PQfreeCancel(request);
 	return read_answer(server, Now() + CANCEL_PATIENCE, false);
 }
 

@@ -378,6 +378,15 @@ foreach my $signal (@ends)
 	is(last_run("wait $signal", 'token'), '', "$signal: no run has begun");
 }
 
+# A server that accepts the connection for the cancel, and does not answer
+ask($watcher, "SELECT shedlock_acquire('unheard', '1 h')");
+my $unheard = start_waiting('unheard', '--name=unheard', '--wait=1h', 'true');
+kill 'STOP', $node->{_pid};
+$unheard->signal('TERM');
+is($unheard->finish, 'signal TERM', 'TERM ends a program that waits, whose cancel is not answered');
+kill 'CONT', $node->{_pid};
+ask($watcher, "SELECT shedlock_release('unheard')");
+
 #
 # Twenty at once
 #
