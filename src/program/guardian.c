@@ -39,8 +39,15 @@
 /* How long what the command has left running may take to end by itself, as the "tee" of a pipe does */
 #define LEFTOVER_PATIENCE	(1 * USEC_PER_SEC)
 
-/* How long the end of the command's output may take */
-#define OUTPUT_PATIENCE		(1 * USEC_PER_SEC)
+/*
+ * How long a reader of the command's output may pause at its end; shorter if the program
+ * was told to end, or the lock is lost.
+ */
+#define OUTPUT_PATIENCE		(10 * USEC_PER_SEC)
+#define OUTPUT_HASTE		(1 * USEC_PER_SEC)
+
+/* How long the guardian does not look at anything else meanwhile */
+#define OUTPUT_NAP			(20 * USEC_PER_MS)
 
 /* What the guardian knows */
 typedef struct Guardian
@@ -218,32 +225,6 @@ start_copiers(void)
 			KillChildren();
 			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
 		}
-	}
-}
-
-/*
- * finish_output - wait until all is copied that the processes have written
- *
- * Nobody answers the keeper meanwhile, so it must not take longer than the lease allows.
- */
-static void
-finish_output(const Guardian *guardian)
-{
-	Usec		patience = LeaseStop(guardian->lease, guardian->lease_end) - Now();
-	struct timespec until;
-
-	if (patience > OUTPUT_PATIENCE)
-		patience = OUTPUT_PATIENCE;
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += patience > 0 ? patience * 1000 : 0;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	for (int i = 0; i < COPIERS; i++)
-	{
-		if (copiers[i].ends[0] >= 0 &&
-			pthread_timedjoin_np(copiers[i].thread, NULL, &until) != 0)
-			Complain("the end of the output of \"%s\" is lost: nobody reads it",
-					 guardian->start->options->command[0]);
 	}
 }
 
@@ -492,6 +473,51 @@ watch(Guardian *guardian)
 			(void) !read(guardian->children, &ignored, sizeof(ignored));
 		if (polls[2].revents)
 			obey(guardian);
+	}
+}
+
+/*
+ * join - wait until a copier has ended, but not for long; returns whether it has
+ */
+static bool
+join(const Copier *copier)
+{
+	struct timespec until;
+
+	(void) clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += OUTPUT_NAP * 1000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_timedjoin_np(copier->thread, NULL, &until) == 0;
+}
+
+/*
+ * finish_output - wait until all is copied that the processes have written
+ *
+ * The lock is held meanwhile, so that the history has the end of it.
+ */
+static void
+finish_output(Guardian *guardian)
+{
+	Usec		start = Now();
+
+	for (int i = 0; i < COPIERS; i++)
+	{
+		while (copiers[i].ends[0] >= 0 && !join(&copiers[i]))
+		{
+			bool		hurry = guardian->ending != ENDING_NONE || guardian->told_at != 0;
+			Usec		now = Now();
+
+			if (now - start >= (hurry ? OUTPUT_HASTE : OUTPUT_PATIENCE) ||
+				now >= LeaseStop(guardian->lease, guardian->lease_end))
+			{
+				Complain("the end of the output of \"%s\" is lost: nobody reads it",
+						 guardian->start->options->command[0]);
+				break;
+			}
+			if (!guardian->alone)
+				obey(guardian);
+		}
 	}
 }
 

@@ -801,6 +801,28 @@ is($run->finish, 0, 'the run succeeds');
 close $reader;
 close $writer;
 
+# A reader that pauses when the command has ended, which a pipe full of output shows
+pipe $reader, $writer or die "pipe: $!";
+$run = start_program($node, { stderr => $writer }, '--name=pause', "--lease=$long", sh('head -c 100000 /dev/zero >&2'));
+close $writer;
+sleep(3);
+is(length(do { local $/; <$reader> }), 100_000, 'a reader that pauses for three seconds gets all of it');
+is($run->finish, 0, 'the run succeeds');
+close $reader;
+
+# TERM ends such a wait.
+($reader, $writer) = full_pipe();
+fcntl $writer, F_SETFL, 0;
+$run = start_program($node, { stderr => $writer }, '--name=no pause', "--lease=$long", sh("echo went wrong >&2; echo ready; until [ -e $files/pause ]; do sleep 0.05; done"));
+ok($run->await_out(qr/ready/), 'a command is at work, and nobody reads its output');
+touch("$files/pause");
+ok(eventually(sub { !$run->command_processes }), 'it ends');
+$run->signal('TERM');
+$took = seconds { is($run->finish, 0, 'TERM does not change its exit status') };
+cmp_ok($took, '<', 8, 'the program does not wait for its reader any more');
+close $reader;
+close $writer;
+
 # A pipe that is full, and that nobody reads
 ($reader, $writer) = full_pipe();
 fcntl $writer, F_SETFL, 0;
