@@ -160,12 +160,14 @@ execute(const Start *start, pid_t guardian)
 	}
 
 	set_environment(start);
-	(void) signal(SIGPIPE, start->on_broken_pipe);
+	for (int number = 1; number < NSIG; number++)
+		(void) signal(number, sigismember(&start->ignored, number) == 1 ? SIG_IGN : SIG_DFL);
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) execvp(command[0], command);
 	problem = errno;
 	(void) signal(SIGPIPE, SIG_IGN);
+	(void) signal(SIGXFSZ, SIG_IGN);
 	Complain("could not execute \"%s\": %s", command[0], strerror(problem));
 	_exit(problem == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
 }

@@ -189,6 +189,22 @@ new_file(void)
 }
 
 /*
+ * note_ignored - note the signals that the program's caller ignores
+ */
+static void
+note_ignored(sigset_t *ignored)
+{
+	(void) sigemptyset(ignored);
+	for (int number = 1; number < NSIG; number++)
+	{
+		struct sigaction action;
+
+		if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+			(void) sigaddset(ignored, number);
+	}
+}
+
+/*
  * prepare - get what a run needs from the system, before there is one
  */
 static void
@@ -229,7 +245,11 @@ prepare(Keeper *keeper)
 		quiet_files[0] = keeper->start.output = new_file();
 		quiet_files[1] = keeper->start.error = new_file();
 	}
-	keeper->start.on_broken_pipe = signal(SIGPIPE, SIG_IGN);
+
+	/* Output that cannot be written does not end the keeper. */
+	note_ignored(&keeper->start.ignored);
+	(void) signal(SIGPIPE, SIG_IGN);
+	(void) signal(SIGXFSZ, SIG_IGN);
 }
 
 /*

@@ -13,6 +13,7 @@
 #ifndef SHEDLOCK_PROGRAM_H
 #define SHEDLOCK_PROGRAM_H
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -204,8 +205,7 @@ typedef struct Start
 								 * -1 */
 	int			error;			/* the same for standard error */
 	int			keeper;			/* the socket to the keeper */
-	void		(*on_broken_pipe) (int);	/* what the command does about
-											 * SIGPIPE */
+	sigset_t	ignored;		/* signals that the program's caller ignores */
 } Start;
 
 extern void Guard(const Start *start) __attribute__((noreturn));

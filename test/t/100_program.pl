@@ -653,7 +653,14 @@ is_deeply(
 
 # Signals: nothing is blocked, and what the caller ignores stays ignored.
 my @signals = ('--name=signals', '--', 'grep', '-E', '^Sig(Blk|Ign)', '/proc/self/status');
-my ($none, $hup) = map { "SigBlk:\t" . '0' x 16 . "\nSigIgn:\t" . $_ . "\n" } '0' x 16, '0' x 15 . 1;
+sub ignored
+{
+	my $bits = 0;
+
+	$bits |= 1 << POSIX->can("SIG$_")->() - 1 foreach @_;
+	return sprintf "SigBlk:\t%016x\nSigIgn:\t%016x\n", 0, $bits;
+}
+my ($none, $hup) = (ignored(), ignored('HUP'));
 my $all = sub { POSIX::sigprocmask(POSIX::SIG_SETMASK, POSIX::SigSet->new(map { POSIX->can("SIG$_")->() } qw(TERM ALRM CHLD USR1))) };
 is((run_program($node, @signals))[1], $none, 'no signal is blocked or ignored');
 is((run_program($node, { before => $all }, @signals))[1],
@@ -666,6 +673,8 @@ $run->signal('TERM');
 is($run->finish, 143, 'TERM ends it');
 is((run_program($node, { before => sub { $SIG{CHLD} = 'IGNORE' } }, '--name=signals', 'false'))[0], 1,
 	'the exit status is known if the caller ignores CHLD');
+my @unusual = qw(PIPE XFSZ CHLD ALRM USR1);
+is((run_program($node, { before => sub { $SIG{$_} = 'IGNORE' foreach @unusual } }, @signals))[1], ignored(@unusual), 'signals that the caller ignores stay ignored');
 is((run_program($node, '--name=group', sh('read a b c d group rest </proc/$$/stat; [ $group = $$ ]')))[0], 0, 'the command leads its process group');
 
 # No descriptor of the program reaches the command.
@@ -777,6 +786,14 @@ foreach my $options ([], ['--quiet'])
 	is(last_run('closed', 'outcome, exit_code, message'), 'failed|3|went wrong', "the history has its run: @$options");
 }
 close $writer;
+
+# A file at the limit of its size
+open my $log, '>', "$files/log" or die "$files/log: $!";
+syswrite $log, 'x' x 1024;
+is((run_program($node, { stderr => $log, wrapper => [ 'bash', '-c', 'ulimit -f 1; exec "$@"', 'bash' ] }, '--name=limit', '-v', sh('echo went wrong >&2; exit 3')))[0],
+	3, 'the program runs with a log that cannot grow');
+is(last_run('limit', 'outcome, exit_code, message'), 'failed|3|went wrong', 'the history has its run');
+close $log;
 
 sub full_pipe
 {
