@@ -33,12 +33,16 @@
 /* From one notification that is heeded to the next */
 #define HEED_NAP			USEC_PER_SEC
 
-/* The signals that the command gets instead of the program */
+/*
+ * The signals that the command gets instead of the program.  Without a command the first
+ * ones end the program.
+ */
 static const int passed_signals[] = {
 	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
 };
 
 #define PASSED_SIGNALS		(sizeof(passed_signals) / sizeof(passed_signals[0]))
+#define ENDING_SIGNALS		4
 
 /* For the signal handlers */
 static int	guardian_socket;	/* the keeper's end */
@@ -87,7 +91,36 @@ pass_signal(int number)
 }
 
 /*
- * show_quiet_output - show what the command wrote
+ * leave - signal handler: end the program, which only shows output any more
+ */
+static void
+leave(int number)
+{
+	_exit(EXIT_SIGNAL + number);
+}
+
+/*
+ * let_signals_end - let signals end the program, unless its caller ignores them
+ */
+static void
+let_signals_end(void)
+{
+	struct sigaction action = {.sa_handler = leave};
+	struct sigaction old;
+	sigset_t	ending;
+
+	(void) sigemptyset(&ending);
+	for (size_t i = 0; i < ENDING_SIGNALS; i++)
+	{
+		(void) sigaddset(&ending, passed_signals[i]);
+		if (sigaction(passed_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			(void) sigaction(passed_signals[i], &action, NULL);
+	}
+	(void) sigprocmask(SIG_UNBLOCK, &ending, NULL);
+}
+
+/*
+ * show_quiet_output - show what the command wrote; a signal ends that, and the program
  *
  * May be called in a signal handler.
  */
@@ -97,6 +130,9 @@ show_quiet_output(void)
 	char		data[8192];
 	ssize_t		length;
 
+	if (quiet_files[0] < 0)
+		return;
+	let_signals_end();
 	for (int i = 0; i < 2; i++)
 	{
 		for (off_t at = 0; (length = pread(quiet_files[i], data, sizeof(data), at)) > 0; at += length)

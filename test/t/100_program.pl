@@ -856,6 +856,28 @@ nothing_left($unread{$_}, $_, 'without a reader') foreach sort keys %unread;
 close $reader;
 close $writer;
 
+# Output of --quiet that nobody reads: when the run has ended, and when the lease is over
+foreach my $case ([ 'unread', 'exit 3', 'failed|3' ], [ 'unread and lost', 'sleep 600', 'lost|' ])
+{
+	my ($named, $then, $recorded) = @$case;
+
+	($reader, $writer) = full_pipe();
+	fcntl $writer, F_SETFL, 0;
+	$run = start_program($node, { stdout => $writer }, '--quiet', "--name=$named", '--lease=' . 3 * $slow . 's', sh("echo out; $then"));
+	ok(eventually(sub { grep { (readlink // '') =~ / \(deleted\)$/ && -s } glob('/proc/' . $run->pid . '/fd/*') }), "$named: the temporary file has output");
+	if ($then ne 'exit 3')
+	{
+		kill 'STOP', $run->guardian;
+		ok(eventually(sub { !$run->command_processes }), "$named: its guardian is stopped, and the keeper ends it");
+	}
+	ok(defined await($watcher, "SELECT outcome || '|' || coalesce(exit_code::text, '') FROM shedlock_history WHERE name = '$named'", $recorded), "$named: the history has the run");
+	ok(!$run->has_ended, "$named: the program waits for a reader");
+	eventually(sub { $run->signal('TERM'); sleep(0.1); $run->has_ended });
+	is($run->finish, 143, "$named: TERM ends it");
+	close $reader;
+	close $writer;
+}
+
 #
 # Other options
 #
