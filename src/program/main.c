@@ -7,6 +7,10 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "program/program.h"
 
 /*
@@ -19,12 +23,23 @@ seconds(Usec duration)
 }
 
 /*
+ * flush_output - write what was printed; exits if that fails
+ */
+static void
+flush_output(void)
+{
+	if (fflush(stdout) != 0 || ferror(stdout))
+		Die(EXIT_FAILURE, "could not write to standard output: %s", strerror(errno));
+}
+
+/*
  * dry_run - show the times of the lease, and what a run would be told now
  */
 static int
 dry_run(const Options *options)
 {
 	const Lease *lease = &options->lease;
+	int			status;
 
 	printf("lease: %.6g s, extended every %.6g s\n", seconds(lease->length), seconds(lease->heartbeat));
 	printf("without an extension: SIGTERM after %.6g s, SIGKILL after %.6g s\n",
@@ -32,8 +47,12 @@ dry_run(const Options *options)
 	if (options->at_most != NEVER)
 		printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n",
 			   seconds(options->at_most), seconds(lease->kill_after));
-	(void) fflush(stdout);
-	return ShowWhy(NewServer(options, -1));
+
+	/* If standard output is closed, the connection would take its place. */
+	flush_output();
+	status = ShowWhy(NewServer(options, -1));
+	flush_output();
+	return status;
 }
 
 int

@@ -894,6 +894,10 @@ like($out, qr/^lease: 60 s, extended every 10 s\nwithout an extension: SIGTERM a
 	'--dry-run shows the times and why the lock is refused');
 like((run_program($node, '--name=never', '--dry-run', 'touch', "$files/dry"))[1], qr/^It is free, and was never acquired\.$/m, '--dry-run of a free lock');
 ok(!-e "$files/dry", '--dry-run runs no command');
+is(join(' ', run_program($node, { stdout => '/dev/full' }, '--name=dry', '--dry-run')),
+	"1  shedlock: could not write to standard output: No space left on device\n", '--dry-run: a full device is an error');
+is(join(' ', run_program($node, { wrapper => [ 'sh', '-c', 'exec "$@" >&-', 'sh' ] }, '--name=dry', '--dry-run')),
+	"1  shedlock: could not write to standard output: Bad file descriptor\n", '--dry-run: a standard output that is closed is an error');
 is(ask($watcher, "SELECT count(*) FROM shedlock WHERE name = 'never'"), '0', '--dry-run takes no lock');
 
 #
