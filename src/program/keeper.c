@@ -38,11 +38,14 @@
  * ones end the program.
  */
 static const int passed_signals[] = {
-	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
+	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
 };
 
 #define PASSED_SIGNALS		(sizeof(passed_signals) / sizeof(passed_signals[0]))
-#define ENDING_SIGNALS		4
+#define ENDING_SIGNALS		5
+
+/* The signal of the timer: not SIGALRM, because an alarm of the caller outlives an exec */
+#define TIMER_SIGNAL		SIGRTMIN
 
 /* For the signal handlers */
 static int	guardian_socket;	/* the keeper's end */
@@ -79,7 +82,7 @@ pass_signal(int number)
 	Message		message = {.kind = ORDER_SIGNAL,.number = number};
 	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
 
-	if (!started && number == SIGHUP)
+	if (!started && (number == SIGHUP || number == SIGALRM))
 		ends = true;
 	if (!started && !ends)
 		return;
@@ -180,7 +183,7 @@ catch_signals(void)
 			(void) sigaction(passed_signals[i], &action, NULL);
 	}
 	action.sa_handler = end_all;
-	(void) sigaction(SIGALRM, &action, NULL);
+	(void) sigaction(TIMER_SIGNAL, &action, NULL);
 
 	/*
 	 * What the caller blocks would not arrive; nor would a status, if it
@@ -247,7 +250,7 @@ static void
 prepare(Keeper *keeper)
 {
 	const Options *options = keeper->options;
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGALRM};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = TIMER_SIGNAL};
 	int			ends[2];
 	int			null;
 

@@ -359,7 +359,7 @@ is((run_program($node, '--name=bytes', 'true', 'x' x 100_000))[0], 0, 'a long co
 #
 
 # Each waits for a lock of its own, at once.
-my @ends = qw(TERM INT QUIT HUP);
+my @ends = qw(TERM INT QUIT HUP ALRM);
 my @waits = ('released', @ends);
 ask($watcher, "SELECT shedlock_acquire('wait $_', '1 h')") foreach @waits;
 my %waiting = map { $_ => start_waiting("wait $_", "--name=wait $_", '--wait=1h', sh('echo runs')) } @waits;
@@ -475,7 +475,7 @@ ask($watcher, "SELECT shedlock_force_release('taken')");
 #
 
 # without what the shell says when it is told that a sleep was ended
-my $traps = 'exec 2>/dev/null; for s in TERM INT QUIT HUP USR1 USR2 CONT; do trap "echo got $s" $s; done; echo ready; until [ -e %s ]; do sleep 0.05; done; exit 5';
+my $traps = 'exec 2>/dev/null; for s in TERM INT QUIT HUP ALRM USR1 USR2 CONT; do trap "echo got $s" $s; done; echo ready; until [ -e %s ]; do sleep 0.05; done; exit 5';
 my %at_work;
 foreach my $signal (qw(TERM INT QUIT))
 {
@@ -488,7 +488,7 @@ foreach my $signal (qw(TERM INT QUIT))
 	ok($worker->await_out(qr/ready/), "$signal: the command is at work");
 	if ($signal eq 'TERM')
 	{
-		foreach my $passed (qw(HUP USR1 USR2 CONT))
+		foreach my $passed (qw(HUP ALRM USR1 USR2 CONT))
 		{
 			$worker->signal($passed);
 			ok($worker->await_out(qr/got $passed\n/), "$passed is passed on to the command");
@@ -542,6 +542,11 @@ ask($locker, 'ROLLBACK');
 reap($locker);
 is($run->finish, 143, 'TERM ends the command and reaches the program');
 is(last_run('all told', 'outcome, exit_code, message'), 'cancelled|143|the program got signal 15 (Terminated)', 'the run is cancelled');
+
+# An alarm that was set before the program was executed
+$run = start_program($node, { before => sub { alarm(3 * $slow) } }, '--name=alarm', sh('exec sleep 600'));
+is($run->finish, 142, 'an alarm of the caller ends the command, as without the program');
+is(last_run('alarm', 'outcome, exit_code, message'), 'failed|142|signal 14 (Alarm clock)', 'its run has failed');
 
 # A command that has left its process group
 $run = start_program($node, '--name=moved', "--lease=$long", '--', $^X, '-e', '$| = 1; setpgrp(0, getppid); print "ready\n"; sleep 600');
