@@ -183,13 +183,17 @@ copy_output(void *arg)
 	Copier	   *copier = arg;
 	char		data[4096];
 	ssize_t		length;
+	bool		complained = false;
 
 	while ((length = read(copier->ends[0], data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
 	{
 		if (length > 0 && copier->tail)
 			AppendTail(copier->tail, data, (size_t) length);
-		if (length > 0)
-			(void) WriteAll(copier->to, data, (size_t) length);
+		if (length > 0 && !WriteAll(copier->to, data, (size_t) length) && !complained)
+		{
+			Complain("could not write all output of the command: %s", strerror(errno));
+			complained = true;
+		}
 	}
 	return NULL;
 }

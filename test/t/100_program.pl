@@ -713,6 +713,9 @@ is("$status $out$err", "1 out\nerr\n", '--quiet: a run that fails shows its outp
 is(last_run('quiet', 'message'), 'err', '--quiet: the history has it, too');
 ($status, $out, $err) = run_program($node, '--name=quiet', '--quiet', sh('echo one >&2; echo two >/dev/stderr; echo out >/dev/stdout; exit 1'));
 is("$status $out$err", "1 out\none\ntwo\n", '--quiet: a script that opens its output anew loses none of it');
+($status, $out, $err) = run_program($node, { wrapper => [ 'bash', '-c', 'ulimit -f 1; exec "$@"', 'bash' ] }, '--name=quiet', '--quiet',
+	sh('head -c 5000 /dev/zero; exit 3'));
+is("$status $err" . length $out, "3 shedlock: could not write all output of the command: File too large\n1024", '--quiet: the program says that output is lost');
 ask($watcher, "SELECT shedlock_acquire('quiet', '1 h')");
 refused(75, qr/^\z/, $node, '--name=quiet', '--quiet');
 
