@@ -212,6 +212,7 @@ ISOLATION = \
 	foreign_open_transaction \
 	foreign_first \
 	foreign_takeover \
+	adopt_waits \
 	locks_view \
 	place_gone \
 	refused_again \

@@ -137,51 +137,59 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	owner CONSTANT oid := (SELECT c.relowner FROM pg_class c WHERE c.oid = old_table);
-	-- The view reaches the locks with the privileges of its owner, and writes
-	-- ShedLock's four columns alone.
-	grants CONSTANT text := format('GRANT SELECT, INSERT (%1$s), UPDATE (%1$s) ON %2$s TO %3$I',
-		'name, lock_until, locked_at, locked_by', lock_table, pg_get_userbyid(owner));
-	granted CONSTANT boolean := has_table_privilege(owner, lock_table, 'SELECT') AND (
-		SELECT bool_and(has_column_privilege(owner, lock_table, c, p))
-		FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p);
+	owner oid;
+	grants text;
+	granted boolean;
 BEGIN
-	IF NOT granted AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = lock_table), 'USAGE') THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %I cannot write to table %s', pg_get_userbyid(owner), lock_table),
-			DETAIL = 'It will own the view that replaces the old table.',
-			HINT = format('An administrator can %s.', grants);
-	ELSIF NOT (SELECT bool_and(has_table_privilege(lock_table, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p) THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %I cannot write to all columns of table %s', current_user, lock_table),
-			DETAIL = 'Each adopted lock gets a token.',
-			HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I until the table is adopted.', lock_table, current_user);
-	ELSIF NOT has_sequence_privilege(tokens, 'USAGE') THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('role %I cannot draw tokens', current_user),
-			DETAIL = 'Each adopted lock gets a token.',
-			HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.', tokens, current_user);
-	END IF;
-
-	BEGIN
-		EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
-	EXCEPTION WHEN insufficient_privilege THEN
-		-- Another session adopted the table while this one waited: the name is now
-		-- that of a view, whose owner cannot lock the table behind it.
-		IF old_table::text = relation THEN
-			RAISE;
+	-- The owner of the table and the privileges can change while this waits, so they are
+	-- looked at again with both tables locked.
+	FOR look IN 1..2 LOOP
+		owner := (SELECT c.relowner FROM pg_class c WHERE c.oid = old_table);
+		-- The view reaches the locks with the privileges of its owner, and writes
+		-- ShedLock's four columns alone.
+		grants := format('GRANT SELECT, INSERT (%1$s), UPDATE (%1$s) ON %2$s TO %3$I',
+			'name, lock_until, locked_at, locked_by', lock_table, pg_get_userbyid(owner));
+		granted := has_table_privilege(owner, lock_table, 'SELECT') AND (
+			SELECT bool_and(has_column_privilege(owner, lock_table, c, p))
+			FROM unnest('{name,lock_until,locked_at,locked_by}'::text[]) c, unnest('{INSERT,UPDATE}'::text[]) p);
+		IF NOT granted AND NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = lock_table), 'USAGE') THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'insufficient_privilege',
+				MESSAGE = format('role %I cannot write to table %s', pg_get_userbyid(owner), lock_table),
+				DETAIL = 'It will own the view that replaces the old table.',
+				HINT = format('An administrator can %s.', grants);
+		ELSIF NOT (SELECT bool_and(has_table_privilege(lock_table, p)) FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) p) THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'insufficient_privilege',
+				MESSAGE = format('role %I cannot write to all columns of table %s', current_user, lock_table),
+				DETAIL = 'Each adopted lock gets a token.',
+				HINT = format('An administrator can call shedlock_adopt, or GRANT SELECT, INSERT, UPDATE ON %s TO %I until the table is adopted.', lock_table, current_user);
+		ELSIF NOT has_sequence_privilege(tokens, 'USAGE') THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'insufficient_privilege',
+				MESSAGE = format('role %I cannot draw tokens', current_user),
+				DETAIL = 'Each adopted lock gets a token.',
+				HINT = format('An administrator can GRANT USAGE ON SEQUENCE %s TO %I.', tokens, current_user);
 		END IF;
-	END;
-	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', lock_table);
-	IF old_table::text <> relation THEN
-		RAISE EXCEPTION USING
-			ERRCODE = 'object_in_use',
-			MESSAGE = format('table %s was renamed or dropped concurrently', relation),
-			HINT = 'Check whether another session has adopted it.';
-	END IF;
+		EXIT WHEN look = 2;
+
+		BEGIN
+			EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+		EXCEPTION WHEN insufficient_privilege THEN
+			-- Another session adopted the table while this one waited: the name is now
+			-- that of a view, whose owner cannot lock the table behind it.
+			IF old_table::text = relation THEN
+				RAISE;
+			END IF;
+		END;
+		EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', lock_table);
+		IF old_table::text <> relation THEN
+			RAISE EXCEPTION USING
+				ERRCODE = 'object_in_use',
+				MESSAGE = format('table %s was renamed or dropped concurrently', relation),
+				HINT = 'Check whether another session has adopted it.';
+		END IF;
+	END LOOP;
 	IF NOT granted THEN
 		EXECUTE grants;
 	END IF;
