@@ -77,6 +77,12 @@ SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
 SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
 
+-- Times that were written by hand can be infinite: then there is no duration.
+UPDATE shedlock_run_log SET started_at = '-infinity', ended_at = 'infinity' WHERE name = 'history dead';
+SELECT outcome, started_at, ended_at, duration FROM shedlock_history WHERE name = 'history dead';
+UPDATE shedlock_run_log SET ended_at = started_at WHERE name = 'history dead';
+SELECT outcome, started_at, ended_at, duration FROM shedlock_history WHERE name = 'history dead';
+
 -- Each 16th run of a session, the first one included, deletes a bounded number of runs
 -- that are older than shedlock.history_keep, also those without an outcome.  The last run
 -- of a name stays.
