@@ -173,7 +173,7 @@ COMMENT ON COLUMN shedlock_run_stat.runs_failed IS 'Number of runs that failed';
 COMMENT ON COLUMN shedlock_run_stat.runs_timed_out IS 'Number of runs that timed out';
 COMMENT ON COLUMN shedlock_run_stat.runs_cancelled IS 'Number of runs that were cancelled';
 COMMENT ON COLUMN shedlock_run_stat.runs_lost IS 'Number of runs that were lost';
-COMMENT ON COLUMN shedlock_run_stat.gave_up IS 'Number of ticks that have no attempt left, although none succeeded';
+COMMENT ON COLUMN shedlock_run_stat.gave_up IS 'Number of ticks that have no attempt left, although none succeeded; one that fails again after shedlock_again counts again';
 COMMENT ON COLUMN shedlock_run_stat.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
 COMMENT ON COLUMN shedlock_run_stat.last_success_at IS 'When a run last succeeded';
 COMMENT ON COLUMN shedlock_run_stat.last_failure_at IS 'When a run last failed, timed out or was found to be lost';

@@ -157,7 +157,7 @@ COMMENT ON COLUMN shedlock_stats.runs_timed_out IS 'Number of runs that timed ou
 COMMENT ON COLUMN shedlock_stats.runs_cancelled IS 'Number of runs that were cancelled';
 COMMENT ON COLUMN shedlock_stats.runs_lost IS
 'Number of runs that were lost, as far as the next acquisition of the lock has found them so';
-COMMENT ON COLUMN shedlock_stats.gave_up IS 'Number of ticks that have no attempt left, although none succeeded';
+COMMENT ON COLUMN shedlock_stats.gave_up IS 'Number of ticks that have no attempt left, although none succeeded; one that fails again after shedlock_again counts again';
 COMMENT ON COLUMN shedlock_stats.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
 COMMENT ON COLUMN shedlock_stats.last_success_at IS 'When a run last succeeded';
 COMMENT ON COLUMN shedlock_stats.last_failure_at IS 'When a run last failed, timed out or was found to be lost';

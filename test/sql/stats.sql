@@ -94,6 +94,7 @@ CALL shedlock_run('stats outer', 'CALL shedlock_run(''stats outer'', ''SELECT 1'
 SELECT * FROM pg_temp.stats() WHERE name ~ 'er$';
 
 -- A tick that has no attempt left is given up once: by its last run, or by the next tick.
+-- After shedlock_again it can be given up once more.
 SELECT shedlock_stats_reset();
 CALL shedlock_run('stats ticks', 'SELECT 1 / 0', once_every => '36500 days', attempts => 2, backoff => '1 us');
 SELECT failed, gave_up FROM pg_temp.stats();
