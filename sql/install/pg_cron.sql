@@ -231,6 +231,10 @@ BEGIN
 	IF once_every IS NULL AND NOT has_no_ticks THEN
 		schedule := own;
 		time_zone := coalesce(time_zone, call_zone);
+		-- pg_cron never fires these two: see _shedlock_cron_wanted()
+		IF fire ~ '^[ \t\n]*@(yearly|annually)([ \t\n]|$)' THEN
+			fire := '0 0 1 1 *';
+		END IF;
 		fire := coalesce(fire, CASE WHEN each_minute AND fired = own THEN '* * * * *' ELSE fired END);
 		RETURN;
 	END IF;

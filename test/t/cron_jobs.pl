@@ -107,6 +107,10 @@ foreach ('@yearly', '@annually', " \t\n\@yearly ", '@annually now')
 {
 	query("SELECT shedlock_cron_schedule('yearly', '$_', 'SELECT 1', '1 h')");
 	is(query('SELECT schedule FROM cron.job'), '0 0 1 1 *', "$_ is written as five fields");
+	query("SELECT shedlock_cron_schedule('yearly', '0 0 1 1,7 *', 'SELECT 1', '1 h', fire => '$_')");
+	is(query('SELECT schedule FROM cron.job'), '0 0 1 1 *', "also as fire");
+	query("SELECT shedlock_cron_schedule('yearly', '\@monthly', 'SELECT 1', '1 h'), shedlock_cron_guard('yearly', fire => '$_')");
+	is(query('SELECT schedule FROM cron.job'), '0 0 1 1 *', "also as fire of a job that is guarded");
 }
 foreach ('@Yearly', '@yearlynow', 'x @yearly', '0; 3 * * *')
 {
