@@ -93,7 +93,8 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
  * close_tick_of - use up the tick of a run that is to be ended
  *
  * A caller that fires for the tick could begin an attempt before the run is logged.
- * Returns false if the run has ended: this may have waited for that.
+ * Returns false if the run has ended: this may have waited for that.  If it has died
+ * meanwhile, its tick stays used up all the same.
  */
 static bool
 close_tick_of(const ShedlockName *name, int64 token)
@@ -108,9 +109,9 @@ close_tick_of(const ShedlockName *name, int64 token)
 /*
  * end_holder - terminate the process that holds a session lock or run
  *
- * Sets *token to that of the lock.  Returns false if there is no such process,
- * or if it is left alone.  Errors: 42501; 55006 if the process is this one, or
- * does not end in time.
+ * Sets *token to that of the lock, or to 0 if there is no such process, or it is left
+ * alone.  Returns false then, and if the process has ended by itself meanwhile.  Errors:
+ * 42501; 55006 if the process is this one, or does not end in time.
  */
 static bool
 end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
@@ -118,10 +119,11 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 	ShedlockRow row;
 
 	ShedlockReadRow(store, name->str, &row);
-	*token = row.token;
+	*token = 0;
 	if (!row.found || ShedlockCountsAsLease(&row) ||
 		!ShedlockHolderLives(&row, name, false) || !names_its_holder(&row, name))
 		return false;
+	*token = row.token;
 
 	if (row.pid == MyProcPid)
 		ereport(ERROR,
@@ -255,9 +257,9 @@ end_run_by_force(const ShedlockName *name, int64 token)
  * free_row - release the lock in its row, and report that
  *
  * Needs the advisory half in exclusive mode, and gives it back if there is
- * nothing to write.  ended, token: as for take_over(); the lock of a successor
- * is not touched.  Returns false if the lock was free, even if its row did not
- * say so yet because its session has died.
+ * nothing to write.  ended: as for take_over().  token: as from end_holder(); the lock
+ * of a successor is not touched.  Returns false if the lock was free, even if its row
+ * did not say so yet because its session has died.
  */
 static bool
 free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
@@ -275,7 +277,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		ShedlockReadRow(store, name->str, &row);
 		now = GetCurrentTimestamp();
 		is_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found || (ended && row.token != token) ||
+		if (!row.found || (token != 0 && row.token != token) ||
 			(is_lease && row.lock_until <= now))
 		{
 			ShedlockUnlock(&name->tag, ExclusiveLock);
