@@ -131,7 +131,12 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 	if (last->found && last->again)
 		return last->tick <= now ? run_tick(last->tick, last->attempt + 1) : run_tick(previous, 1);
 
-	/* What came before a job was known, or had this schedule, is past. */
+	/*
+	 * What came before a job was known, or had this schedule, is past.  The
+	 * row has the schedule of its tick, and does not change before the next
+	 * one: callers with different schedules would change it at each call, and
+	 * each would make the other's ticks pass.
+	 */
 	is_new = !last->found || !last->has_schedule ||
 		!ShedlockSameSchedule(&last->plan.schedule, &plan->schedule);
 	if (is_new && (!last->found || previous > last->tick))
