@@ -214,6 +214,7 @@ ISOLATION = \
 	foreign_takeover \
 	adopt_waits \
 	locks_view \
+	locks_moved \
 	place_gone \
 	refused_again \
 	many_versions \
