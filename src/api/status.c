@@ -188,32 +188,6 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 }
 
 /*
- * is_own - has this transaction written the version in a slot?
- */
-static bool
-is_own(TupleTableSlot *slot)
-{
-	bool		isnull;
-	Datum		xmin = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
-
-	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
-}
-
-/*
- * is_open - was another transaction that wrote this version open as of the snapshot?
- */
-static bool
-is_open(TupleTableSlot *slot, Snapshot snapshot)
-{
-	bool		isnull;
-	Datum		d = slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
-	TransactionId xmin = DatumGetTransactionId(d);
-
-	return TransactionIdIsNormal(xmin) && !TransactionIdIsCurrentTransactionId(xmin) &&
-		XidInMVCCSnapshot(xmin, snapshot) && !TransactionIdDidAbort(xmin);
-}
-
-/*
  * show_lock - show the lock of the row in a slot, if it is not free by a committed row
  *
  * This transaction does not see the version before one that it wrote, so its own counts as
@@ -228,8 +202,12 @@ show_lock(TupleTableSlot *slot, void *arg)
 	ShedlockRow row;
 	KeyStatus  *entry;
 	const char *state = NULL;
+	TransactionId xmin;
+	bool		own;
+	bool		exclusive;
 	bool		visible;
 	bool		counts;
+	bool		isnull;
 	int			pid;
 
 	/* Most rows are of this kind: nothing is computed for them. */
@@ -239,9 +217,12 @@ show_lock(TupleTableSlot *slot, void *arg)
 	caller = MemoryContextSwitchTo(status->context);
 	ShedlockSlotToRow(slot, &row);
 	entry = find_key(status->lock_table, row.name);
+	exclusive = entry && entry->exclusive;
+	xmin = DatumGetTransactionId(slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull));
+	own = TransactionIdIsCurrentTransactionId(xmin);
 	visible = status->shows_all || ShedlockMayUseName(row.name);
 	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
-	if (visible && counts && !(entry && entry->exclusive && is_own(slot)))
+	if (visible && counts && !(exclusive && own))
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
 		state = committed_state(&row, entry, status->now, &pid);
@@ -250,8 +231,9 @@ show_lock(TupleTableSlot *slot, void *arg)
 		if (state && entry)
 			entry->shown = true;
 	}
-	else if (visible && entry && entry->exclusive && row.kind != SHEDLOCK_RELEASED &&
-			 (counts || is_open(slot, status->snapshot)))
+	else if (visible && exclusive && row.kind != SHEDLOCK_RELEASED &&
+			 (counts || (!own && XidInMVCCSnapshot(xmin, status->snapshot) &&
+						 !TransactionIdDidAbort(xmin))))
 	{
 		ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
 
