@@ -168,7 +168,7 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),
-			 errmsg("lock \"%s\" is being acquired by an open transaction", name->str),
+			 errmsg("lock \"%s\" is in use by an open transaction", name->str),
 			 errdetail("That transaction is the first to use this name."),
 			 errhint("Try again.")));
 }

@@ -52,7 +52,7 @@ ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
 										   row->lock_until : row->keep_until));
 	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
 		(result->verdict == SHEDLOCK_BUSY && SHEDLOCK_IS_LEASE(row->kind)))
-		return pstrdup("It is being acquired by an open transaction.");
+		return pstrdup("It is in use by an open transaction.");
 	return psprintf("It has been held by \"%s\" since %s.",
 					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
 }
