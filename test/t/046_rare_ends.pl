@@ -118,7 +118,7 @@ is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE iso
 # What VACUUM writes without a transaction ID has not reached the standby, and no commit waits
 # for it: the last row keeps VACUUM from truncating the table.  The end of the
 # run waits like any other commit.
-my $primary = start_node('primary', allows_streaming => 1);
+my $primary = start_node('primary', allows_streaming => 1, conf => "wal_sender_timeout = 0\nwal_receiver_timeout = 0\n");
 my $standby = start_standby($primary, 'standby');
 my $cleaner = session($primary);
 my $keeper = session($primary);
@@ -145,51 +145,46 @@ foreach my $mode ('remote_write', 'remote_apply')
 }
 ask($cleaner, 'RESET synchronous_commit');
 
-# An administrator ends a run whose end waits for the standby.  The call waits for that end,
-# and does no harm to the next run of the session.
-foreach my $call ('shedlock_cancel', 'shedlock_force_release')
+# An administrator ends a run whose end waits for the standby.  The call waits for that end.
+sub end_ending
 {
-	my $ending = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $cleaner_pid";
-
-	ask($keeper, 'SELECT pg_advisory_lock(1)');
-	$cleaner->query_until(qr/begun/, "\\echo begun\n"
-		  . "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n"
-		  . "CALL shedlock_run('next', 'SELECT pg_advisory_xact_lock_shared(2)');\n");
-	ok(defined await($primary, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $cleaner_pid"), "$call: the command has begun");
-	kill 'STOP', $receiver;
-	ask($keeper, 'SELECT pg_advisory_lock(2), pg_advisory_unlock(1)');
-	ok(defined await($primary, $ending), "$call: the end waits for the standby");
+	my ($name, $call, $run) = @_;
 	my $administrator = session($primary);
 	my $administrator_pid = pid_of($administrator);
-	$administrator->query_until(qr/asked/, "\\echo asked\nSELECT $call('$call');\n");
-	ok(defined await($primary, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $administrator_pid"), "$call: the call waits for the end");
+
+	ask($keeper, 'SELECT pg_advisory_lock(1)');
+	$cleaner->query_until(qr/begun/, "\\echo begun\n$run;\n");
+	ok(defined await($primary, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $cleaner_pid"), "$name: the command has begun");
+	kill 'STOP', $receiver;
+	ask($keeper, 'SELECT pg_advisory_unlock(1)');
+	ok(defined await($primary, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $cleaner_pid"), "$name: the end waits for the standby");
+	$administrator->query_until(qr/asked/, "\\echo asked\nSELECT $call('$name');\n");
+	ok(defined await($primary, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $administrator_pid"), "$name: the call waits for the end");
 	kill 'CONT', $receiver;
-	is(ask($administrator, 'SELECT 1'), "f\n1", "$call: the answer is false");
-	like($administrator->{heard}, qr/NOTICE:  lock "$call" is not held/, "$call: a NOTICE says why");
-	ask($keeper, 'SELECT pg_advisory_unlock_all()');
+	is(ask($administrator, 'SELECT 1'), "f\n1", "$name: the answer is false");
+	like($administrator->{heard}, qr/NOTICE:  lock "$name" is not held/, "$name: a NOTICE says why");
+	$administrator->quit;
+	return;
+}
+
+# The call does no harm to the next run of the session.
+foreach my $call ('shedlock_cancel', 'shedlock_force_release')
+{
+	ask($keeper, 'SELECT pg_advisory_lock(2)');
+	end_ending($call, $call, "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n"
+		  . "CALL shedlock_run('next', 'SELECT pg_advisory_xact_lock_shared(2)')");
+	ask($keeper, 'SELECT pg_advisory_unlock(2)');
 	is(ask($cleaner, 'SELECT 1'), '1', "$call: the session goes on");
 	is($primary->safe_psql('postgres', "SELECT name, outcome FROM shedlock_history WHERE name IN ('$call', 'next') ORDER BY token DESC LIMIT 2"),
 		"next|succeeded\n$call|succeeded", "$call: both runs have succeeded");
-	$administrator->quit;
 }
 
 # If that end has failed, the tick keeps its other attempt.
-ask($keeper, 'SELECT pg_advisory_lock(1)');
-$cleaner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('fails', 'SELECT 1 / length(pg_advisory_xact_lock_shared(1)::text)', once_every => '36500 days', attempts => 2, backoff => '0');\n");
-ok(defined await($primary, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'fails: the command has begun');
-kill 'STOP', $receiver;
-ask($keeper, 'SELECT pg_advisory_unlock(1)');
-ok(defined await($primary, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'fails: the end waits for the standby');
-my $canceller = session($primary);
-my $canceller_pid = pid_of($canceller);
-$canceller->query_until(qr/asked/, "\\echo asked\nSELECT shedlock_cancel('fails');\n");
-ok(defined await($primary, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $canceller_pid"), 'fails: the call waits for the end');
-kill 'CONT', $receiver;
-is(ask($canceller, 'SELECT 1'), "f\n1", 'fails: the answer is false');
+end_ending('fails', 'shedlock_cancel', q{CALL shedlock_run('fails', 'SELECT 1 / length(pg_advisory_xact_lock_shared(1)::text)', once_every => '36500 days', attempts => 2, backoff => '0')});
 ask($cleaner, 'SELECT 1');
 is($primary->safe_psql('postgres', "CALL shedlock_run('fails', 'SELECT', once_every => '36500 days', attempts => 2, backoff => '0'); SELECT attempt, outcome FROM shedlock_history WHERE name = 'fails' ORDER BY token"),
 	"1|failed\n2|succeeded", 'fails: the other attempt is made');
-$_->quit foreach $cleaner, $keeper, $canceller;
+$_->quit foreach $cleaner, $keeper;
 $standby->stop;
 $primary->stop;
 
