@@ -201,6 +201,7 @@ ISOLATION = \
 	run_permits_at_once \
 	permit_paused \
 	request_permits \
+	request_moves \
 	pause_refuses \
 	purge_spares \
 	force_release \
