@@ -16,7 +16,7 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
+#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
@@ -204,24 +204,29 @@ show_lock(TupleTableSlot *slot, void *arg)
 	const char *state = NULL;
 	TransactionId xmin;
 	bool		own;
+	bool		counts;
+	bool		is_open;
 	bool		exclusive;
 	bool		visible;
-	bool		counts;
-	bool		isnull;
 	int			pid;
 
 	/* Most rows are of this kind: nothing is computed for them. */
 	if (ShedlockSlotIsFree(slot, status->now))
+		return false;
+
+	/* Of any other version, what is stored out of line may be gone. */
+	xmin = HeapTupleHeaderGetXmin(ExecFetchSlotHeapTuple(slot, false, NULL)->t_data);
+	own = TransactionIdIsCurrentTransactionId(xmin);
+	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
+	is_open = !own && XidInMVCCSnapshot(xmin, status->snapshot) && !TransactionIdDidAbort(xmin);
+	if (!counts && !is_open)
 		return false;
 	MemoryContextReset(status->context);
 	caller = MemoryContextSwitchTo(status->context);
 	ShedlockSlotToRow(slot, &row);
 	entry = find_key(status->lock_table, row.name);
 	exclusive = entry && entry->exclusive;
-	xmin = DatumGetTransactionId(slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull));
-	own = TransactionIdIsCurrentTransactionId(xmin);
 	visible = status->shows_all || ShedlockMayUseName(row.name);
-	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
 	if (visible && counts && !(exclusive && own))
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
@@ -231,9 +236,7 @@ show_lock(TupleTableSlot *slot, void *arg)
 		if (state && entry)
 			entry->shown = true;
 	}
-	else if (visible && exclusive && row.kind != SHEDLOCK_RELEASED &&
-			 (counts || (!own && XidInMVCCSnapshot(xmin, status->snapshot) &&
-						 !TransactionIdDidAbort(xmin))))
+	else if (visible && exclusive && row.kind != SHEDLOCK_RELEASED)
 	{
 		ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
 

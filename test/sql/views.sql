@@ -81,4 +81,12 @@ SELECT shedlock_acquire_session('views gone');
 SELECT pg_advisory_unlock_all();
 SELECT * FROM pg_temp.shown('views gone');
 
+-- A version that nobody sees any more is not read: what is stored out of line may be gone.
+SELECT string_agg(chr(131072 + n * n * 7919 % 40000), '') AS long FROM generate_series(1, 200) n \gset
+SELECT shedlock_acquire(:'long', '1 h', locked_by => :'long'), shedlock_pause(:'long', reason => :'long');
+SELECT count(*) FROM shedlock_locks WHERE name = :'long';
+SELECT shedlock_resume(:'long');
+SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE oid = 'shedlock'::regclass \gexec
+SELECT count(*) FROM shedlock_locks WHERE name = :'long';
+
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
