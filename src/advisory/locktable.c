@@ -15,7 +15,10 @@
 #include "access/transam.h"
 #include "access/twophase.h"
 #include "advisory/advisory.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
 /*
@@ -133,22 +136,52 @@ ShedlockIsInUse(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockAwaitTransaction - wait for a transaction that has the lock exclusively
- *
- * In the lock manager, where the deadlock detector sees it, but for the end of the
- * transaction rather than for the lock (I14).  Returns false if there is none.  Errors:
- * 40P01; 55P03 by lock_timeout; 57014.
+ * waits_for_me - does a process wait for a lock of this one, directly or through others?
  */
-bool
-ShedlockAwaitTransaction(const LOCKTAG *tag)
+static bool
+waits_for_me(int pid)
 {
-	VirtualTransactionId *holders = GetLockConflicts(tag, ShareLock, NULL);
-	bool		found = VirtualTransactionIdIsValid(holders[0]);
+	List	   *waiters = list_make1_int(pid);
 
-	if (found)
-		(void) VirtualXactLock(holders[0], true);
-	pfree(holders);
-	return found;
+	for (int i = 0; i < list_length(waiters); i++)
+	{
+		Datum		blockers = DirectFunctionCall1(pg_blocking_pids,
+												   Int32GetDatum(list_nth_int(waiters, i)));
+		Datum	   *pids;
+		int			n;
+
+		deconstruct_array(DatumGetArrayTypeP(blockers), INT4OID, sizeof(int32), true, TYPALIGN_INT,
+						  &pids, NULL, &n);
+		for (int j = 0; j < n; j++)
+		{
+			if (DatumGetInt32(pids[j]) == MyProcPid)
+				return true;
+			waiters = list_append_unique_int(waiters, DatumGetInt32(pids[j]));
+		}
+	}
+	return false;
+}
+
+/*
+ * ShedlockBlockedHolder - the process that has a lock exclusively, and waits for a lock of
+ * this one
+ *
+ * Returns 0 if there is none.  As pg_blocking_pids() does, this locks the whole lock table for
+ * a moment.
+ */
+int
+ShedlockBlockedHolder(const LOCKTAG *tag)
+{
+	ListCell   *lc;
+
+	foreach(lc, ShedlockHolders(tag))
+	{
+		ShedlockHolder *holder = lfirst(lc);
+
+		if (holder->exclusive && holder->pid != 0 && waits_for_me(holder->pid))
+			return holder->pid;
+	}
+	return 0;
 }
 
 /*

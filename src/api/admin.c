@@ -445,6 +445,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		ShedlockUnlock(&name->tag, ShareLock);
 		if (TransactionIdIsValid(inserter))
 			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
+		ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store);

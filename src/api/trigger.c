@@ -158,13 +158,11 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 		ShedlockReadRow(store, name->str, &there);
 		if (there.found)
 			return turn_away(name);
-		if (TransactionIdIsValid(ShedlockInserter(store, name->str)))
-		{
-			if (!ShedlockAwaitForeignLock(&tries))
-				break;
-		}
-		else if (ShedlockInsertRow(store, row))
+		if (!TransactionIdIsValid(ShedlockInserter(store, name->str)) &&
+			ShedlockInsertRow(store, row))
 			return turn_away(name);
+		if (!ShedlockAwaitForeignLock(&tries))
+			break;
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_TAKEN_BY_OPEN_TRANSACTION),

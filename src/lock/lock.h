@@ -62,6 +62,7 @@ typedef struct ShedlockAny
 typedef struct ShedlockWait
 {
 	int64		start;			/* steady clock */
+	int64		checked;		/* for a deadlock; steady clock */
 	MemoryContext context;		/* of the tries */
 } ShedlockWait;
 

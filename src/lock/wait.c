@@ -13,7 +13,7 @@
  *
  * The deadlock detector does not see such a wait, but it always ends: by the
  * caller's limit, lock_timeout, statement_timeout or cancel.  The wait for the advisory
- * half in share mode has no limit; the detector sees it after deadlock_timeout.
+ * half in share mode has no limit, so it looks for a deadlock itself.
  *
  * The table is closed meanwhile.  A waiter may wait for hours; VACUUM FULL or
  * ALTER TABLE would wait for it, and the holder's release for them.
@@ -71,20 +71,27 @@ ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 }
 
 /*
- * ShedlockAwaitShare - wait before the next try for the advisory half in share mode
+ * ShedlockAwaitShare - nap before the next try for the advisory half in share mode
  *
- * As ShedlockAwaitLock(), but after deadlock_timeout it waits for the transaction that
- * has the advisory half exclusively, because that may wait for a lock of this one.
- * Errors: 40P01, too.
+ * As ShedlockAwaitLock().  Errors: also 40P01, each deadlock_timeout, if the transaction that
+ * has the advisory half exclusively waits for a lock of this one.
  */
 void
 ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms)
 {
-	int64		patience = DeadlockTimeout * INT64CONST(1000);
+	(void) ShedlockAwaitLock(name, wait, ms);
+	if (ShedlockSteadyNow() - Max(wait->start, wait->checked) >= DeadlockTimeout * INT64CONST(1000))
+	{
+		int			pid = ShedlockBlockedHolder(&name->tag);
 
-	if (wait->context == NULL || ShedlockSteadyNow() - wait->start < patience ||
-		!ShedlockAwaitTransaction(&name->tag))
-		(void) ShedlockAwaitLock(name, wait, ms);
+		if (pid != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+					 errmsg("deadlock detected"),
+					 errdetail("This process waits for lock \"%s\", which is in use by process %d; that waits for this process.",
+							   name->str, pid)));
+		wait->checked = ShedlockSteadyNow();
+	}
 }
 
 /*
