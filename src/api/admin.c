@@ -211,11 +211,22 @@ report_not_held(const ShedlockName *name)
 }
 
 /*
+ * is_successor - has the lock another holder than the one that was to be ended?
+ *
+ * ended: this call has ended the session that held the lock under that token.  token: as
+ * from end_holder().
+ */
+static bool
+is_successor(const ShedlockRow *row, bool ended, int64 token)
+{
+	return (ended || token != 0) && row->token != token;
+}
+
+/*
  * take_over - acquire the advisory half, exclusive, to the end of the transaction
  *
- * ended: this call has ended the session that held the lock under that token.
- * A waiter may be acquiring the lock then, and gets time to commit.  Returns
- * false if one has.  Errors: 55006.
+ * ended, token: as for is_successor().  A waiter may be acquiring the lock when this call
+ * has ended its holder, and gets time to commit.  Returns false if one has.  Errors: 55006.
  */
 static bool
 take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
@@ -224,12 +235,12 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 
 	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
 	{
+		ShedlockReadRow(store, name->str, &row);
+		if (is_successor(&row, ended, token))
+			return false;
 		if (!ended || tries == SUCCESSOR_TRIES)
 			report_in_use(name);
 		ShedlockNap(SUCCESSOR_NAP_MS);
-		ShedlockReadRow(store, name->str, &row);
-		if (row.token != token)
-			return false;
 	}
 	ShedlockWakeLater(&name->tag);
 	return true;
@@ -257,9 +268,9 @@ end_run_by_force(const ShedlockName *name, int64 token)
  * free_row - release the lock in its row, and report that
  *
  * Needs the advisory half in exclusive mode, and gives it back if there is
- * nothing to write.  ended: as for take_over().  token: as from end_holder(); the lock
- * of a successor is not touched.  Returns false if the lock was free, even if its row
- * did not say so yet because its session has died.
+ * nothing to write.  ended, token: as for is_successor(), whose lock is not touched.
+ * Returns false if the lock was free, even if its row did not say so yet because its
+ * session has died.
  */
 static bool
 free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
@@ -277,7 +288,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		ShedlockReadRow(store, name->str, &row);
 		now = GetCurrentTimestamp();
 		is_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found || (token != 0 && row.token != token) ||
+		if (!row.found || is_successor(&row, ended, token) ||
 			(is_lease && row.lock_until <= now))
 		{
 			ShedlockUnlock(&name->tag, ExclusiveLock);
@@ -395,7 +406,8 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 /*
  * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
  *
- * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare().
+ * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare(); 23505
+ * if another unique index refuses the row.
  * Locks: the advisory half in share mode to the end of the transaction; waits for an
  * acquire that is not committed.
  */
@@ -405,6 +417,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	bool		pauses = until != DT_NOBEGIN;
 	char	   *role = pauses ? GetUserNameFromId(GetUserId(), false) : NULL;
 	bool		written = false;
+	int			tries = 0;
 	ShedlockWait wait = {0};
 	ShedlockStore store;
 	ShedlockRow row;
@@ -445,7 +458,11 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		ShedlockUnlock(&name->tag, ShareLock);
 		if (TransactionIdIsValid(inserter))
 			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
-		ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
+		else if (!row.found && !ShedlockAwaitForeignLock(&tries))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNIQUE_VIOLATION),
+					 errmsg("could not insert the row of lock \"%s\"", name->str),
+					 errdetail("Another unique index of the table refuses it.")));
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store);

@@ -63,6 +63,7 @@ typedef struct ShedlockWait
 {
 	int64		start;			/* steady clock */
 	int64		checked;		/* for a deadlock; steady clock */
+	int			suspect;		/* process that seemed to wait for this one */
 	MemoryContext context;		/* of the tries */
 } ShedlockWait;
 

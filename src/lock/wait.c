@@ -13,7 +13,8 @@
  *
  * The deadlock detector does not see such a wait, but it always ends: by the
  * caller's limit, lock_timeout, statement_timeout or cancel.  The wait for the advisory
- * half in share mode has no limit, so it looks for a deadlock itself.
+ * half in share mode has no limit, so it looks for a deadlock itself.  It does not see
+ * one in which another process naps, too.
  *
  * The table is closed meanwhile.  A waiter may wait for hours; VACUUM FULL or
  * ALTER TABLE would wait for it, and the holder's release for them.
@@ -74,7 +75,8 @@ ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
  * ShedlockAwaitShare - nap before the next try for the advisory half in share mode
  *
  * As ShedlockAwaitLock().  Errors: also 40P01, each deadlock_timeout, if the transaction that
- * has the advisory half exclusively waits for a lock of this one.
+ * has the advisory half exclusively waits for a lock of this one.  That is asked twice, with
+ * a failed try between: the first answer may be from before and after it gave the half back.
  */
 void
 ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms)
@@ -84,13 +86,15 @@ ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms)
 	{
 		int			pid = ShedlockBlockedHolder(&name->tag);
 
-		if (pid != 0)
+		if (pid != 0 && pid == wait->suspect)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 					 errmsg("deadlock detected"),
 					 errdetail("This process waits for lock \"%s\", which is in use by process %d; that waits for this process.",
 							   name->str, pid)));
-		wait->checked = ShedlockSteadyNow();
+		wait->suspect = pid;
+		if (pid == 0)
+			wait->checked = ShedlockSteadyNow();
 	}
 }
 

@@ -75,12 +75,10 @@ SELECT pg_temp.error_of('SELECT shedlock_pause(''pause'', ''-infinity'')');
 SELECT pg_temp.error_of('SELECT shedlock_pause(''pause'', reason => repeat(''n'', 256))');
 SELECT shedlock_acquire('pause');
 
--- A row that another unique index refuses is tried again, until the call is cancelled.
+-- A row that another unique index refuses
 CREATE UNIQUE INDEX pause_holder ON shedlock (locked_by);
 SELECT shedlock_pause('pause one');
-SET statement_timeout = '100 ms';
 SELECT shedlock_pause('pause two');
-RESET statement_timeout;
 DROP INDEX pause_holder;
 
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;

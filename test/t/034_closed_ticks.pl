@@ -132,23 +132,28 @@ $session->quit;
 
 # While shedlock_force_release waits for the row of the tick, the run dies, and another
 # session acquires the lock.  That lock is not the one to be ended.
-($session, $token) = long_run();
 my $forcer = session($node);
+my $successor = session($node);
+foreach ([ 'lease', 'shedlock_acquire' ], [ 'session', 'shedlock_acquire_session' ])
+{
+	my ($kind, $acquire) = @$_;
 
-ask($writer, 'BEGIN');
-ask($writer, "SELECT FROM shedlock_tick WHERE name = 'job' FOR UPDATE");
-$forcer->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_force_release('job');\n");
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'force_release'"),
-	'shedlock_force_release waits');
-terminate($node, $node->safe_psql('postgres', "SELECT pid FROM shedlock_run_log WHERE token = $token"));
-is($node->safe_psql('postgres', "SELECT shedlock_acquire('job', '1 h')"), 't', 'the run has died, and its lock is acquired');
-ask($writer, 'ROLLBACK');
-is(ask($forcer, 'SELECT 1'), "f\n1", 'shedlock_force_release has found no run to end');
-is($node->safe_psql('postgres', "SELECT state, kind FROM shedlock_locks WHERE name = 'job'"), 'held|lease', 'the new holder has its lock');
-is($node->safe_psql('postgres', "SELECT done FROM shedlock_tick WHERE name = 'job'"), 't', 'the tick of the run is used up');
-eval { $session->quit };
-$forcer->quit;
-$writer->quit;
+	($session, $token) = long_run();
+	ask($writer, 'BEGIN');
+	ask($writer, "SELECT FROM shedlock_tick WHERE name = 'job' FOR UPDATE");
+	$forcer->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_force_release('job');\n");
+	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'force_release'"),
+		'shedlock_force_release waits');
+	terminate($node, $node->safe_psql('postgres', "SELECT pid FROM shedlock_run_log WHERE token = $token"));
+	is(ask($successor, "SELECT $acquire('job', '1 h')"), 't', "the run has died, and its lock is acquired: $kind");
+	ask($writer, 'ROLLBACK');
+	is(ask($forcer, 'SELECT 1'), "f\n1", 'shedlock_force_release has found no run to end');
+	is($node->safe_psql('postgres', "SELECT state, kind FROM shedlock_locks WHERE name = 'job'"), "held|$kind", 'the new holder has its lock');
+	is($node->safe_psql('postgres', "SELECT done FROM shedlock_tick WHERE name = 'job'"), 't', 'the tick of the run is used up');
+	ask($successor, "SELECT shedlock_release('job')");
+	eval { $session->quit };
+}
+$_->quit foreach $forcer, $successor, $writer;
 
 $node->stop;
 done_testing();
