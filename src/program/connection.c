@@ -301,22 +301,25 @@ send_cancel(void *request)
 }
 
 /*
- * cancel - cancel the statement, and wait for its answer
+ * cancel - cancel the statement, wait for its answer, and close the connection
  *
  * A thread that still waits for a server that hangs ends with the program, which was told
- * to end.
+ * to end.  If the statement ends before the cancel arrives, that would hit the next one.
  */
 static PGresult *
 cancel(Server *server)
 {
 	PGcancel   *request = PQgetCancel(server->conn);
+	PGresult   *result;
 	pthread_t	thread;
 
 	if (request && pthread_create(&thread, NULL, send_cancel, request) == 0)
 		(void) pthread_detach(thread);
 	else
 		PQfreeCancel(request);
-	return read_answer(server, Now() + CANCEL_PATIENCE, false);
+	result = read_answer(server, Now() + CANCEL_PATIENCE, false);
+	Disconnect(server);
+	return result;
 }
 
 /*

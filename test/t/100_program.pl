@@ -387,6 +387,28 @@ is($unheard->finish, 'signal TERM', 'TERM ends a program that waits, whose cance
 kill 'CONT', $node->{_pid};
 ask($watcher, "SELECT shedlock_release('unheard')");
 
+# A cancel that arrives when its statement has ended: TERM comes just before the lock is
+# released, and the server takes no connection meanwhile.
+my $locker = session($node);
+ask($watcher, "SELECT shedlock_acquire('too late', '1 h')");
+my $too_late = start_waiting('too late', '--name=too late', '--wait=1h', 'true');
+kill 'STOP', $node->{_pid};
+$too_late->signal('TERM');
+sleep(0.2);
+$too_late->signal('STOP');
+ask($watcher, "SELECT shedlock_release('too late')");
+ok(defined await($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'too late'", 'running'), 'its run begins');
+ask($locker, 'BEGIN; LOCK TABLE shedlock IN SHARE MODE');
+$too_late->signal('CONT');
+sleep(0.2);
+kill 'CONT', $node->{_pid};
+ok(defined await($watcher, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%shedlock_run_end(%too late%' AND wait_event_type = 'Lock'", '1'),
+	'its end is not recorded yet');
+ask($locker, 'ROLLBACK');
+reap($locker);
+is($too_late->finish . $too_late->err, 'signal TERM', 'a cancel that comes too late cancels nothing else');
+is(last_run('too late', 'outcome, message'), 'cancelled|the command was not started', 'the run is cancelled');
+
 #
 # Twenty at once
 #
@@ -524,7 +546,7 @@ ok($run->await_out(qr/\n/), 'a command is at work');
 chomp(my $token_told = $run->out);
 my $told_backend = "FROM pg_stat_activity WHERE application_name = 'told'";
 ok(defined await($watcher, "SELECT count(*) $told_backend AND state = 'idle' AND query LIKE '%LISTEN shedlock'", '1'), 'the program LISTENs');
-my $locker = session($node);
+$locker = session($node);
 ask($locker, 'BEGIN; LOCK TABLE shedlock IN SHARE MODE');
 ask($watcher, qq(SELECT pg_notify('shedlock', '"$token_told"')));
 ok(defined await($watcher, "SELECT count(*) $told_backend AND wait_event_type = 'Lock'", '1'), 'its lease is not extended yet');
