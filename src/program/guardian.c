@@ -47,7 +47,7 @@
 #define OUTPUT_HASTE		(1 * USEC_PER_SEC)
 
 /* How long the guardian does not look at anything else meanwhile */
-#define OUTPUT_NAP			(20 * USEC_PER_MS)
+#define OUTPUT_NAP			(2 * USEC_PER_MS)
 
 /* What the guardian knows */
 typedef struct Guardian
@@ -483,24 +483,10 @@ watch(Guardian *guardian)
 }
 
 /*
- * join - wait until a copier has ended, but not for long; returns whether it has
- */
-static bool
-join(const Copier *copier)
-{
-	struct timespec until;
-
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += OUTPUT_NAP * 1000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return pthread_timedjoin_np(copier->thread, NULL, &until) == 0;
-}
-
-/*
  * finish_output - wait until all is copied that the processes have written
  *
- * The lock is held meanwhile, so that the history has the end of it.
+ * The lock is held meanwhile, so that the history has the end of it.  Naps, because a
+ * limited join counts by a clock that can be set.
  */
 static void
 finish_output(Guardian *guardian)
@@ -509,7 +495,7 @@ finish_output(Guardian *guardian)
 
 	for (int i = 0; i < COPIERS; i++)
 	{
-		while (copiers[i].ends[0] >= 0 && !join(&copiers[i]))
+		while (copiers[i].ends[0] >= 0 && pthread_tryjoin_np(copiers[i].thread, NULL) != 0)
 		{
 			bool		hurry = guardian->ending != ENDING_NONE || guardian->told_at != 0;
 			Usec		now = Now();
@@ -523,6 +509,7 @@ finish_output(Guardian *guardian)
 			}
 			if (!guardian->alone)
 				obey(guardian);
+			Nap(OUTPUT_NAP);
 		}
 	}
 }

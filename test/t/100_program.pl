@@ -877,11 +877,19 @@ my @full = ({ stderr => $writer }, '--lease=' . 2 * $slow . 's', '--kill-after='
 my %unread = (
 	'full' => start_program($node, @full, '--name=full', '-v', sh('echo went wrong >&2; sleep 600 & sleep ' . 3 * $slow . '; exit 3')),
 	'full and lost' => start_program($node, @full, '--name=full and lost', sh('sleep 600')));
+if ($ENV{SHEDLOCK_SKEW})
+{
+	# as if the clock was set back by an hour, whenever the program has looked at it
+	PostgreSQL::Test::Utils::append_to_file("$files/ahead", pack('q', 3600 * 1_000_000));
+	$unread{'set back'} = start_program($node, { stderr => $writer, environment => { LD_PRELOAD => $ENV{SHEDLOCK_SKEW}, SKEW_FILE => "$files/ahead" } },
+		'--name=set back', $full[1], sh('echo went wrong >&2; exit 3'));
+}
 ok(defined await($watcher, "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'full%' AND state = 'held'", '2'), 'two programs have no reader');
 ask($watcher, "SELECT shedlock_force_release('full and lost')");
 is($unread{'full and lost'}->finish, 76, 'without a reader: the exit status of a lost lock');
 is($unread{full}->finish, 3, 'without a reader: the lock is kept');
 is(last_run('full', 'outcome, exit_code, message'), 'failed|3|went wrong', 'without a reader: the history has the run');
+is($unread{'set back'}->finish, 3, 'without a reader: it does not matter that the clock is set back') if $unread{'set back'};
 nothing_left($unread{$_}, $_, 'without a reader') foreach sort keys %unread;
 close $reader;
 close $writer;
