@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -76,6 +77,8 @@ typedef struct Copier
 	int			ends[2];		/* of the pipe from the command; -1: none */
 	int			to;
 	Tail	   *tail;			/* or NULL */
+	_Atomic bool writing;		/* it does not read until that is done, and
+								 * unset */
 	pthread_t	thread;
 } Copier;
 
@@ -189,11 +192,14 @@ copy_output(void *arg)
 	{
 		if (length > 0 && copier->tail)
 			AppendTail(copier->tail, data, (size_t) length);
+		atomic_store(&copier->writing, true);
 		if (length > 0 && !WriteAll(copier->to, data, (size_t) length) && !complained)
 		{
 			Complain("could not write all output of the command: %s", strerror(errno));
 			complained = true;
 		}
+		if (!atomic_exchange(&copier->writing, false))
+			break;
 	}
 	return NULL;
 }
@@ -483,6 +489,25 @@ watch(Guardian *guardian)
 }
 
 /*
+ * read_rest - read what a thread that cannot write has not read, for the history
+ *
+ * The thread reads no more.
+ */
+static void
+read_rest(Copier *copier)
+{
+	char		data[4096];
+	ssize_t		length;
+	int			left = 0;
+
+	if (copier->tail == NULL || !atomic_exchange(&copier->writing, false))
+		return;
+	(void) ioctl(copier->ends[0], FIONREAD, &left);
+	for (; left > 0 && (length = read(copier->ends[0], data, sizeof(data))) > 0; left -= (int) length)
+		AppendTail(copier->tail, data, (size_t) length);
+}
+
+/*
  * finish_output - wait until all is copied that the processes have written
  *
  * The lock is held meanwhile, so that the history has the end of it.  Naps, because a
@@ -505,6 +530,7 @@ finish_output(Guardian *guardian)
 			{
 				Complain("the end of the output of \"%s\" is lost: nobody reads it",
 						 guardian->start->options->command[0]);
+				read_rest(&copiers[i]);
 				break;
 			}
 			if (!guardian->alone)

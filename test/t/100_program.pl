@@ -875,7 +875,7 @@ close $writer;
 fcntl $writer, F_SETFL, 0;
 my @full = ({ stderr => $writer }, '--lease=' . 2 * $slow . 's', '--kill-after=' . 0.5 * $slow . 's');
 my %unread = (
-	'full' => start_program($node, @full, '--name=full', '-v', sh('echo went wrong >&2; sleep 600 & sleep ' . 3 * $slow . '; exit 3')),
+	'full' => start_program($node, @full, '--name=full', '-v', sh('echo begun >&2; sleep 0.2; echo went wrong >&2; sleep 600 & sleep ' . 3 * $slow . '; exit 3')),
 	'full and lost' => start_program($node, @full, '--name=full and lost', sh('sleep 600')));
 if ($ENV{SHEDLOCK_SKEW})
 {
@@ -888,7 +888,7 @@ ok(defined await($watcher, "SELECT count(*) FROM shedlock_locks WHERE name LIKE 
 ask($watcher, "SELECT shedlock_force_release('full and lost')");
 is($unread{'full and lost'}->finish, 76, 'without a reader: the exit status of a lost lock');
 is($unread{full}->finish, 3, 'without a reader: the lock is kept');
-is(last_run('full', 'outcome, exit_code, message'), 'failed|3|went wrong', 'without a reader: the history has the run');
+is(last_run('full', 'outcome, exit_code, message'), "failed|3|begun\nwent wrong", 'without a reader: the history has the run, and what was not read');
 is($unread{'set back'}->finish, 3, 'without a reader: it does not matter that the clock is set back') if $unread{'set back'};
 nothing_left($unread{$_}, $_, 'without a reader') foreach sort keys %unread;
 close $reader;
