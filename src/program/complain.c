@@ -8,6 +8,7 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -21,6 +22,21 @@
 #define READER_PATIENCE		100 /* ms */
 
 static void say(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+
+/*
+ * HoldStreams - let nothing else take the place of a standard stream that is closed
+ */
+void
+HoldStreams(void)
+{
+	int			null;
+
+	do
+		null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (null >= 0 && null <= STDERR_FILENO);
+	if (null >= 0)
+		(void) close(null);
+}
 
 /*
  * WriteError - write to standard error, unless that would block

@@ -252,13 +252,8 @@ prepare(Keeper *keeper)
 	const Options *options = keeper->options;
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = TIMER_SIGNAL};
 	int			ends[2];
-	int			null;
 
-	/* Nothing below takes the place of a standard stream that is closed. */
-	do
-		null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	while (null >= 0 && null <= STDERR_FILENO);
-
+	HoldStreams();
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
 		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
 		prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0)

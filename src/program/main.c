@@ -48,8 +48,9 @@ dry_run(const Options *options)
 		printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n",
 			   seconds(options->at_most), seconds(lease->kill_after));
 
-	/* If standard output is closed, the connection would take its place. */
+	/* If a stream is closed, the connection would take its place. */
 	flush_output();
+	HoldStreams();
 	status = ShowWhy(NewServer(options, -1));
 	flush_output();
 	return status;

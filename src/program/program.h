@@ -68,6 +68,7 @@ extern Usec LeaseKill(const Lease *lease, Usec end);
 extern Usec LeaseLastResort(const Lease *lease, Usec end);
 
 /* complain.c: what the program says on standard error */
+extern void HoldStreams(void);
 extern bool WriteAll(int file, const char *data, size_t length);
 extern void WriteError(const char *data, size_t length);
 extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));

@@ -936,6 +936,8 @@ is(join(' ', run_program($node, { stdout => '/dev/full' }, '--name=dry', '--dry-
 	"1  shedlock: could not write to standard output: No space left on device\n", '--dry-run: a full device is an error');
 is(join(' ', run_program($node, { wrapper => [ 'sh', '-c', 'exec "$@" >&-', 'sh' ] }, '--name=dry', '--dry-run')),
 	"1  shedlock: could not write to standard output: Bad file descriptor\n", '--dry-run: a standard output that is closed is an error');
+is((run_program($node, { wrapper => [ 'sh', '-c', 'exec "$@" 2>&-', 'sh' ] }, '--name=' . 'n' x 256, '--dry-run'))[0], 64, '--dry-run: a standard error that is closed');
+unlike(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/invalid frontend message/, 'the server does not get what is written to it');
 is(ask($watcher, "SELECT count(*) FROM shedlock WHERE name = 'never'"), '0', '--dry-run takes no lock');
 
 #
