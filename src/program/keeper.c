@@ -149,14 +149,18 @@ show_quiet_output(void)
 /*
  * end_all - signal handler of the timer: the lease is over, and processes may be left
  *
- * Makes only calls that are allowed in a signal handler.
+ * Makes only calls that are allowed in a signal handler.  The same signal from a process
+ * counts for nothing.
  */
 static void
-end_all(int number)
+end_all(int number, siginfo_t *info, void *context)
 {
 	static const char text[] = "shedlock: the lease is over\n";
 
 	(void) number;
+	(void) context;
+	if (info->si_code != SI_TIMER)
+		return;
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
@@ -182,7 +186,8 @@ catch_signals(void)
 		if (sigaction(passed_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			(void) sigaction(passed_signals[i], &action, NULL);
 	}
-	action.sa_handler = end_all;
+	action.sa_flags |= SA_SIGINFO;
+	action.sa_sigaction = end_all;
 	(void) sigaction(TIMER_SIGNAL, &action, NULL);
 
 	/*

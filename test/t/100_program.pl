@@ -570,6 +570,12 @@ $run = start_program($node, { before => sub { alarm(3 * $slow) } }, '--name=alar
 is($run->finish, 142, 'an alarm of the caller ends the command, as without the program');
 is(last_run('alarm', 'outcome, exit_code, message'), 'failed|142|signal 14 (Alarm clock)', 'its run has failed');
 
+# The signal of the program's timer, from another process
+$run = start_program($node, '--name=no timer', sh('echo ready; sleep 2; exit 3'));
+ok($run->await_out(qr/ready/), 'a command is at work');
+$run->signal(POSIX::SIGRTMIN());
+is($run->finish, 3, 'a real-time signal of another process does not end the lease');
+
 # A command that has left its process group
 $run = start_program($node, '--name=moved', "--lease=$long", '--', $^X, '-e', '$| = 1; setpgrp(0, getppid); print "ready\n"; sleep 600');
 ok($run->await_out(qr/ready/), 'a command is in the process group of the guardian');
