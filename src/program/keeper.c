@@ -130,6 +130,7 @@ let_signals_end(void)
 static void
 show_quiet_output(void)
 {
+	static const char lost[] = "shedlock: could not write all output of the command\n";
 	char		data[8192];
 	ssize_t		length;
 
@@ -140,8 +141,10 @@ show_quiet_output(void)
 	{
 		for (off_t at = 0; (length = pread(quiet_files[i], data, sizeof(data), at)) > 0; at += length)
 		{
-			if (!WriteAll(i == 0 ? STDOUT_FILENO : STDERR_FILENO, data, (size_t) length))
-				break;
+			if (WriteAll(i == 0 ? STDOUT_FILENO : STDERR_FILENO, data, (size_t) length))
+				continue;
+			WriteError(lost, sizeof(lost) - 1);
+			break;
 		}
 	}
 }

@@ -744,6 +744,8 @@ is("$status $out$err", "1 out\none\ntwo\n", '--quiet: a script that opens its ou
 ($status, $out, $err) = run_program($node, { wrapper => [ 'bash', '-c', 'ulimit -f 1; exec "$@"', 'bash' ] }, '--name=quiet', '--quiet',
 	sh('head -c 5000 /dev/zero; exit 3'));
 is("$status $err" . length $out, "3 shedlock: could not write all output of the command: File too large\n1024", '--quiet: the program says that output is lost');
+is(join(' ', run_program($node, { stdout => '/dev/full' }, '--name=quiet', '--quiet', sh("$talk exit 3"))),
+	"3  shedlock: could not write all output of the command\nerr\n", '--quiet: it says so, too, if the output cannot be shown');
 ask($watcher, "SELECT shedlock_acquire('quiet', '1 h')");
 refused(75, qr/^\z/, $node, '--name=quiet', '--quiet');
 
