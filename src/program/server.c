@@ -134,6 +134,17 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 }
 
 /*
+ * told_to_end - was the program told to end?
+ */
+static bool
+told_to_end(const Server *server)
+{
+	struct pollfd wakeup = {.fd = server->wakeup,.events = POLLIN};
+
+	return poll(&wakeup, 1, 0) > 0;
+}
+
+/*
  * find_schema - find the extension's schema
  *
  * Returns 0 or the exit status of the program.
@@ -149,9 +160,11 @@ find_schema(Server *server)
 				 "SELECT pg_catalog.quote_ident(n.nspname) "
 				 "FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n "
 				 "WHERE e.extname OPERATOR(pg_catalog.=) 'shedlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace",
-				 Now() + PATIENCE, false);
+				 Now() + PATIENCE, true);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
 		server->schema = strdup(PQgetvalue(result, 0, 0));
+	else if (told_to_end(server))
+		Disconnect(server);
 	else if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
 	else if (result)
@@ -160,7 +173,7 @@ find_schema(Server *server)
 		Disconnect(server);
 	}
 	PQclear(result);
-	return server->schema ? 0 : EXIT_NO_SERVER;
+	return server->schema && server->conn ? 0 : EXIT_NO_SERVER;
 }
 
 /*
@@ -197,17 +210,6 @@ read_run(Server *server, const PGresult *result, Run *run)
 		strcpy(end, "Z");
 	}
 	return 0;
-}
-
-/*
- * told_to_end - was the program told to end?
- */
-static bool
-told_to_end(const Server *server)
-{
-	struct pollfd wakeup = {.fd = server->wakeup,.events = POLLIN};
-
-	return poll(&wakeup, 1, 0) > 0;
 }
 
 /*

@@ -387,6 +387,15 @@ is($unheard->finish, 'signal TERM', 'TERM ends a program that waits, whose cance
 kill 'CONT', $node->{_pid};
 ask($watcher, "SELECT shedlock_release('unheard')");
 
+# A server that accepts the connection, and does not answer the first statement
+ask($watcher, 'BEGIN; LOCK pg_extension');
+my $early = start_program($node, '--name=early', 'true');
+ok(defined await($watcher, "SELECT count(*) FROM pg_locks WHERE relation = 'pg_extension'::regclass AND NOT granted", 1), 'a program waits for its first answer');
+$early->signal('TERM');
+my $slow_end = seconds { is($early->finish, 'signal TERM', 'TERM ends it') };
+cmp_ok($slow_end, '<', 20, 'at once');
+ask($watcher, 'ROLLBACK');
+
 # A cancel that arrives when its statement has ended: TERM comes just before the lock is
 # released, and the server takes no connection meanwhile.
 my $locker = session($node);
