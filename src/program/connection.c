@@ -247,24 +247,25 @@ await_server(Server *server, Usec until, bool interruptible)
 	};
 	int			flushed = PQflush(server->conn);
 
-	if (flushed < 0 || Now() >= until)
+	if (flushed < 0)
 		return false;
 	if (flushed > 0)
 		polls[0].events |= POLLOUT;
+
+	/* What has arrived counts, even if this process was stopped until now. */
 	(void) poll(polls, 2, PollTimeout(until));
-	return polls[1].revents == 0;
+	return polls[1].revents == 0 && (polls[0].revents != 0 || Now() < until);
 }
 
 /*
- * read_answer - the last result of what was sent; NULL if it does not come in time
+ * read_answer - set *last to the last result of what was sent
  *
- * An error is the last result of its statements.
+ * An error is the last result of its statements.  Returns false if the end of the answer
+ * does not come in time; another call goes on with it.
  */
-static PGresult *
-read_answer(Server *server, Usec until, bool interruptible)
+static bool
+read_answer(Server *server, Usec until, bool interruptible, PGresult **last)
 {
-	PGresult   *last = NULL;
-
 	for (;;)
 	{
 		PGresult   *result;
@@ -272,16 +273,13 @@ read_answer(Server *server, Usec until, bool interruptible)
 		while (PQisBusy(server->conn))
 		{
 			if (!await_server(server, until, interruptible) || !PQconsumeInput(server->conn))
-			{
-				PQclear(last);
-				return NULL;
-			}
+				return false;
 		}
 		result = PQgetResult(server->conn);
 		if (result == NULL)
-			return last;
-		PQclear(last);
-		last = result;
+			return true;
+		PQclear(*last);
+		*last = result;
 	}
 }
 
@@ -301,25 +299,27 @@ send_cancel(void *request)
 }
 
 /*
- * cancel - cancel the statement, wait for its answer, and close the connection
+ * cancel - cancel the statement, wait for the rest of its answer, and close the connection
+ *
+ * Returns as read_answer().
  *
  * A thread that still waits for a server that hangs ends with the program, which was told
  * to end.  If the statement ends before the cancel arrives, that would hit the next one.
  */
-static PGresult *
-cancel(Server *server)
+static bool
+cancel(Server *server, PGresult **last)
 {
 	PGcancel   *request = PQgetCancel(server->conn);
-	PGresult   *result;
+	bool		complete;
 	pthread_t	thread;
 
 	if (request && pthread_create(&thread, NULL, send_cancel, request) == 0)
 		(void) pthread_detach(thread);
 	else
 		PQfreeCancel(request);
-	result = read_answer(server, Now() + CANCEL_PATIENCE, false);
+	complete = read_answer(server, Now() + CANCEL_PATIENCE, false, last);
 	Disconnect(server);
-	return result;
+	return complete;
 }
 
 /*
@@ -350,24 +350,27 @@ send_statement(Server *server, const char *statement)
 /*
  * Ask - send a statement, and wait for its answer
  *
- * interruptible: cancel it when the program is told to end.  Returns NULL, with the
- * connection closed, if there is no answer.
+ * interruptible: cancel it when the program is told to end, and close the connection.
+ * Returns NULL, with the connection closed, if there is no answer.
  */
 PGresult *
 Ask(Server *server, const char *statement, Usec until, bool interruptible)
 {
 	PGresult   *result = NULL;
+	bool		complete = false;
 
 	server->warned = false;
 	if (send_statement(server, statement))
 	{
-		result = read_answer(server, until, interruptible);
-		if (result == NULL && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
-			result = cancel(server);
+		complete = read_answer(server, until, interruptible, &result);
+		if (!complete && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
+			complete = cancel(server, &result);
 	}
-	if (result == NULL)
-		Disconnect(server);
-	return result;
+	if (complete && result)
+		return result;
+	PQclear(result);
+	Disconnect(server);
+	return NULL;
 }
 
 /*

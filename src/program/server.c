@@ -167,7 +167,7 @@ find_schema(Server *server)
 		Disconnect(server);
 	else if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
-	else if (result)
+	else
 	{
 		ShowError(server, result);
 		Disconnect(server);
@@ -242,6 +242,8 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 	status = find_schema(server);
 	if (status != 0)
 		return server->conn ? status : -1;
+	if (told_to_end(server))
+		return -1;
 	(void) statement_of_begin(server, &statement, wait);
 	sent = Now();
 	result = Ask(server, statement.string, sent + wait + EARLY_MAX + PATIENCE, true);
