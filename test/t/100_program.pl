@@ -1105,6 +1105,15 @@ SKIP:
 }
 
 #
+# A server that closes the connection before its first answer
+#
+
+ask($watcher, 'BEGIN; LOCK pg_extension');
+$run = start_program($node, '--name=cut', 'true');
+kill 'KILL', await($watcher, "SELECT pid FROM pg_locks WHERE relation = 'pg_extension'::regclass AND NOT granted");
+is($run->finish . $run->err, "69shedlock: the server did not answer\n", 'the program says that the server did not answer');
+
+#
 # A server that is started during a wait
 #
 
