@@ -86,7 +86,8 @@ SELECT string_agg(chr(131072 + n * n * 7919 % 40000), '') AS long FROM generate_
 SELECT shedlock_acquire(:'long', '1 h', locked_by => :'long'), shedlock_pause(:'long', reason => :'long');
 SELECT count(*) FROM shedlock_locks WHERE name = :'long';
 SELECT shedlock_resume(:'long');
-SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE oid = 'shedlock'::regclass \gexec
+SELECT reltoastrelid::regclass AS toast FROM pg_class WHERE oid = 'shedlock'::regclass \gset
+VACUUM :toast;
 SELECT count(*) FROM shedlock_locks WHERE name = :'long';
 
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
