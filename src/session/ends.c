@@ -48,9 +48,9 @@ xact_callback(XactEvent event, void *arg)
 			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
-			ShedlockDurabilityCommit();
-			/* FALLTHROUGH */
 		case XACT_EVENT_ABORT:
+			if (event == XACT_EVENT_COMMIT)
+				ShedlockDurabilityCommit();
 			ShedlockDurabilityReset();
 			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
