@@ -72,6 +72,8 @@ PROGRAM_OBJS = \
 	src/program/connection.o \
 	src/program/server.o \
 	src/program/tree.o \
+	src/program/output.o \
+	src/program/quiet.o \
 	src/program/guardian.o \
 	src/program/keeper.o \
 	src/program/main.o

@@ -15,11 +15,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -69,25 +67,6 @@ typedef struct Guardian
 								 * killed */
 	Usec		told_at;		/* when a signal last told them to end */
 } Guardian;
-
-/* A thread that passes on what the command writes to a standard stream */
-typedef struct Copier
-{
-	int			stream;
-	int			ends[2];		/* of the pipe from the command; -1: none */
-	int			to;
-	Tail	   *tail;			/* or NULL */
-	_Atomic bool writing;		/* it does not read until that is done, and
-								 * unset */
-	pthread_t	thread;
-} Copier;
-
-static Copier copiers[] = {
-	{.stream = STDOUT_FILENO,.ends = {-1, -1}},
-	{.stream = STDERR_FILENO,.ends = {-1, -1}}
-};
-
-#define COPIERS				2
 
 /*
  * set_number - set a variable of the environment to a number
@@ -156,11 +135,7 @@ execute(const Start *start, pid_t guardian)
 			(void) close(null);
 		}
 	}
-	for (int i = 0; i < COPIERS; i++)
-	{
-		if (copiers[i].ends[1] >= 0)
-			(void) dup2(copiers[i].ends[1], copiers[i].stream);
-	}
+	ConnectOutput();
 
 	set_environment(start);
 	for (int number = 1; number < NSIG; number++)
@@ -176,71 +151,6 @@ execute(const Start *start, pid_t guardian)
 }
 
 /*
- * copy_output - thread: pass on what the command writes, and keep its end
- *
- * A thread, because a terminal that is stopped may block it for any time.
- */
-static void *
-copy_output(void *arg)
-{
-	Copier	   *copier = arg;
-	char		data[4096];
-	ssize_t		length;
-	bool		complained = false;
-
-	while ((length = read(copier->ends[0], data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
-	{
-		if (length > 0 && copier->tail)
-			AppendTail(copier->tail, data, (size_t) length);
-		atomic_store(&copier->writing, true);
-		if (length > 0 && !WriteAll(copier->to, data, (size_t) length) && !complained)
-		{
-			Complain("could not write all output of the command: %s", strerror(errno));
-			complained = true;
-		}
-		if (!atomic_exchange(&copier->writing, false))
-			break;
-	}
-	return NULL;
-}
-
-/*
- * open_pipes - create the pipes of the streams that are copied
- */
-static void
-open_pipes(const Start *start)
-{
-	copiers[0].to = start->output;
-	copiers[1].to = start->error;
-	copiers[1].tail = start->tail;
-	for (int i = 0; i < COPIERS; i++)
-	{
-		if (copiers[i].to >= 0 && pipe2(copiers[i].ends, O_CLOEXEC) != 0)
-			Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
-	}
-}
-
-/*
- * start_copiers - start the threads, after the command: that is a child of the main thread
- */
-static void
-start_copiers(void)
-{
-	for (int i = 0; i < COPIERS; i++)
-	{
-		if (copiers[i].ends[0] < 0)
-			continue;
-		(void) close(copiers[i].ends[1]);
-		errno = pthread_create(&copiers[i].thread, NULL, copy_output, &copiers[i]);
-		if (errno != 0)
-		{
-			KillChildren();
-			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
-		}
-	}
-}
-
-/*
  * start_command - start the command
  */
 static void
@@ -249,7 +159,7 @@ start_command(const Start *start)
 	pid_t		guardian = getpid();
 	pid_t		pid;
 
-	open_pipes(start);
+	OpenPipes(start->output, start->error, start->tail);
 	pid = fork();
 	if (pid < 0)
 		Die(EXIT_NO_RESOURCES, "could not create a process: %s", strerror(errno));
@@ -257,7 +167,7 @@ start_command(const Start *start)
 		execute(start, guardian);
 	(void) setpgid(pid, pid);
 	WatchCommand(pid);
-	start_copiers();
+	CopyOutput();
 }
 
 /*
@@ -489,54 +399,31 @@ watch(Guardian *guardian)
 }
 
 /*
- * read_rest - read what a thread that cannot write has not read, for the history
- *
- * The thread reads no more.
- */
-static void
-read_rest(Copier *copier)
-{
-	char		data[4096];
-	ssize_t		length;
-	int			left = 0;
-
-	if (copier->tail == NULL || !atomic_exchange(&copier->writing, false))
-		return;
-	(void) ioctl(copier->ends[0], FIONREAD, &left);
-	for (; left > 0 && (length = read(copier->ends[0], data, sizeof(data))) > 0; left -= (int) length)
-		AppendTail(copier->tail, data, (size_t) length);
-}
-
-/*
  * finish_output - wait until all is copied that the processes have written
  *
- * The lock is held meanwhile, so that the history has the end of it.  Naps, because a
- * limited join counts by a clock that can be set.
+ * The lock is held meanwhile, so that the history has the end of it.
  */
 static void
 finish_output(Guardian *guardian)
 {
 	Usec		start = Now();
 
-	for (int i = 0; i < COPIERS; i++)
+	while (!OutputCopied())
 	{
-		while (copiers[i].ends[0] >= 0 && pthread_tryjoin_np(copiers[i].thread, NULL) != 0)
-		{
-			bool		hurry = guardian->ending != ENDING_NONE || guardian->told_at != 0;
-			Usec		now = Now();
+		bool		hurry = guardian->ending != ENDING_NONE || guardian->told_at != 0;
+		Usec		now = Now();
 
-			if (now - start >= (hurry ? OUTPUT_HASTE : OUTPUT_PATIENCE) ||
-				now >= LeaseStop(guardian->lease, guardian->lease_end))
-			{
-				Complain("the end of the output of \"%s\" is lost: nobody reads it",
-						 guardian->start->options->command[0]);
-				read_rest(&copiers[i]);
-				break;
-			}
-			if (!guardian->alone)
-				obey(guardian);
-			Nap(OUTPUT_NAP);
+		if (now - start >= (hurry ? OUTPUT_HASTE : OUTPUT_PATIENCE) ||
+			now >= LeaseStop(guardian->lease, guardian->lease_end))
+		{
+			Complain("the end of the output of \"%s\" is lost: nobody reads it",
+					 guardian->start->options->command[0]);
+			AbandonOutput();
+			break;
 		}
+		if (!guardian->alone)
+			obey(guardian);
+		Nap(OUTPUT_NAP);
 	}
 }
 

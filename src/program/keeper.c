@@ -16,7 +16,6 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,16 +32,12 @@
 /* From one notification that is heeded to the next */
 #define HEED_NAP			USEC_PER_SEC
 
-/*
- * The signals that the command gets instead of the program.  Without a command the first
- * ones end the program.
- */
+/* The signals that the command gets instead of the program */
 static const int passed_signals[] = {
 	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
 };
 
 #define PASSED_SIGNALS		(sizeof(passed_signals) / sizeof(passed_signals[0]))
-#define ENDING_SIGNALS		5
 
 /* The signal of the timer: not SIGALRM, because an alarm of the caller outlives an exec */
 #define TIMER_SIGNAL		SIGRTMIN
@@ -51,7 +46,6 @@ static const int passed_signals[] = {
 static int	guardian_socket;	/* the keeper's end */
 static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
 static volatile sig_atomic_t started = 0;	/* the guardian was */
-static int	quiet_files[2] = {-1, -1};	/* output and error of --quiet */
 static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
 												 * the program to end */
 static volatile sig_atomic_t told_count = 0;	/* how many did */
@@ -94,62 +88,6 @@ pass_signal(int number)
 }
 
 /*
- * leave - signal handler: end the program, which only shows output any more
- */
-static void
-leave(int number)
-{
-	_exit(EXIT_SIGNAL + number);
-}
-
-/*
- * let_signals_end - let signals end the program, unless its caller ignores them
- */
-static void
-let_signals_end(void)
-{
-	struct sigaction action = {.sa_handler = leave};
-	struct sigaction old;
-	sigset_t	ending;
-
-	(void) sigemptyset(&ending);
-	for (size_t i = 0; i < ENDING_SIGNALS; i++)
-	{
-		(void) sigaddset(&ending, passed_signals[i]);
-		if (sigaction(passed_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-			(void) sigaction(passed_signals[i], &action, NULL);
-	}
-	(void) sigprocmask(SIG_UNBLOCK, &ending, NULL);
-}
-
-/*
- * show_quiet_output - show what the command wrote; a signal ends that, and the program
- *
- * May be called in a signal handler.
- */
-static void
-show_quiet_output(void)
-{
-	static const char lost[] = "shedlock: could not write all output of the command\n";
-	char		data[8192];
-	ssize_t		length;
-
-	if (quiet_files[0] < 0)
-		return;
-	let_signals_end();
-	for (int i = 0; i < 2; i++)
-	{
-		for (off_t at = 0; (length = pread(quiet_files[i], data, sizeof(data), at)) > 0; at += length)
-		{
-			if (WriteAll(i == 0 ? STDOUT_FILENO : STDERR_FILENO, data, (size_t) length))
-				continue;
-			WriteError(lost, sizeof(lost) - 1);
-			break;
-		}
-	}
-}
-
-/*
  * end_all - signal handler of the timer: the lease is over, and processes may be left
  *
  * Makes only calls that are allowed in a signal handler.  The same signal from a process
@@ -167,7 +105,7 @@ end_all(int number, siginfo_t *info, void *context)
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
-	show_quiet_output();
+	ShowQuietOutput();
 	WriteError(text, sizeof(text) - 1);
 	_exit(EXIT_LOST);
 }
@@ -221,21 +159,6 @@ set_last_resort(const Keeper *keeper, Usec end)
 }
 
 /*
- * new_file - a temporary file that no other process finds
- */
-static int
-new_file(void)
-{
-	FILE	   *stream = tmpfile();
-	int			file = stream ? fcntl(fileno(stream), F_DUPFD_CLOEXEC, 0) : -1;
-
-	if (file < 0)
-		Die(EXIT_NO_RESOURCES, "could not create a temporary file: %s", strerror(errno));
-	fclose(stream);
-	return file;
-}
-
-/*
  * note_ignored - note the signals that the program's caller ignores
  */
 static void
@@ -283,10 +206,7 @@ prepare(Keeper *keeper)
 		keeper->start.error = STDERR_FILENO;
 	}
 	if (options->quiet)
-	{
-		quiet_files[0] = keeper->start.output = new_file();
-		quiet_files[1] = keeper->start.error = new_file();
-	}
+		OpenQuietFiles(&keeper->start.output, &keeper->start.error);
 
 	/* Output that cannot be written does not end the keeper. */
 	note_ignored(&keeper->start.ignored);
@@ -537,7 +457,7 @@ finish(Keeper *keeper, Ending ending, int status)
 	Disconnect(keeper->server);
 
 	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
-		show_quiet_output();
+		ShowQuietOutput();
 	if (lost)
 	{
 		Complain("lock \"%s\" was lost", keeper->run.lock);

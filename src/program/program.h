@@ -169,6 +169,17 @@ extern void SignalDescendants(int number);
 extern void KillOnce(void);
 extern void KillChildren(void);
 
+/* output.c: copies of what the command writes */
+extern void OpenPipes(int output, int error, Tail *tail);
+extern void ConnectOutput(void);
+extern void CopyOutput(void);
+extern bool OutputCopied(void);
+extern void AbandonOutput(void);
+
+/* quiet.c: the files of --quiet */
+extern void OpenQuietFiles(int *output, int *error);
+extern void ShowQuietOutput(void);
+
 /* guardian.c: the process that watches the command */
 typedef enum Ending
 {
