@@ -131,7 +131,7 @@ board
 	.withPanel(figure('Failures of the last day', `sum(${in_a_day(`shedlock_runs_total{${failures}, ${jobs}}`)})`,
 		'Runs that failed, timed out or were lost', true))
 	.withPanel(figure('Gave up in the last day', `sum(${in_a_day(`shedlock_job_gave_up_total{${jobs}}`)})`,
-		'Ticks whose attempts are used up without a success', true))
+		'Ticks that were given up', true))
 	.withPanel(figure('Paused', `count(shedlock_lock_paused{${jobs}} == 1)`,
 		'Locks that cannot be acquired until they are resumed'))
 

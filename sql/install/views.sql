@@ -112,7 +112,7 @@ COMMENT ON COLUMN shedlock_history.outcome IS
 'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the log, on a standby';
 COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_history.ended_at IS 'When the outcome was recorded';
-COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at';
+COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at; null if one of them is infinite';
 COMMENT ON COLUMN shedlock_history.tick IS 'Tick that the run is for';
 COMMENT ON COLUMN shedlock_history.attempt IS 'Number of the attempt among the runs of its tick';
 COMMENT ON COLUMN shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded';
