@@ -22,7 +22,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,6 +43,9 @@
  */
 #define OUTPUT_PATIENCE		(10 * USEC_PER_SEC)
 #define OUTPUT_HASTE		(1 * USEC_PER_SEC)
+
+/* How long the output is read even if the lease is at its end: what is there needs no reader */
+#define OUTPUT_LEAST		(50 * USEC_PER_MS)
 
 /* How long the guardian does not look at anything else meanwhile */
 #define OUTPUT_NAP			(2 * USEC_PER_MS)
@@ -414,7 +416,7 @@ finish_output(Guardian *guardian)
 		Usec		now = Now();
 
 		if (now - start >= (hurry ? OUTPUT_HASTE : OUTPUT_PATIENCE) ||
-			now >= LeaseStop(guardian->lease, guardian->lease_end))
+			(now - start >= OUTPUT_LEAST && now >= LeaseKill(guardian->lease, guardian->lease_end)))
 		{
 			Complain("the end of the output of \"%s\" is lost: nobody reads it",
 					 guardian->start->options->command[0]);

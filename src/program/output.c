@@ -3,8 +3,8 @@
  * output.c
  *	  Copies what the command writes to its standard streams.
  *
- * One thread for each stream, because a terminal that is stopped may block it for any
- * time.
+ * It is for the guardian, which nothing may block: a thread for each stream, because a
+ * terminal that is stopped takes none for any time.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -41,8 +41,9 @@ static Copier copiers[] = {
 /*
  * OpenPipes - create the pipes of the streams that are copied
  *
- * output and error are where to; -1: that stream is not copied.  tail gets the end of
- * standard error, unless it is NULL.  Ends the program if there is no pipe.
+ * output, error: descriptors that get what the command writes to the stream of that name;
+ * -1: that stream is not copied.  tail gets the end of standard error, unless it is NULL.
+ * Ends the process if there is no pipe.
  */
 void
 OpenPipes(int output, int error, Tail *tail)
@@ -100,7 +101,7 @@ copy(void *arg)
 /*
  * CopyOutput - start the threads, after the command: that is a child of the main thread
  *
- * Kills the command, and ends the program, if there is no thread.
+ * Kills all children, and ends the process, if there is no thread.
  */
 void
 CopyOutput(void)
@@ -120,9 +121,9 @@ CopyOutput(void)
 }
 
 /*
- * OutputCopied - is all copied that was written?
+ * OutputCopied - have the threads ended?  They do when no process has a pipe any more
  *
- * Does not wait: a join with a time limit counts by a clock that can be set.
+ * Does not wait.  Joins those that have, and closes their pipes.
  */
 bool
 OutputCopied(void)
@@ -145,9 +146,9 @@ OutputCopied(void)
 }
 
 /*
- * AbandonOutput - read what a thread that cannot write has not read, for the history
+ * AbandonOutput - read into the tail what its thread has not read, because it cannot write
  *
- * The thread reads no more.
+ * For the history.  That thread reads no more.
  */
 void
 AbandonOutput(void)

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,7 +38,7 @@ new_file(void)
 }
 
 /*
- * OpenQuietFiles - create the files; ends the program if there is no room for them
+ * OpenQuietFiles - create the files; ends the program if that fails
  */
 void
 OpenQuietFiles(int *output, int *error)
@@ -80,7 +79,8 @@ let_signals_end(void)
 /*
  * ShowQuietOutput - show what the files hold; without files, nothing
  *
- * A signal ends that, and the program.  May be called in a signal handler.
+ * A signal ends that, and the program.  May be called in a signal handler: pread() is not
+ * in the list of signal-safety(7), but it is a system call and nothing else, as read() is.
  */
 void
 ShowQuietOutput(void)

@@ -874,6 +874,21 @@ is(length(do { local $/; <$reader> }), 100_000, 'a reader that pauses for three 
 is($run->finish, 0, 'the run succeeds');
 close $reader;
 
+# The lease is over: its keeper is stopped, so that nothing extends it.
+pipe $reader, $writer or die "pipe: $!";
+$run = start_program($node, { stderr => $writer }, '--name=over', '--lease=' . 6 * $slow . 's', '--kill-after=' . 2 * $slow . 's',
+	sh("trap 'head -c 100000 /dev/zero >&2; exit' TERM; echo ready; while :; do sleep 0.05; done"));
+close $writer;
+ok($run->await_out(qr/ready/), 'a command is at work, and its reader pauses');
+my $keeper = $run->keeper;
+kill 'STOP', $keeper;
+ok(eventually(sub { !$run->command_processes }), 'it ends with the lease');
+sleep(0.2);
+kill 'CONT', $keeper;
+like(do { local $/; <$reader> }, qr/\A(?:Terminated\s+)?(?:\0{50000}){2}shedlock: lock "over" was lost\n\z/, 'a reader that pauses at the end of the lease gets all of it');
+is($run->finish, 76, 'the exit status of a lost lock');
+close $reader;
+
 # TERM ends such a wait.
 ($reader, $writer) = full_pipe();
 fcntl $writer, F_SETFL, 0;
