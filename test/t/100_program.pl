@@ -620,7 +620,7 @@ is(last_run('ignores', 'outcome, exit_code, message'), 'timed out|137|signal 9 (
 is($timed{extended}->finish, 3, 'a run takes longer than its lease');
 is($timed{'extended/1'}->finish, 4, 'so does one with a permit');
 is($timed{taken}->finish, 76, 'the exit status is 76 after force_release');
-like($timed{taken}->err, qr/^work\n.*shedlock: lock "taken" was lost\n\z/s, 'the message says so');
+like($timed{taken}->err, qr/^work\n.*shedlock: lock "taken" was lost\n\z/ms, 'the message says so');
 is(join(' ', $timed{taken}->processes), '', 'its command is gone');
 nothing_left($timed{$_}, $_, $_) foreach qw(obeys ignores extended extended/1);
 
@@ -750,7 +750,7 @@ is("$status $out$err", "1 out\nerr\n", '--quiet: a run that fails shows its outp
 is(last_run('quiet', 'message'), 'err', '--quiet: the history has it, too');
 ($status, $out, $err) = run_program($node, '--name=quiet', '--quiet', sh('echo one >&2; echo two >/dev/stderr; echo out >/dev/stdout; exit 1'));
 is("$status $out$err", "1 out\none\ntwo\n", '--quiet: a script that opens its output anew loses none of it');
-($status, $out, $err) = run_program($node, { wrapper => [ 'bash', '-c', 'ulimit -f 1; exec "$@"', 'bash' ] }, '--name=quiet', '--quiet',
+($status, $out, $err) = run_program($node, { wrapper => [ 'bash', '-c', 'ulimit -S -f 1; exec "$@"', 'bash' ] }, '--name=quiet', '--quiet',
 	sh('head -c 5000 /dev/zero; exit 3'));
 is("$status $err" . length $out, "3 shedlock: could not write all output of the command: File too large\n1024", '--quiet: the program says that output is lost');
 is(join(' ', run_program($node, { stdout => '/dev/full' }, '--name=quiet', '--quiet', sh("$talk exit 3"))),
@@ -837,7 +837,7 @@ close $writer;
 # A file at the limit of its size
 open my $log, '>', "$files/log" or die "$files/log: $!";
 syswrite $log, 'x' x 1024;
-is((run_program($node, { stderr => $log, wrapper => [ 'bash', '-c', 'ulimit -f 1; exec "$@"', 'bash' ] }, '--name=limit', '-v', sh('echo went wrong >&2; exit 3')))[0],
+is((run_program($node, { stderr => $log, wrapper => [ 'bash', '-c', 'ulimit -S -f 1; exec "$@"', 'bash' ] }, '--name=limit', '-v', sh('echo went wrong >&2; exit 3')))[0],
 	3, 'the program runs with a log that cannot grow');
 is(last_run('limit', 'outcome, exit_code, message'), 'failed|3|went wrong', 'the history has its run');
 close $log;
