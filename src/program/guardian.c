@@ -44,7 +44,7 @@
 #define OUTPUT_PATIENCE		(10 * USEC_PER_SEC)
 #define OUTPUT_HASTE		(1 * USEC_PER_SEC)
 
-/* How long the output is read even if the lease is at its end: what is there needs no reader */
+/* How long the output is read even if the lease is at its end: its reader may be there */
 #define OUTPUT_LEAST		(50 * USEC_PER_MS)
 
 /* How long the guardian does not look at anything else meanwhile */
