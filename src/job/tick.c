@@ -429,6 +429,8 @@ end_tick(ShedlockTick *last, void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	bool		failed = strcmp(end->outcome, "succeeded") != 0;
 
+	/* shedlock_cancel() may have used the tick up since the call before this one. */
+	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
 	end->durable = plan->attempts > 1;
