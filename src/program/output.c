@@ -108,14 +108,16 @@ CopyOutput(void)
 {
 	for (int i = 0; i < COPIERS; i++)
 	{
+		int			error;
+
 		if (copiers[i].ends[0] < 0)
 			continue;
 		(void) close(copiers[i].ends[1]);
-		errno = pthread_create(&copiers[i].thread, NULL, copy, &copiers[i]);
-		if (errno != 0)
+		error = pthread_create(&copiers[i].thread, NULL, copy, &copiers[i]);
+		if (error != 0)
 		{
 			KillChildren();
-			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(errno));
+			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(error));
 		}
 	}
 }
