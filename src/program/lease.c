@@ -39,7 +39,9 @@
 Usec
 MakeLease(Lease *lease, Usec length, Usec kill_after)
 {
-	if (kill_after < 0)
+	bool		by_default = kill_after < 0;
+
+	if (by_default)
 	{
 		kill_after = length / KILL_AFTER_SHARE;
 		if (kill_after > KILL_AFTER_MAX)
@@ -53,9 +55,11 @@ MakeLease(Lease *lease, Usec length, Usec kill_after)
 	lease->margin = MARGIN_MIN + length / MARGIN_SHARE;
 
 	/* There is time for two extensions that fail, and for one that does not. */
-	if (length / 2 < kill_after + lease->margin)
-		return (kill_after + MARGIN_MIN) / (MARGIN_SHARE / 2 - 1) * MARGIN_SHARE;
-	return 0;
+	if (length / 2 >= kill_after + lease->margin)
+		return 0;
+	if (by_default)				/* grows with the length */
+		return MARGIN_MIN / (MARGIN_SHARE / 2 - 1 - MARGIN_SHARE / KILL_AFTER_SHARE) * MARGIN_SHARE;
+	return (kill_after + MARGIN_MIN) / (MARGIN_SHARE / 2 - 1) * MARGIN_SHARE;
 }
 
 /*

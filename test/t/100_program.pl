@@ -143,6 +143,11 @@ refused(69, qr/^shedlock: .+\n\z/, $standby, @named);
 refused(69, qr/read-only transaction/, $standby, @named, '--dbname=target_session_attrs=any');
 is((run_program($node, "--name=$_", '--dry-run'))[0], 64, 'exit status 64 of --dry-run with ' . (length $_ ? 'a long name' : 'no name')) foreach '', 'n' x 256;
 is((run_program($node, @named, "--dbname=$_", '--dry-run'))[0], 69, "exit status 69 of --dry-run in database $_") foreach 'nowhere', 'empty';
+foreach my $lease ([ '--lease=1s' ], [ '--lease=20s', '--kill-after=10s' ])
+{
+	my ($enough) = (run_program($node, @named, @$lease, '--', 'true'))[2] =~ /it must be at least (.*) s/;
+	is((run_program($node, @named, @$lease, "--lease=${enough}s", '--dry-run'))[0], 0, "the lease that the message names is enough: @$lease");
+}
 $node->safe_psql('empty', 'CREATE ROLE blind LOGIN; REVOKE SELECT ON pg_extension FROM PUBLIC');
 refused(69, qr/^shedlock: permission denied for table pg_extension$/, $node, @named, '--dbname=dbname=empty user=blind');
 
