@@ -429,7 +429,7 @@ end_tick(ShedlockTick *last, void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	bool		failed = strcmp(end->outcome, "succeeded") != 0;
 
-	/* shedlock_cancel() may have used the tick up since the call before this one. */
+	/* shedlock_cancel() may have used the tick up since the last look. */
 	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
