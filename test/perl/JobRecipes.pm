@@ -49,7 +49,7 @@ CREATE TABLE told (job text, replica text, answer text, at timestamptz DEFAULT c
 CREATE TABLE wish (job text, what text);
 
 -- The first run of a job is long, unless the test wishes that it raises an error or
--- loses its lock at its end.
+-- loses its lock at its end.  That of an "unseen" job waits for the wish.
 CREATE FUNCTION work_step(job text, replica text, token bigint, at double precision) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
 	is_first boolean := NOT EXISTS (SELECT FROM step s WHERE s.job = $1 AND s.token < $3);
@@ -61,6 +61,9 @@ BEGIN
 	ELSIF is_first AND wished = 'force' THEN
 		PERFORM shedlock_force_release($1);
 		RETURN 'done';
+	END IF;
+	IF is_first AND $1 LIKE 'unseen%' THEN
+		RETURN 'go on';
 	END IF;
 	RETURN CASE WHEN (SELECT count(*) FROM step s WHERE s.token = $3) >= CASE WHEN is_first THEN } . $steps . q{ ELSE 10 END THEN 'done' ELSE 'go on' END;
 END

@@ -421,7 +421,7 @@ sub suspend
 {
 	my ($s) = @_;
 
-	$s->{until} = $node->safe_psql('postgres', "SELECT lock_until FROM shedlock WHERE name = '$s->{name}'");
+	$s->{lease} = $node->safe_psql('postgres', "SELECT token, lock_until FROM shedlock WHERE name = '$s->{name}'");
 	open my $file, '+<', $s->{env}{SKEW_FILE} or die "$s->{env}{SKEW_FILE}: $!";
 	syswrite $file, pack('q', 3600 * 1_000_000);
 	close $file;
@@ -433,12 +433,18 @@ if ($ENV{SHEDLOCK_SKEW})
 	my %env = (LD_PRELOAD => $ENV{SHEDLOCK_SKEW}, SKEW_BOOTTIME => 'yes');
 	my $not_extended = sub {
 		my ($s) = @_;
-		$s->{until_at_end} = $node->safe_psql('postgres', "SELECT lock_until FROM shedlock WHERE name = '$s->{name}'");
+		$s->{lease_at_end} = $node->safe_psql('postgres', "SELECT token, lock_until FROM shedlock WHERE name = '$s->{name}'");
 		return;
 	};
 	my $same = sub {
 		my ($s, $title) = @_;
-		is($s->{until_at_end}, $s->{until}, "$title: the lease is not extended");
+
+	  SKIP:
+		{
+			skip("$title: another caller had the lock when this test looked", 1)
+			  if $s->{lease_at_end} =~ s/\|.*//r ne $s->{lease} =~ s/\|.*//r;
+			is($s->{lease_at_end}, $s->{lease}, "$title: the lease is not extended");
+		}
 	};
 
 	foreach my $kind ('plain', 'tree')
