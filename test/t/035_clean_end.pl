@@ -291,9 +291,19 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 		ask($caller, q{SET shedlock.break_delay = '1s'});
 		foreach my $try (1 .. 3)
 		{
-			$caller->query_until(qr/sent/, qq{\\echo sent\nSELECT shedlock_acquire('job');\n});
-			$slow->safe_psql($dbname, q{SELECT shedlock_acquire_session('job')});
-			is(ask($caller, q{SELECT shedlock_release('job')}), "t\nt", "first: a lock that lost its holder meanwhile is free, try $try");
+			my ($took, $answers);
+
+			# The holder comes and goes within the delay, or the caller finds it.
+			for (my $tries = 0; !defined $took || $took > 0.5 && $tries < 20; $tries++)
+			{
+				my $start = time;
+
+				$caller->query_until(qr/sent/, qq{\\echo sent\nSELECT shedlock_acquire('job');\n});
+				$slow->safe_psql($dbname, q{SELECT shedlock_acquire_session('job')});
+				$took = time - $start;
+				$answers = ask($caller, q{SELECT shedlock_release('job')});
+			}
+			is($answers, "t\nt", "first: a lock that lost its holder meanwhile is free, try $try");
 		}
 		$caller->quit;
 		$slow->stop('immediate');
