@@ -470,6 +470,8 @@ follow_primary();
 my $first = await_members();
 my $slowness = slowness($first);
 $_ = int($_ * $slowness) foreach $limit, $default, $lease;
+# On a slow machine the locks of a server that was killed last longer than a test waits.
+$PostgreSQL::Test::Utils::timeout_default += max($limit, $default);
 $first->safe_psql('postgres', q{
 CREATE EXTENSION shedlock;
 CREATE TABLE probe (i int);
