@@ -224,8 +224,11 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 		return false;
 	outcome = ShedlockRunOutcome(name, logged.token);
 	if (outcome && strcmp(outcome, "running") == 0)
+	{
+		ShedlockCommitDurablyAgain();
 		*answer = answer_begun(fcinfo, name, logged.token, logged.tick, logged.attempt,
 							   logged.permit);
+	}
 	else
 		*answer = answer_refused(fcinfo,
 								 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",

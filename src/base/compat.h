@@ -13,6 +13,7 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "executor/executor.h"
+#include "replication/message.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -45,6 +46,13 @@
 
 /* Has a process not reacted yet?  Without a lock, as SetLatch() itself looks. */
 #define latch_is_set(latch)		((latch)->is_set)
+
+/* LogLogicalMessage() can also flush since 17. */
+#if PG_VERSION_NUM >= 170000
+#define log_empty_message(prefix)	LogLogicalMessage(prefix, "", 0, true, false)
+#else
+#define log_empty_message(prefix)	LogLogicalMessage(prefix, "", 0, true)
+#endif
 
 /* Files of a relation were named by a RelFileNode until 16. */
 #if PG_VERSION_NUM >= 160000

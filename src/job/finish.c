@@ -401,7 +401,9 @@ ended_before(const ShedlockName *name, const ShedlockLogged *logged, const char 
 		strcmp(logged->outcome, "lost") == 0 || !has_privs_of_role(GetUserId(), logged->role))
 		return false;
 	*same = logged->sqlstate == NULL && strcmp(logged->outcome, outcome) == 0;
-	if (!*same)
+	if (*same)
+		ShedlockCommitDurablyAgain();
+	else
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",

@@ -62,6 +62,20 @@ ShedlockCommitDurably(void)
 }
 
 /*
+ * ShedlockCommitDurablyAgain - this transaction repeats a promise of an earlier one
+ *
+ * That one may have been answered before it reached the synchronous standby, by a cancel.
+ * The server waits for a transaction only if it has an xid and has written WAL: an empty
+ * message has both, and this transaction has nothing else to write.
+ */
+void
+ShedlockCommitDurablyAgain(void)
+{
+	(void) log_empty_message("shedlock");
+	ShedlockCommitDurably();
+}
+
+/*
  * ShedlockBeginRelease - a release is about to write
  */
 void

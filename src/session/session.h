@@ -94,6 +94,7 @@ extern void ShedlockSessionExit(void);
 
 /* durability.c */
 extern void ShedlockCommitDurably(void);
+extern void ShedlockCommitDurablyAgain(void);
 extern void ShedlockBeginRelease(void);
 extern void ShedlockEndRelease(void);
 extern void ShedlockDurabilityPrePrepare(void);

@@ -240,6 +240,8 @@ foreach my $name ('local', 'off', 'remote_write')
 {
 	$node->safe_psql($dbname, "SELECT shedlock_acquire('to extend $name'), shedlock_acquire_token('to release $name')");
 }
+my $ended = $node->safe_psql($dbname, "SELECT token FROM shedlock_run_begin('ended', '1 h')");
+$node->safe_psql($dbname, "SELECT shedlock_run_end('ended', $ended), shedlock_run_begin('begun', '1 h', request => 'r')");
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\n");
 $node->reload;
 ok(defined await($node, "SELECT current_setting('synchronous_standby_names') = 'nobody'"),
@@ -272,6 +274,8 @@ foreach my $setting ('local', 'off', 'remote_write')
 	waits_for_standby('a claim', "SELECT shedlock_once('sync $setting', now())", $setting);
 	waits_for_standby('an acquisition by ShedLock', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT 'java $setting', now + '1 h', now, 'java' FROM timezone('UTC', clock_timestamp()) now", $setting);
 	waits_for_standby('an extension by ShedLock', "UPDATE shedlock SET lock_until = lock_until + '1 h'::interval WHERE name = 'java $setting' AND locked_by = 'java'", $setting);
+	waits_for_standby('the end of a run that is sent again', "SELECT shedlock_run_end('ended', $ended)", $setting);
+	waits_for_standby('a request that is sent again', "SELECT token IS NOT NULL FROM shedlock_run_begin('begun', '1 h', request => 'r')", $setting);
 	waits_for_standby('a pause', "SELECT shedlock_pause('paused $setting') IS NOT NULL", $setting);
 	waits_for_standby('an acquire that is prepared',
 		"BEGIN; SELECT shedlock_acquire('prepared $setting'); PREPARE TRANSACTION 'prepared $setting'", $setting);
