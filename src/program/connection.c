@@ -76,7 +76,10 @@ Disconnect(Server *server)
 }
 
 /*
- * receive_notice - show WARNINGs, and note that there was one
+ * receive_notice - show WARNINGs, and note one that a commit has not reached the standby
+ *
+ * Classes 01 and 57 are those of a wait for the standby that was cut short.  The others are
+ * of what the end of a run could not log, count or tell.
  */
 static void
 receive_notice(void *arg, const PGresult *result)
@@ -87,7 +90,7 @@ receive_notice(void *arg, const PGresult *result)
 
 	if (severity == NULL || strcmp(severity, "WARNING") != 0)
 		return;
-	server->warned = true;
+	server->unconfirmed |= HasClass(result, "01") || HasClass(result, "57");
 	Complain("%s%s%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
 			 detail ? ": " : "", detail ? detail : "");
 }
@@ -359,7 +362,7 @@ Ask(Server *server, const char *statement, Usec until, bool interruptible)
 	PGresult   *result = NULL;
 	bool		complete = false;
 
-	server->warned = false;
+	server->unconfirmed = false;
 	if (send_statement(server, statement))
 	{
 		complete = read_answer(server, until, interruptible, &result);

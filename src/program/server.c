@@ -326,7 +326,7 @@ BeginRun(Server *server, Run *run)
 		 * Time that a wait has taken; and a cancelled wait for the standby
 		 * counts as none.
 		 */
-		if (status == 0 && (was_uncertain || server->warned || Now() - start > options->lease.heartbeat))
+		if (status == 0 && (was_uncertain || server->unconfirmed || Now() - start > options->lease.heartbeat))
 			return refresh(server, run);
 		if (status >= 0)
 			return status == EXIT_USAGE && was_uncertain ? EXIT_NO_SERVER : status;
@@ -348,7 +348,7 @@ BeginRun(Server *server, Run *run)
 /*
  * ask_about_run - ask a question about the run that is answered with yes or no, and SESSION
  *
- * An answer with a WARNING is not known to the synchronous standby, unless it is no.
+ * An answer that is not known to be on the synchronous standby is none, unless it is no.
  */
 static Answer
 ask_about_run(Server *server, const char *question, Usec until)
@@ -361,7 +361,7 @@ ask_about_run(Server *server, const char *question, Usec until)
 		NoteSession(server, result, 1);
 		if (strcmp(PQgetvalue(result, 0, 0), "f") == 0)
 			answer = ANSWER_NO;
-		else if (!server->warned)
+		else if (!server->unconfirmed)
 			answer = ANSWER_YES;
 	}
 	else if (result)

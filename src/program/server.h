@@ -22,7 +22,7 @@ struct Server
 	char	   *schema;			/* of the extension, quoted; NULL: not known
 								 * yet */
 	char		request[33];
-	bool		warned;			/* the last answer came with a WARNING */
+	bool		unconfirmed;	/* the last answer may not be on the standby */
 	bool		complained;		/* since the last answer that counts */
 	bool		direct;			/* no pooler lends the session to others */
 	bool		tried;			/* LISTEN was sent */
