@@ -529,7 +529,7 @@ end_early(Keeper *keeper, int status)
 		Complain("the lease could not be extended: \"%s\" was not started", keeper->options->command[0]);
 	Disconnect(keeper->server);
 	if (number == 0)
-		return status;
+		return status == EXIT_BUSY ? keeper->options->busy_exit : status;
 	(void) signal(number, SIG_DFL);
 	(void) raise(number);
 	return EXIT_SIGNAL + number;
@@ -549,7 +549,7 @@ KeepRun(const Options *options)
 	catch_signals();
 	status = BeginRun(keeper.server, &keeper.run);
 	if (status != 0 || told_signal != 0)
-		return end_early(&keeper, status == EXIT_BUSY ? options->busy_exit : status);
+		return end_early(&keeper, status);
 	if (options->verbose)
 		Complain("run of \"%s\" with token %lld begins", keeper.run.lock, (long long) keeper.run.token);
 	return run_command(&keeper);

@@ -282,6 +282,7 @@ SKIP:
 ask($watcher, "SELECT shedlock_acquire('busy', '1 h', locked_by => 'a stranger')");
 refused($_->[0], $_->[1], $node, '--name=busy', @{ $_->[2] })
   foreach [ 75, qr/^\z/, [] ], [ 0, qr/^\z/, ['--busy-exit=0'] ], [ 9, qr/^\z/, ['--busy-exit=9'] ],
+  [ 76, qr/^\z/, ['--busy-exit=76'] ],
   [ 75, qr/^shedlock: "[^"]*" was not run: It has been held by "a stranger.*" since /, ['--verbose'] ], [ 75, qr/was not run: It has been held/, ['-v'] ];
 my $took = seconds { refused(75, qr/^\z/, $node, '--name=busy', '--wait=500ms') };
 cmp_ok($took, '>=', 0.5, '--wait: the program waits that long');
@@ -298,6 +299,17 @@ is($out, "$run_of_day\n", 'the command knows its tick, its attempt and its token
 like($run_of_day, qr/^....-..-..T00:00:00Z 1 \d+$/, 'the tick is that of the day');
 like($err, qr/^shedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that a run begins');
 refused(75, qr/^shedlock: "daily" was not run: Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
+
+# The server can end a run that it cannot log.
+my $unlogged = start_program($node, '--name=unlogged', until_there("$files/unlogged"));
+my $history = session($node);
+$unlogged->await_out(qr/ready/);
+ask($history, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'unlogged' FOR UPDATE");
+touch("$files/unlogged");
+is($unlogged->finish, 0, 'a run that is not logged: the exit status is that of the command');
+like($unlogged->err, qr/^shedlock: could not log outcome "succeeded" of the run with token \d+: .* is locked.*\n\z/, 'the message says that it is not logged');
+nothing_left($unlogged, 'unlogged', 'a run that is not logged');
+$history->quit;
 
 #
 # Options of a job
