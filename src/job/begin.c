@@ -446,6 +446,7 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 		try.choice.due = &try.due;
 		try.choice.is_still_due = is_still_due;
 		try.choice.arg = &try;
+		try.choice.ticks = &try.ticks;
 	}
 
 	/* Whether a run is due is not worth a wait in the line. */

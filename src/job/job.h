@@ -122,12 +122,15 @@ typedef struct ShedlockChoice
 {
 	ShedlockRun *run;
 	const ShedlockTick *last;	/* as read last; NULL: the run has no plan */
-	const ShedlockDue *due;		/* this and the next two: if it has one */
+	const ShedlockDue *due;		/* this and the next three: if it has one */
 	bool		(*is_still_due) (void *arg);
 	void	   *arg;
+	ShedlockStore *ticks;		/* where is_still_due() has read the tick */
 	bool		paused;			/* the last try was refused because the job is */
 	bool		last_lives;		/* or because the last run with a tick is at
 								 * work */
+	bool		tick_in_use;	/* or because an open transaction has written
+								 * its tick */
 	int64		last_token;		/* this and the next two: of that run; 0: not
 								 * looked for yet */
 	ShedlockName last_lock;

@@ -144,6 +144,23 @@ ShedlockAwaitsLastRun(ShedlockChoice *choice)
 }
 
 /*
+ * tick_is_in_use - has an open transaction written the row of the tick?
+ *
+ * The end of another run has, or an administrator.  The run could not claim its tick, and
+ * to wait for that with the advisory half held would keep an administrator from it, too.
+ */
+static bool
+tick_is_in_use(ShedlockChoice *choice)
+{
+	ShedlockResult in_use = {.verdict = SHEDLOCK_BUSY};
+
+	choice->tick_in_use = ShedlockIsBeingChanged(choice->ticks);
+	if (choice->tick_in_use)
+		choice->refusal = in_use;
+	return choice->tick_in_use;
+}
+
+/*
  * confirm - may the run still begin? for ShedlockAcquire()
  */
 static bool
@@ -155,7 +172,16 @@ confirm(void *arg)
 		return false;
 	if (choice->last == NULL)
 		return true;
-	return choice->is_still_due(choice->arg) && !ShedlockAwaitsLastRun(choice);
+	return choice->is_still_due(choice->arg) && !tick_is_in_use(choice) && !ShedlockAwaitsLastRun(choice);
+}
+
+/*
+ * is_refused - has the last try found what no other permit changes?
+ */
+static bool
+is_refused(const ShedlockChoice *choice)
+{
+	return choice->paused || choice->last_lives || choice->tick_in_use;
 }
 
 /*
@@ -177,7 +203,7 @@ acquire_lock(ShedlockChoice *choice, ShedlockStore *locks, int which, ShedlockRe
 		run->permit = run->has_permits ? which + 1 : 0;
 		return true;
 	}
-	if (result->verdict == SHEDLOCK_FREE && (choice->paused || choice->last_lives))
+	if (result->verdict == SHEDLOCK_FREE && is_refused(choice))
 		*result = choice->refusal;
 	return false;
 }
@@ -215,7 +241,7 @@ acquire_permit(ShedlockChoice *choice, ShedlockStore *locks, ShedlockResult *res
 
 		CHECK_FOR_INTERRUPTS();
 		acquired = acquire_lock(choice, locks, order[i], &one);
-		if (acquired || one.verdict == SHEDLOCK_FREE || choice->paused || choice->last_lives)
+		if (acquired || one.verdict == SHEDLOCK_FREE || is_refused(choice))
 		{
 			*result = one;
 			return acquired;
@@ -239,7 +265,7 @@ ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result)
 	ShedlockStore locks;
 	bool		acquired = false;
 
-	choice->paused = choice->last_lives = false;
+	choice->paused = choice->last_lives = choice->tick_in_use = false;
 	choice->last_token = 0;
 	ShedlockOpen(&locks, run->job.nsp, "shedlock");
 	if (!(run->has_permits && ShedlockJobIsPaused(choice, result)) &&
@@ -289,7 +315,7 @@ ShedlockRefusalReason(const ShedlockChoice *choice, const ShedlockResult *result
 	if (choice->last_lives && result->verdict == SHEDLOCK_HELD)
 		return psprintf("It makes up one tick after the other, and a run of tick %s is at work.",
 						ShedlockTimeString(choice->last->tick));
-	if (run->has_permits && !choice->paused && !choice->last_lives)
+	if (run->has_permits && !is_refused(choice))
 		return psprintf("None of its permits is free; there are %d.", run->nlocks);
 	return ShedlockBusyReason(&run->request.name, result);
 }

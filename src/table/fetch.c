@@ -280,6 +280,22 @@ ShedlockIsCurrent(ShedlockStore *store)
 }
 
 /*
+ * ShedlockIsBeingChanged - has another open transaction changed the row that was fetched last?
+ *
+ * False if there was none.  A row that is only locked is not changed.
+ */
+bool
+ShedlockIsBeingChanged(ShedlockStore *store)
+{
+	SnapshotData dirty;
+
+	InitDirtySnapshot(dirty);
+	return !TTS_EMPTY(store->slot) &&
+		table_tuple_satisfies_snapshot(store->rel, store->slot, &dirty) &&
+		TransactionIdIsValid(dirty.xmax);
+}
+
+/*
  * ShedlockInserter - the open transaction that has inserted a row of that name, if any
  */
 TransactionId

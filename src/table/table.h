@@ -226,6 +226,7 @@ extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
 								  bool (*show) (TupleTableSlot *slot, void *arg),
 								  void *arg);
+extern bool ShedlockIsBeingChanged(ShedlockStore *store);
 extern TransactionId ShedlockInserter(ShedlockStore *store, const char *name);
 
 /* origin.c */

@@ -456,7 +456,17 @@ ask($other, 'COMMIT');
 like(ask($late, 'SELECT 1'), qr/^created again: true$/m, 'created again: the caller acquires the lock in the new table');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f', 'created again: the lock excludes others');
 
-$other->quit;
-$late->quit;
-$node->stop;
+# An administrator ends a run for whose lock a crowd waits: none of it is in the way.
+my $plan = "once_every => '1 s', attempts => 3, backoff => '0'";
+my ($worker, @crowd) = map { session($node) } 0 .. 15;
+$worker->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('crowd', 'SELECT pg_sleep(3600)', $plan);\n");
+ok(defined await($node, q{SELECT clock_timestamp() > tick + interval '2 s' FROM shedlock_tick WHERE name = 'crowd'}), 'crowd: a run is in progress, and the next tick has come');
+$_->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin('crowd', $plan, wait => '1 h');\n") foreach @crowd;
+ok(defined await($node, q{SELECT waiters = 15 FROM shedlock_locks WHERE name = 'crowd'}), 'crowd: fifteen callers wait for the lock');
+is($node->safe_psql('postgres', q{SELECT shedlock_force_release('crowd')}), 't', 'crowd: the run is ended');
+ok(defined await($node, q{SELECT waiters = 14 FROM shedlock_locks WHERE name = 'crowd' AND state = 'held'}), 'crowd: one of the callers begins the next run, and the others wait for its lock');
+is($node->safe_psql('postgres', q{SELECT string_agg(outcome, ' ' ORDER BY token) FROM shedlock_history WHERE name = 'crowd'}), 'cancelled running', 'crowd: the history has both runs');
+
+reap($_) foreach $other, $late, $worker, @crowd;
+$node->stop('immediate');
 done_testing();
