@@ -78,8 +78,8 @@ Disconnect(Server *server)
 /*
  * receive_notice - show WARNINGs, and note one that a commit has not reached the standby
  *
- * Classes 01 and 57 are those of a wait for the standby that was cut short.  The others are
- * of what the end of a run could not log, count or tell.
+ * A wait for the standby that was cut short has no SQLSTATE of its own: the function of the
+ * server tells.  A pooler's WARNING may have no function.
  */
 static void
 receive_notice(void *arg, const PGresult *result)
@@ -87,10 +87,11 @@ receive_notice(void *arg, const PGresult *result)
 	Server	   *server = arg;
 	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
 
 	if (severity == NULL || strcmp(severity, "WARNING") != 0)
 		return;
-	server->unconfirmed |= HasClass(result, "01") || HasClass(result, "57");
+	server->unconfirmed |= function == NULL || strcmp(function, "SyncRepWaitForLSN") == 0;
 	Complain("%s%s%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
 			 detail ? ": " : "", detail ? detail : "");
 }
