@@ -25,7 +25,8 @@
  *	writers that do not know of waiters
  *	an acquire that gave up because a foreign writer has locked the row
  *	shedlock_purge, which has the advisory halves of what it deletes to its end
- *	a run that waits for its tick while its lock is free
+ *	a run that waits for its tick, or for an administrator's change of that, while its
+ *	lock is free
  *	a lock freed while the first waiter and the one that watches are stopped
  *
  * Copyright (c) 2026, the shedlock developers

@@ -230,10 +230,14 @@ begin_attempt(Try *try, ShedlockResult *result)
 	ShedlockRun *run = try->run;
 	const ShedlockName *name = &run->job;
 	const ShedlockTick *before = &try->last;
+	int			tries = 0;
 
 	ShedlockCheckPromises(&try->ticks);
-	if (!ShedlockAcquireForRun(&try->choice, result))
+	while (!ShedlockAcquireForRun(&try->choice, result))
 	{
+		/* The end of another run takes a moment to commit. */
+		if (try->choice.tick_in_use && ShedlockAwaitForeignLock(&tries))
+			continue;
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
 		if (!(try->choice.last_lives && try->due.tick == try->last.tick &&

@@ -146,8 +146,9 @@ ShedlockAwaitsLastRun(ShedlockChoice *choice)
 /*
  * tick_is_in_use - has an open transaction written the row of the tick?
  *
- * The end of another run has, or an administrator.  The run could not claim its tick, and
- * to wait for that with the advisory half held would keep an administrator from it, too.
+ * Such a transaction ends another run, or is an administrator's.  The run could not claim
+ * its tick, and to wait for that with the advisory half held would keep an administrator
+ * from it.
  */
 static bool
 tick_is_in_use(ShedlockChoice *choice)
@@ -172,7 +173,8 @@ confirm(void *arg)
 		return false;
 	if (choice->last == NULL)
 		return true;
-	return choice->is_still_due(choice->arg) && !tick_is_in_use(choice) && !ShedlockAwaitsLastRun(choice);
+	return choice->is_still_due(choice->arg) && !tick_is_in_use(choice) &&
+		!ShedlockAwaitsLastRun(choice);
 }
 
 /*
@@ -312,6 +314,8 @@ ShedlockRefusalReason(const ShedlockChoice *choice, const ShedlockResult *result
 {
 	const ShedlockRun *run = choice->run;
 
+	if (choice->tick_in_use && result->verdict == SHEDLOCK_BUSY)
+		return pstrdup("The row of its tick is being changed by an open transaction.");
 	if (choice->last_lives && result->verdict == SHEDLOCK_HELD)
 		return psprintf("It makes up one tick after the other, and a run of tick %s is at work.",
 						ShedlockTimeString(choice->last->tick));

@@ -66,7 +66,7 @@ ShedlockCommitDurably(void)
  *
  * That one may have been answered before it reached the synchronous standby, by a cancel.
  * The server waits for a transaction only if it has an xid and has written WAL: an empty
- * message has both, and this transaction has nothing else to write.
+ * message gives it both, and this transaction has nothing else to write.
  */
 void
 ShedlockCommitDurablyAgain(void)

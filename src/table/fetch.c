@@ -282,7 +282,8 @@ ShedlockIsCurrent(ShedlockStore *store)
 /*
  * ShedlockIsBeingChanged - has another open transaction changed the row that was fetched last?
  *
- * False if there was none.  A row that is only locked is not changed.
+ * False if no row was found, as where an open transaction has inserted it.  A row that is
+ * only locked is not changed.
  */
 bool
 ShedlockIsBeingChanged(ShedlockStore *store)

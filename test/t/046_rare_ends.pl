@@ -456,6 +456,24 @@ ask($other, 'COMMIT');
 like(ask($late, 'SELECT 1'), qr/^created again: true$/m, 'created again: the caller acquires the lock in the new table');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f', 'created again: the lock excludes others');
 
+# The end of an older run has written the tick when another permit is acquired: the begin
+# waits 100 ms for its commit, in which one of these tries commits.
+my $late_pid = pid_of($late);
+my ($begun, $tries) = ('', 0);
+while ($begun ne 't' && $tries++ < 50)
+{
+	my $of = "'older $tries', '1 h', once_every => '10000 days', permits => 2";
+	my $token = ask($other, "SELECT token FROM shedlock_run_begin($of)");
+
+	ask($other, "UPDATE shedlock_tick SET tick = '1970-01-01 UTC' WHERE name = 'older $tries'");
+	ask($other, "BEGIN; SELECT shedlock_run_end('older $tries', $token)");
+	$late->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin($of);\n");
+	await($runner, "SELECT state = 'idle' OR wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $late_pid AND query LIKE '%older $tries%'");
+	ask($other, 'COMMIT');
+	($begun) = split /\n/, ask($late, 'SELECT 1');
+}
+is($begun, 't', 'older run: a run begins as soon as the end of an older one is committed');
+
 # An administrator ends a run for whose lock a crowd waits: none of it is in the way.
 my $plan = "once_every => '1 s', attempts => 3, backoff => '0'";
 my ($worker, @crowd) = map { session($node) } 0 .. 15;
