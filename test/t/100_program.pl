@@ -309,7 +309,7 @@ SKIP:
 	my $options = join ' ', map { "-c $_" } 'session_preload_libraries=auto_explain', 'auto_explain.log_min_duration=0', 'auto_explain.log_level=warning';
 	($status, $out, $err) = run_program($node, { environment => { PGOPTIONS => $options } }, '--name=warned', sh('echo done'));
 	is("$status $out", "0 done\n", 'a WARNING that is not about the standby does not keep a command from running');
-	like($err, qr/^shedlock: duration: .*shedlock_run_begin/m, 'the WARNING is shown');
+	like($err, qr/^shedlock: duration: .*\nQuery Text: .*shedlock_run_begin/m, 'the WARNING is shown');
 }
 
 # The server can end a run that it cannot log.
