@@ -132,6 +132,8 @@ finds('wrong exit status, wrong outcome', 'timed out without --at-most', '101.6 
 finds('wrong outcome', 'a run that goes on for ever', '104.0 107.5 lost', '104.0 _ running', '107.1 end 3 19456', '107.1 end 3 9',
 	'stop_keeper', 'kill_keeper');
 finds('lost for nothing', 'a run is lost, but nothing has disturbed it', 'stop_keeper id=1/3', 'stop_keeper id=9/9');
+finds('none', 'but for the disk, which stood still', 'stop_keeper id=1/3', 'stop_keeper id=9/9', 'run.log: 120', "run.log: 107.0 stall 0.5\n	run.log: 120");
+finds('lost for nothing', 'but not long enough', 'stop_keeper id=1/3', 'stop_keeper id=9/9', 'run.log: 120', "run.log: 107.0 stall 0.05\n	run.log: 120");
 finds('wrong exit status', 'of another command', '101.7 end 1 1792', '101.7 end 1 256');
 finds('wrong exit status', 'a success, although the lock was lost', '107.1 end 3 19456', '107.1 end 3 0');
 finds('wrong exit status', 'busy, although the command was executed', '107.1 end 3 19456', '107.1 end 3 19200');
