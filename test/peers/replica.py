@@ -91,7 +91,8 @@ class Postgres(Contender):
 class OnceEvery(Postgres):
     def attempt(self, tick):
         if self.value("SELECT shedlock_once_every(%(name)s, %(tick)s)"):
-            self.work(tick)
+            # A timer that is a little early has claimed the coming tick.
+            self.work(self.value("SELECT extract(epoch FROM last_tick) FROM shedlock_schedules WHERE name = %(name)s"))
 
 
 class Lease(Postgres):
@@ -239,8 +240,11 @@ class SkipLocked(Postgres):
 
 class Insert(Postgres):
     def attempt(self, tick):
-        if self.value("""INSERT INTO peer.tick VALUES (%(name)s, date_bin(%(tick)s, clock_timestamp(), 'epoch'))
-                ON CONFLICT DO NOTHING"""):
+        tick = self.value("""WITH inserted AS (
+                INSERT INTO peer.tick VALUES (%(name)s, date_bin(%(tick)s, clock_timestamp(), 'epoch'))
+                ON CONFLICT DO NOTHING RETURNING tick)
+            SELECT extract(epoch FROM max(tick)) FROM inserted""")
+        if tick is not None:
             self.work(tick)
 
 
