@@ -31,7 +31,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* Of so many runs of a process, the first one prunes the history: many call only once. */
+/* Of so many ends, the first one of a process prunes the history: many end one run only. */
 #define PRUNE_EVERY		16
 
 /*
@@ -134,20 +134,20 @@ why_not_in_command(const ShedlockHolding *holding)
 }
 
 /*
- * try_in_command - write the end of a run into a subtransaction of the open transaction
+ * try_in_subtransaction - do something in a subtransaction of the open transaction
  *
  * Values that are stored out of line need an active snapshot.  Returns NULL, or the error
  * that undid it.
  */
-static const char *
-try_in_command(ShedlockRun *run)
+static ErrorData *
+try_in_subtransaction(void (*step) (void *arg), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	uint32		holdoff = QueryCancelHoldoffCount;
 	ErrorData  *volatile failure = NULL;
 
-	/* A cancel that comes now is for the commit. */
+	/* A cancel that comes now is for the transaction. */
 	HOLD_CANCEL_INTERRUPTS();
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
@@ -155,7 +155,7 @@ try_in_command(ShedlockRun *run)
 	PG_TRY();
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		end_run(run);
+		step(arg);
 		PopActiveSnapshot();
 		ReleaseCurrentSubTransaction();
 	}
@@ -172,7 +172,16 @@ try_in_command(ShedlockRun *run)
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	QueryCancelHoldoffCount = holdoff;
-	return failure ? failure->message : NULL;
+	return failure;
+}
+
+/*
+ * end_in_command - end_run() for try_in_subtransaction()
+ */
+static void
+end_in_command(void *run)
+{
+	end_run((ShedlockRun *) run);
 }
 
 /*
@@ -186,6 +195,7 @@ void
 ShedlockEndInCommand(ShedlockRun *run)
 {
 	ShedlockHolding *holding;
+	ErrorData  *failure;
 	const char *why_not;
 
 	finish_command();
@@ -197,7 +207,8 @@ ShedlockEndInCommand(ShedlockRun *run)
 	{
 		run->deadline = holding->state.deadline;
 		run->outcome = "succeeded";
-		why_not = try_in_command(run);
+		failure = try_in_subtransaction(end_in_command, run);
+		why_not = failure ? failure->message : NULL;
 	}
 	run->end_written = why_not == NULL;
 	run->warned = false;
@@ -218,12 +229,44 @@ log_warning(ShedlockRun *run)
 }
 
 /*
+ * prune_is_due - does this end of a run prune the history?
+ */
+static bool
+prune_is_due(void)
+{
+	static unsigned ended = 0;
+
+	return ended++ % PRUNE_EVERY == 0;
+}
+
+/*
  * prune_history - keep the history short
  */
 static void
 prune_history(ShedlockRun *run)
 {
 	ShedlockHistoryPrune(run->request.name.nsp);
+}
+
+/*
+ * prune_in_call - the same for try_in_subtransaction()
+ */
+static void
+prune_in_call(void *nsp)
+{
+	ShedlockHistoryPrune(*(Oid *) nsp);
+}
+
+/*
+ * report_not_pruned - warn that the history was not pruned, if it was not
+ */
+static void
+report_not_pruned(const ErrorData *failure)
+{
+	if (failure)
+		ereport(WARNING,
+				(errcode(failure->sqlerrcode),
+				 errmsg("could not prune the history of runs: %s", failure->message)));
 }
 
 /*
@@ -297,7 +340,6 @@ ShedlockEndRun(ShedlockRun *run)
 	ErrorData  *unlogged = NULL;
 	ErrorData  *untold = NULL;
 	bool		logged;
-	static unsigned ended = 0;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
 
@@ -337,11 +379,8 @@ ShedlockEndRun(ShedlockRun *run)
 				 errmsg("could not release lock \"%s\": %s", name, failure->message),
 				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
 	/* The CALL commits at its end, unless it raises an error. */
-	else if (logged && ended++ % PRUNE_EVERY == 0 &&
-			 (failure = try_step(run, prune_history, run->error != NULL)) != NULL)
-		ereport(WARNING,
-				(errcode(failure->sqlerrcode),
-				 errmsg("could not prune the history of runs: %s", failure->message)));
+	else if (logged && prune_is_due())
+		report_not_pruned(try_step(run, prune_history, run->error != NULL));
 }
 
 /*
@@ -437,9 +476,10 @@ read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged, Shedlock
  * ShedlockEndLeasedRun - end a run whose work is outside the database
  *
  * name: of its job, or of its lock.  Releases its lock, settles its tick, and logs its
- * outcome, in this transaction.  ending->gave_up is found here.  Returns true if it was
- * the caller's and held, or was ended with this outcome before; else false, after a
- * WARNING, with nothing written.  Errors: those of ShedlockReleaseLeasedRun().
+ * outcome, in this transaction, which may prune the history, too.  ending->gave_up is
+ * found here.  Returns true if it was the caller's and held, or was ended with this outcome
+ * before; else false, after a WARNING, with nothing written.  Errors: those of
+ * ShedlockReleaseLeasedRun().
  */
 bool
 ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
@@ -464,6 +504,8 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	ending->gave_up = ShedlockEndTick(&job, token, ending->outcome);
 	ShedlockHistoryEnd(job.nsp, token, ending);
 	ShedlockTellEnd(job.nsp, token, NULL);
+	if (prune_is_due())
+		report_not_pruned(try_in_subtransaction(prune_in_call, &job.nsp));
 	ShedlockCommitDurably();
 	return true;
 }

@@ -110,6 +110,21 @@ CALL shedlock_run('history prune', 'SELECT 1 / 0');
 SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
+-- The end of a leased run does it in the caller's transaction.
+INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
+FROM generate_series(2, 4) n;
+\c -
+SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
+BEGIN;
+SELECT shedlock_run_end('history prune', :token);
+SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+ROLLBACK;
+\c -
+SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+SELECT shedlock_run_end('history prune', :token);
+SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+
 \c -
 SET shedlock.history_keep = 0;
 CALL shedlock_run('history prune', 'SELECT 1');
@@ -148,6 +163,10 @@ CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
 CREATE INDEX history_other_way ON shedlock_run_log (token, name);
 \c -
 CALL shedlock_run('history prune', 'SELECT 1');
+SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
+\c -
+SELECT shedlock_run_end('history prune', :token, 'failed');
+SELECT outcome FROM shedlock_history WHERE token = :token;
 CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 DROP INDEX history_half, history_other_way;
 \c -
