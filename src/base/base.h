@@ -100,7 +100,8 @@ extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
 
 extern void ShedlockDefineSettings(void);
-extern void ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit);
+extern void ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit,
+								bool failed);
 
 /* hooks.c */
 extern void (*shedlock_register_ends) (void);

@@ -163,14 +163,16 @@ show_permit(void)
  *
  * Strings of at most MAXDATELEN or MAXINT8LEN bytes; "" for none.  This process shows
  * them whatever becomes of its transaction; a parallel worker shows what the
- * transaction has set.
+ * transaction has set.  failed: the transaction has failed, which undoes what it has set.
  */
 void
-ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit)
+ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit, bool failed)
 {
 	strlcpy(tick_shown, tick, sizeof(tick_shown));
 	strlcpy(attempt_shown, attempt, sizeof(attempt_shown));
 	strlcpy(permit_shown, permit, sizeof(permit_shown));
+	if (failed)
+		return;
 	copying = true;
 	PG_TRY();
 	{

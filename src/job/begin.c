@@ -62,7 +62,8 @@ time_allows(TimestampTz then)
  * is kept from anything.  It does not sleep if a timeout would end it, or if an older
  * tick is to be made up now.  The sleep ends after SHEDLOCK_EARLY_MAX, whatever becomes
  * of the server's clock.  commit: first commit, because the portal of a CALL has a
- * snapshot.  Obeys cancels.
+ * snapshot; and the sleep takes nothing from the statement_timeout of the command.  Obeys
+ * cancels.
  */
 void
 ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commit)
@@ -88,7 +89,10 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 
 	/* Values that are stored out of line cannot be read without a snapshot. */
 	if (commit)
+	{
 		EnsurePortalSnapshotExists();
+		ShedlockRestartStatementTimeout();
+	}
 	/* The server does the work of a CALL, whether its client is there or not. */
 	else
 		ShedlockCheckClient();

@@ -157,6 +157,17 @@ ShedlockCommitAndStart(void)
 }
 
 /*
+ * ShedlockRestartStatementTimeout - give what follows the whole time of a statement
+ */
+void
+ShedlockRestartStatementTimeout(void)
+{
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	if (StatementTimeout > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
+}
+
+/*
  * ShedlockTakeError - end the handling of the current error, for PG_CATCH()
  *
  * Aborts the transaction and starts another one.  Returns the error in that
@@ -269,9 +280,7 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 		 * Each statement has its own time, as in a client's string of
 		 * statements, and a SET before it counts.
 		 */
-		disable_timeout(STATEMENT_TIMEOUT, false);
-		if (StatementTimeout > 0)
-			enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
+		ShedlockRestartStatementTimeout();
 	}
 	if (before_commit)
 		before_commit(run);
@@ -284,10 +293,11 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
  * show_attempt - let the command of that run read its tick and permit; NULL: there is
  * none
  *
- * The tick is in UTC and in a style that every DateStyle reads.
+ * The tick is in UTC and in a style that every DateStyle reads.  failed: as for
+ * ShedlockShowAttempt(); then this raises no error.
  */
 static void
-show_attempt(const ShedlockRun *run)
+show_attempt(const ShedlockRun *run, bool failed)
 {
 	char		tick[MAXDATELEN + 1] = "";
 	char		attempt[MAXINT8LEN + 1] = "";
@@ -303,7 +313,7 @@ show_attempt(const ShedlockRun *run)
 	}
 	if (run && run->permit > 0)
 		pg_ltoa(run->permit, permit);
-	ShedlockShowAttempt(tick, attempt, permit);
+	ShedlockShowAttempt(tick, attempt, permit, failed);
 }
 
 /*
@@ -316,16 +326,27 @@ has_to_show(const ShedlockRun *run)
 }
 
 /*
- * ShedlockShowRun - let the command of a run that begins read its tick and permit
+ * ShedlockCommitBegin - commit that a run begins, whose command can read its tick and permit
  *
- * Call this before the commit by which the run begins: a ROLLBACK in the command must not
- * hide the tick from parallel workers.
+ * They are shown before the commit: a ROLLBACK in the command must not hide the tick from
+ * parallel workers.  If the commit fails, what was shown before is shown again.
  */
 void
-ShedlockShowRun(const ShedlockRun *run)
+ShedlockCommitBegin(const ShedlockRun *run)
 {
 	if (has_to_show(run) || has_to_show(executing))
-		show_attempt(run);
+		show_attempt(run, false);
+	PG_TRY();
+	{
+		ShedlockCommitAndStart();
+	}
+	PG_CATCH();
+	{
+		if (has_to_show(run) || has_to_show(executing))
+			show_attempt(executing, true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 /*
@@ -360,6 +381,6 @@ ShedlockTryCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 	}
 	PG_END_TRY();
 	if (has_to_show(run) || has_to_show(outer))
-		show_attempt(outer);
+		show_attempt(outer, false);
 	return edata;
 }

@@ -236,9 +236,10 @@ extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);
 extern void ShedlockKeepWarnings(void);
 extern void ShedlockCommitAndStart(void);
+extern void ShedlockRestartStatementTimeout(void);
 extern ErrorData *ShedlockTakeError(MemoryContext context);
 extern void ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *));
-extern void ShedlockShowRun(const ShedlockRun *run);
+extern void ShedlockCommitBegin(const ShedlockRun *run);
 extern ErrorData *ShedlockTryCommand(ShedlockRun *run,
 									 void (*before_commit) (ShedlockRun *));
 

@@ -203,8 +203,7 @@ ShedlockGuardCommand(ShedlockRun *run)
 		}
 		else if (begin_run(run))
 		{
-			ShedlockShowRun(run);
-			ShedlockCommitAndStart();
+			ShedlockCommitBegin(run);
 			execute_run(run);
 		}
 	}

@@ -114,12 +114,13 @@ is_given(const PQconninfoOption *known, const char *keyword)
  * find_settings - the settings of a connection, of the environment and its service file
  *
  * A service that the connection string names is of the environment for PQconndefaults(),
- * but not for the command.
+ * but not for the command.  setenv() may free what getenv() has returned.
  */
 static PQconninfoOption *
 find_settings(const char *dbname)
 {
-	const char *inherited = getenv("PGSERVICE");
+	const char *service = getenv("PGSERVICE");
+	char	   *inherited = service ? strdup(service) : NULL;
 	PQconninfoOption *given = NULL;
 	PQconninfoOption *settings;
 
@@ -136,6 +137,7 @@ find_settings(const char *dbname)
 		(void) setenv("PGSERVICE", inherited, 1);
 	else
 		(void) unsetenv("PGSERVICE");
+	free(inherited);
 	return settings;
 }
 

@@ -41,10 +41,11 @@ enum
 typedef struct
 {
 	ShedlockStore *store;
+	TimestampTz now;
 	TimestampTz limit;			/* a run that began before that is old */
 	Relation	name_index;		/* NULL until an old run is met */
 	TupleTableSlot *last;		/* for the last run of a name */
-	int			kept;			/* old runs that stay */
+	int			kept;			/* old runs that stay, and those of the future */
 	int			removed;		/* the others, or they are locked */
 } Pruning;
 
@@ -209,16 +210,24 @@ ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run)
  * prune_run - remove the run in the store's slot if it is old, has ended, and is not its
  * name's last
  *
- * Returns false if it is not old.
+ * Returns false if it is not old, so that no later run can be.
  */
 static bool
 prune_run(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
 	ShedlockLogged run;
+	TimestampTz started;
 	bool		isnull;
 
-	if (DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull)) >= pruning->limit)
+	started = DatumGetTimestampTz(slot_getattr(store->slot, Anum_started_at, &isnull));
+	if (started > pruning->now)
+	{
+		/* The clock was ahead then; later runs may be old. */
+		pruning->kept++;
+		return true;
+	}
+	if (started >= pruning->limit)
 		return false;
 	if (pruning->name_index == NULL)
 	{
@@ -295,7 +304,8 @@ ShedlockHistoryPrune(Oid nsp)
 	Pruning		pruning = {.store = &store};
 
 	ShedlockOpen(&store, nsp, "shedlock_run_log");
-	pruning.limit = GetCurrentTimestamp() - shedlock_history_keep * USECS_PER_SEC;
+	pruning.now = GetCurrentTimestamp();
+	pruning.limit = pruning.now - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);
 	for (int i = 0; pruning.kept >= KEPT_MAX && i < RANDOM_PAGES; i++)
 		prune_random_page(&pruning);

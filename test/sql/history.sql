@@ -110,10 +110,11 @@ CALL shedlock_run('history prune', 'SELECT 1 / 0');
 SELECT count(*), min(token), max(token) FROM shedlock_history WHERE name = 'history old';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
--- The end of a leased run does it in the caller's transaction.
+-- The end of a leased run does it in the caller's transaction.  A run that began while the
+-- clock was ahead keeps none of the others.
 INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
-SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
-FROM generate_series(2, 4) n;
+SELECT -n, 'history old', 'SELECT 1', began, began, 'succeeded', 10, 'somebody', 0
+FROM generate_series(2, 5) n, LATERAL (SELECT now() + CASE n WHEN 5 THEN '5 years' ELSE '-40 days' END::interval) t(began);
 \c -
 SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
 BEGIN;

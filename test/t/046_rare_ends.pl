@@ -111,6 +111,16 @@ ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = 
 $node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
 like(error_of($node, "SET statement_timeout = '5s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
 	qr/^57014: canceling run of lock "isolated" because its start has not been confirmed by the synchronous standby/, 'isolated: the command is not executed');
+
+# A run whose begin cannot be committed leaves no tick behind: its notification waits for that
+# of a commit which waits for the standby.
+my $other_pid = pid_of($other);
+$other->query_until(qr/sent/, "\\echo sent\nBEGIN; CREATE TABLE notified (); NOTIFY other; COMMIT;\n");
+ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $other_pid"), 'not begun: another session has notified');
+ask($runner, "SET shedlock.notify = 'all'; SET statement_timeout = '50ms'; CALL shedlock_run('not begun', 'SELECT 1', once_every => '36500 days')");
+like($runner->{heard}, qr/ERROR: +canceling statement due to statement timeout/, 'not begun: the CALL is cancelled');
+like(ask($runner, "SELECT format('[%s]', current_setting('shedlock.tick') || current_setting('shedlock.attempt'))"), qr/^\[\]$/m, 'not begun: no tick is shown');
+ask($runner, 'RESET statement_timeout; RESET shedlock.notify');
 $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: the server requires no standby again');
 is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next run succeeds');
