@@ -334,10 +334,10 @@ has_to_show(const ShedlockRun *run)
 void
 ShedlockCommitBegin(const ShedlockRun *run)
 {
-	if (has_to_show(run) || has_to_show(executing))
-		show_attempt(run, false);
 	PG_TRY();
 	{
+		if (has_to_show(run) || has_to_show(executing))
+			show_attempt(run, false);
 		ShedlockCommitAndStart();
 	}
 	PG_CATCH();

@@ -45,8 +45,9 @@ typedef struct
 	TimestampTz limit;			/* a run that began before that is old */
 	Relation	name_index;		/* NULL until an old run is met */
 	TupleTableSlot *last;		/* for the last run of a name */
-	int			kept;			/* old runs that stay, and those of the future */
-	int			removed;		/* the others, or they are locked */
+	int			kept;			/* old runs that stay or are locked, and those
+								 * of the future */
+	int			removed;		/* the others */
 } Pruning;
 
 /* Runs of a name among which a request is found */
@@ -207,6 +208,18 @@ ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run)
 }
 
 /*
+ * has_just_ended - did the run in the store's slot take so long that only its begin is old?
+ */
+static bool
+has_just_ended(Pruning *pruning)
+{
+	bool		isnull;
+	Datum		ended = slot_getattr(pruning->store->slot, Anum_ended_at, &isnull);
+
+	return !isnull && DatumGetTimestampTz(ended) >= pruning->limit;
+}
+
+/*
  * prune_run - remove the run in the store's slot if it is old, has ended, and is not its
  * name's last
  *
@@ -235,14 +248,12 @@ prune_run(Pruning *pruning)
 		pruning->last = table_slot_create(store->rel, NULL);
 	}
 	ShedlockSlotToLogged(store->slot, &run);
-	if (ShedlockMayBeAtWork(RelationGetNamespace(store->rel), &run) ||
-		is_last_run(pruning, &run))
-		pruning->kept++;
-	else
-	{
-		(void) ShedlockDelete(store, false);
+	if (!has_just_ended(pruning) &&
+		!ShedlockMayBeAtWork(RelationGetNamespace(store->rel), &run) &&
+		!is_last_run(pruning, &run) && ShedlockDelete(store, false) == TM_Ok)
 		pruning->removed++;
-	}
+	else
+		pruning->kept++;
 	return true;
 }
 
