@@ -262,11 +262,13 @@ TRUNCATE shedlock_run_log;
 SELECT count(token) FROM pg_temp.start('permits old', 3, 3);
 UPDATE shedlock_run_log SET started_at = '2020-01-01' WHERE name = 'permits old';
 SELECT shedlock_run_end(name, min(token)) FROM shedlock_history WHERE name = 'permits old' GROUP BY name;
+UPDATE shedlock_run_log SET ended_at = started_at WHERE ended_at > started_at;
 \c -
 SET shedlock.history_keep = '50 d';
 CALL shedlock_run('permits prune', 'SELECT 1');
 SELECT outcome, count(*) FROM shedlock_history WHERE name = 'permits old' GROUP BY outcome;
 SELECT shedlock_run_end(name, token) FROM shedlock_history WHERE name = 'permits old';
+UPDATE shedlock_run_log SET ended_at = started_at WHERE ended_at > started_at;
 \c -
 SET shedlock.history_keep = '50 d';
 CALL shedlock_run('permits prune', 'SELECT 1');
