@@ -131,7 +131,8 @@ sub start
 	$s->{p} = start_beating_program(
 		name => $s->{name}, kind => $s->{kind}, dbname => $s->{dbname} // $s->{node}->connstr('postgres'),
 		lease => $lease, kill_after => $kill_after, options => [ @{ $s->{options} // [] }, $s->{permits} ? "--permits=$s->{permits}" : () ],
-		lock => $s->{permits} ? "$s->{name}/1" : undef, env => $s->{env});
+		lock => $s->{permits} ? "$s->{name}/1" : undef,
+		env => { PGCONNECT_TIMEOUT => int($lengths->{connect}), %{ $s->{env} // {} } });
 	return;
 }
 
@@ -258,7 +259,7 @@ sub added { my $from = $_[0]; my @added = @situations[ $from .. $#situations ]; 
 my $node = start_node('main', conf => "max_connections = 200\nlog_statement = none\n");
 my $slow = slowness($node);
 my %lengths = (short => [ 3 * $slow, $slow ], late => [ 6 * $slow, $slow ], long => [ 9 * $slow, 2 * $slow ],
-	outage => [ 20 * $slow, 4 * $slow ], minute => [ 60 * $slow, $slow ]);
+	outage => [ 20 * $slow, 4 * $slow ], minute => [ 60 * $slow, $slow ], connect => 2 * $slow);
 my $over = 3 * $slow + 1;
 
 start_witness();
