@@ -6,10 +6,11 @@ use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs);
+our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs given_up);
 
 # Jobs of schedule_jobs, with pg_cron's status of their first run
 my %jobs = (
@@ -132,6 +133,17 @@ FROM cron.job j JOIN cron.job_run_details d USING (jobid)
 WHERE d.status IN ('succeeded', 'failed') AND j.jobname IN ('} . join("', '", keys %jobs) . qq{')})
 	  or BAIL_OUT('pg_cron does not run its jobs');
 	return;
+}
+
+# Returns the reason why what follows is a TODO, or undef.  pg_cron gives up a job whose
+# session has not started within 10 s, as happens under LOAD: its tick is lost, and what
+# follows is not as expected.
+sub given_up
+{
+	my (@nodes) = @_;
+
+	return unless $ENV{SHEDLOCK_LOAD} && grep { slurp_file($_->logfile) =~ /job startup timeout/ } @nodes;
+	return 'pg_cron has given up a job on this slow machine';
 }
 
 # Returns a line for the first run of a lock's name.

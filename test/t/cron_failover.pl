@@ -51,14 +51,12 @@ sub on_each
 	return;
 }
 
-# Waits as await() does.  pg_cron gives up a job whose session has not started within 10 s,
-# as happens under LOAD: its tick is lost, and what follows is not as expected.
+# Waits as await() does.
 sub await_jobs
 {
 	my @answer = await(@_);
 
-	$main::TODO = 'pg_cron has given up a job on this slow machine'
-	  if $ENV{SHEDLOCK_LOAD} && grep { slurp_file($_->logfile) =~ /job startup timeout/ } map { values %$_ } values %pairs;
+	$main::TODO = given_up(map { values %$_ } values %pairs);
 	return $answer[0];
 }
 
