@@ -289,8 +289,7 @@ PG_FUNCTION_INFO_V1(_shedlock_status);
  * _shedlock_status(names) - the locks that are not free; with names, those of them
  *
  * names: each once, or null.  Hides names that the caller may not use, unless it has the
- * privileges of pg_read_all_stats.  Locks: AccessShareLock on the table, to the end of
- * the transaction.
+ * privileges of pg_read_all_stats.  Locks: AccessShareLock on the table.
  */
 Datum
 _shedlock_status(PG_FUNCTION_ARGS)

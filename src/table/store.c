@@ -355,6 +355,7 @@ static void
 open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 {
 	store->rel = open_relation(nsp, table, lockmode);
+	store->lockmode = lockmode;
 	store->index = NULL;
 	store->slot = NULL;
 	if (!OidIsValid(primary_key_index(store->rel)))
@@ -414,8 +415,10 @@ ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp)
 /*
  * ShedlockOpenToRead - the same for reading only
  *
- * Locks: AccessShareLock, which a query that calls the function has already.  A
- * stronger one would deadlock with a REINDEX that has queued in between.
+ * Locks: AccessShareLock, which a query that reads the table has already: a stronger one
+ * would deadlock with a REINDEX that has queued in between.  ShedlockClose() releases it,
+ * because a caller that waits afterwards would keep VACUUM FULL or ALTER TABLE waiting, and
+ * these the holder's release.
  */
 void
 ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
@@ -434,16 +437,33 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 }
 
 /*
- * ShedlockClose - close a table; keep its lock
+ * ShedlockCloseAfter - close a table; keep its lock if a row was written
  */
 void
-ShedlockClose(ShedlockStore *store)
+ShedlockCloseAfter(ShedlockStore *store, bool written)
 {
+	ResourceOwner caller = CurrentResourceOwner;
+	Oid			relid = RelationGetRelid(store->rel);
+
 	if (store->slot)
 		ExecDropSingleTupleTableSlot(store->slot);
 	if (store->index)
 		index_close(store->index, AccessShareLock);
 	table_close(store->rel, NoLock);
+	if (written)
+		return;
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	UnlockRelationOid(relid, store->lockmode);
+	CurrentResourceOwner = caller;
+}
+
+/*
+ * ShedlockClose - close a table; keep its lock, unless it was opened for reading only
+ */
+void
+ShedlockClose(ShedlockStore *store)
+{
+	ShedlockCloseAfter(store, store->lockmode != AccessShareLock);
 }
 
 /*
@@ -452,25 +472,7 @@ ShedlockClose(ShedlockStore *store)
 void
 ShedlockCloseUnused(ShedlockStore *store)
 {
-	ResourceOwner caller = CurrentResourceOwner;
-	Oid			relid = RelationGetRelid(store->rel);
-
-	ShedlockClose(store);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	UnlockRelationOid(relid, RowExclusiveLock);
-	CurrentResourceOwner = caller;
-}
-
-/*
- * ShedlockCloseAfter - close a table; keep its lock if a row was written
- */
-void
-ShedlockCloseAfter(ShedlockStore *store, bool written)
-{
-	if (written)
-		ShedlockClose(store);
-	else
-		ShedlockCloseUnused(store);
+	ShedlockCloseAfter(store, false);
 }
 
 /*

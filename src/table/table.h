@@ -180,6 +180,7 @@ typedef struct ShedlockPlace
 typedef struct ShedlockStore
 {
 	Relation	rel;
+	LOCKMODE	lockmode;		/* of the lock on the table */
 	Relation	index;			/* its primary key; NULL until it is needed */
 	Datum		key;			/* of the row to find */
 	TupleTableSlot *slot;		/* the row that was fetched last; NULL: see
