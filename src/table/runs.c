@@ -31,12 +31,13 @@ enum
 };
 
 /*
- * A call removes at most PRUNE_MAX of the oldest runs, and stops after KEPT_MAX that stay.
- * It then looks at RANDOM_PAGES.
+ * A call removes the oldest runs, and stops after PRUNE_MAX of them, or KEPT_MAX that stay.
+ * It then looks at random pages, until it has removed PRUNE_MAX, or IDLE_PAGES had none to
+ * remove.
  */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
-#define RANDOM_PAGES	4
+#define IDLE_PAGES		4
 
 typedef struct
 {
@@ -277,8 +278,10 @@ prune_front(Pruning *pruning)
 
 /*
  * prune_random_page - prune the runs on a random page of the table
+ *
+ * Returns whether it has removed one.
  */
-static void
+static bool
 prune_random_page(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
@@ -286,6 +289,7 @@ prune_random_page(Pruning *pruning)
 	uint64		page = pg_prng_uint64_range(&pg_global_prng_state, 0, npages - 1);
 	ItemPointerData first = {{(uint16) (page >> 16), (uint16) page}, FirstOffsetNumber};
 	ItemPointerData last = first;
+	int			removed = pruning->removed;
 	TableScanDesc scan;
 
 	last.ip_posid = MaxOffsetNumber;
@@ -293,6 +297,7 @@ prune_random_page(Pruning *pruning)
 	while (table_scan_getnextslot_tidrange(scan, ForwardScanDirection, store->slot))
 		(void) prune_run(pruning);
 	table_endscan(scan);
+	return pruning->removed > removed;
 }
 
 /*
@@ -304,7 +309,8 @@ prune_random_page(Pruning *pruning)
  * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
  * gather at the front, where each call meets them first, and a process may call this
  * only once.  So a call that meets KEPT_MAX of them also looks at some random pages: it
- * reads no more however many runs there are, and each old run is found in time.  A
+ * reads no more however many runs there are, and each old run is found in time.  Where a
+ * page has room for few runs, many pages have an old one, and it looks at more of them.  A
  * random token instead of a page would not do, because leases draw from the same
  * sequence, and most tokens lie in the gaps.
  */
@@ -318,8 +324,11 @@ ShedlockHistoryPrune(Oid nsp)
 	pruning.now = GetCurrentTimestamp();
 	pruning.limit = pruning.now - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);
-	for (int i = 0; pruning.kept >= KEPT_MAX && i < RANDOM_PAGES; i++)
-		prune_random_page(&pruning);
+	if (pruning.kept >= KEPT_MAX)
+	{
+		for (int idle = 0; idle < IDLE_PAGES && pruning.removed < PRUNE_MAX;)
+			idle += !prune_random_page(&pruning);
+	}
 	if (pruning.name_index)
 	{
 		ExecDropSingleTupleTableSlot(pruning.last);

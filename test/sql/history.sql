@@ -167,6 +167,26 @@ SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
 SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM shedlock_run_log WHERE name LIKE 'history other %';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
+-- So they are where a page has room for few runs.
+TRUNCATE shedlock_run_log;
+INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+SELECT -n, 'history gone ' || n, '', now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
+FROM generate_series(1, 30) n;
+\c -
+SET shedlock.history_keep = 0;
+SET client_min_messages = warning;
+DO $$
+BEGIN
+	FOR i IN 1..1600 LOOP
+		PERFORM shedlock_run_end('history wide', (shedlock_run_begin('history wide', description =>
+			(SELECT string_agg(md5(format('%s %s', i, n)), '') FROM generate_series(1, 54) n))).token);
+		COMMIT;
+	END LOOP;
+END $$;
+RESET client_min_messages;
+RESET shedlock.history_keep;
+SELECT count(*) < 400 AS pruned FROM shedlock_run_log WHERE name = 'history wide';
+
 -- Without an index on name and token nothing is deleted; a new one is as good.
 DROP INDEX shedlock_run_log_name_idx;
 CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
