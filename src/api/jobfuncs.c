@@ -73,11 +73,9 @@ new_run(void)
 
 /*
  * get_names - read the name of a job, and how many permits it has: NULL for none
- *
- * waits: the call waits for its lock.
  */
 static void
-get_names(FunctionCallInfo fcinfo, int permits_arg, bool waits, ShedlockRun *run)
+get_names(FunctionCallInfo fcinfo, int permits_arg, ShedlockRun *run)
 {
 	ShedlockGetName(fcinfo, 0, &run->job);
 	run->locks = &run->job;
@@ -86,7 +84,7 @@ get_names(FunctionCallInfo fcinfo, int permits_arg, bool waits, ShedlockRun *run
 	if (run->has_permits)
 	{
 		run->nlocks = PG_GETARG_INT32(permits_arg);
-		ShedlockCheckPermits(run->nlocks, waits);
+		ShedlockCheckPermits(run->nlocks, false);
 		if (ShedlockBroken(PERMITS_EXCEEDED))
 			run->nlocks++;
 		run->locks = palloc((Size) run->nlocks * sizeof(ShedlockName));
@@ -106,7 +104,7 @@ make_run(FunctionCallInfo fcinfo)
 	ShedlockRequest *request = &run->request;
 	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
-	get_names(fcinfo, 12, false, run);
+	get_names(fcinfo, 12, run);
 	request->kind = SHEDLOCK_RUN;
 	run->command = ShedlockGetCommand(fcinfo, 1, &run->parsetrees);
 
@@ -188,7 +186,7 @@ make_leased_run(FunctionCallInfo fcinfo)
 	ShedlockRequest *request = &run->request;
 
 	ShedlockCheckMayWrite("shedlock_run_begin()");
-	get_names(fcinfo, 14, !PG_ARGISNULL(10), run);
+	get_names(fcinfo, 14, run);
 	request->kind = SHEDLOCK_LEASED_RUN;
 	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
 	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
@@ -236,6 +234,20 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 	return true;
 }
 
+/*
+ * get_wait - how long shedlock_run_begin may wait for the lock, or NULL
+ */
+static Interval *
+get_wait(FunctionCallInfo fcinfo, const ShedlockRun *run)
+{
+	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
+
+	ShedlockCheckDuration(wait, "wait", run->job.str, true, shedlock_max_wait, "shedlock.max_wait");
+	if (wait && run->has_permits)
+		ShedlockCheckPermits(PG_GETARG_INT32(14), true);
+	return wait;
+}
+
 PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
  * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
@@ -249,16 +261,16 @@ Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
 {
 	ShedlockRun *run = make_leased_run(fcinfo);
-	const ShedlockName *name = &run->job;
-	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
+	Interval   *wait;
 	const char *reason;
 	Datum		answer;
 
-	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
+	/* Who repeats a request may wait longer than the first call did. */
 	if (answer_request(fcinfo, run, &answer))
 		PG_RETURN_DATUM(answer);
+	wait = get_wait(fcinfo, run);
 	if (run->plan)
-		ShedlockAwaitTick(run->plan, name, false);
+		ShedlockAwaitTick(run->plan, &run->job, false);
 	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
 	{
 		/*
@@ -270,7 +282,7 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 		PG_RETURN_DATUM(answer);
 	}
 	ShedlockNoticeBlock(&run->request.name, false);
-	PG_RETURN_DATUM(answer_begun(fcinfo, name, run->token, run->tick, run->attempt, run->permit));
+	PG_RETURN_DATUM(answer_begun(fcinfo, &run->job, run->token, run->tick, run->attempt, run->permit));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);

@@ -25,6 +25,10 @@ CALL shedlock_run('begin', 'SELECT 1', on_busy => 'error');
 -- The same request has the same answer, from the same role alone.
 SELECT token = :token AS token, tick, attempt, reason FROM shedlock_run_begin('begin', request => 'r1');
 SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r2');
+SET shedlock.max_wait = '1 s';
+SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
+SELECT pg_temp.error_of($$SELECT shedlock_run_begin('begin', request => 'r2', wait => '1 min')$$);
+RESET shedlock.max_wait;
 SET ROLE regress_shedlock_run_a;
 SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
 RESET ROLE;
