@@ -37,11 +37,19 @@
 /* The time between two tries for the advisory half in share mode. */
 #define SHARE_NAP_MS		10
 
+/* What became of the process that holds a lock. */
+typedef enum
+{
+	LEFT_ALONE,					/* or there is none, or it had ended by itself */
+	TOLD_TO_END,
+	ENDED
+} HolderFate;
+
 /*
- * report_in_use - raise an error that names a transaction that uses the lock
+ * report_in_use - report a transaction that uses the lock, at a level from WARNING on
  */
 static void
-report_in_use(const ShedlockName *name)
+report_in_use(const ShedlockName *name, int elevel)
 {
 	ShedlockHolder *holder = NULL;
 	ListCell   *lc;
@@ -53,16 +61,17 @@ report_in_use(const ShedlockName *name)
 			break;
 	}
 	if (holder && holder->pid == 0)
-		ereport(ERROR,
+		ereport(elevel,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("lock \"%s\" is in use by a prepared transaction", name->str),
 				 errdetail("Its transaction ID is %u.", holder->prepared_xid),
 				 errhint("Look up its identifier in pg_prepared_xacts, and use COMMIT PREPARED or ROLLBACK PREPARED.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_IN_USE),
-			 errmsg("lock \"%s\" is in use by an open transaction", name->str),
-			 holder ? errdetail("Its process ID is %d.", holder->pid) : 0,
-			 errhint("Wait for that transaction to end, or terminate it.")));
+	else
+		ereport(elevel,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" is in use by an open transaction", name->str),
+				 holder ? errdetail("Its process ID is %d.", holder->pid) : 0,
+				 errhint("Wait for that transaction to end, or terminate it.")));
 }
 
 /*
@@ -110,10 +119,10 @@ close_tick_of(const ShedlockName *name, int64 token)
  * end_holder - terminate the process that holds a session lock or run
  *
  * Sets *token to that of the lock, or to 0 if there is no such process, or it is left
- * alone.  Returns false then, and if the process has ended by itself meanwhile.  Errors:
- * 42501; 55006 if the process is this one, or does not end in time.
+ * alone.  Only warns if it does not end in time, as pg_terminate_backend() does: an error
+ * would undo that the tick is used up.  Errors: 42501; 55006 if the process is this one.
  */
-static bool
+static HolderFate
 end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 {
 	ShedlockRow row;
@@ -122,7 +131,7 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 	*token = 0;
 	if (!row.found || ShedlockCountsAsLease(&row) ||
 		!ShedlockHolderLives(&row, name, false) || !names_its_holder(&row, name))
-		return false;
+		return LEFT_ALONE;
 	*token = row.token;
 
 	if (row.pid == MyProcPid)
@@ -133,22 +142,25 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
 	if (row.kind == SHEDLOCK_RUN && !close_tick_of(name, row.token))
-		return false;
+		return LEFT_ALONE;
 	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
 										  Int32GetDatum(row.pid),
 										  Int64GetDatum(TERMINATE_WAIT_MS))))
-		ereport(ERROR,
+	{
+		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
 				 errdetail("Its process ID is %d; it has been told to end.", row.pid),
 				 errhint("Try again.")));
+		return TOLD_TO_END;
+	}
 	ereport(LOG,
 			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
 					row.pid, name->str, ShedlockActingRole())));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
 			 errdetail("Its process ID was %d.", row.pid)));
-	return true;
+	return ENDED;
 }
 
 /*
@@ -223,30 +235,6 @@ is_successor(const ShedlockRow *row, bool ended, int64 token)
 }
 
 /*
- * take_over - acquire the advisory half, exclusive, to the end of the transaction
- *
- * ended, token: as for is_successor().  A waiter may be acquiring the lock when this call
- * has ended its holder, and gets time to commit.  Returns false if one has.  Errors: 55006.
- */
-static bool
-take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
-{
-	ShedlockRow row;
-
-	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
-	{
-		ShedlockReadRow(store, name->str, &row);
-		if (is_successor(&row, ended, token))
-			return false;
-		if (!ended || tries == SUCCESSOR_TRIES)
-			report_in_use(name);
-		ShedlockNap(SUCCESSOR_NAP_MS);
-	}
-	ShedlockWakeLater(&name->tag);
-	return true;
-}
-
-/*
  * end_run_by_force - log a run as cancelled, and use up its tick
  *
  * As lost, it would be due again at once.  The tick comes first: where a later run begins in
@@ -262,6 +250,39 @@ end_run_by_force(const ShedlockName *name, int64 token)
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
 	ShedlockCloseTick(name, token);
 	ShedlockHistoryEnd(name->nsp, token, &ending);
+}
+
+/*
+ * take_over - acquire the advisory half, exclusive, to the end of the transaction
+ *
+ * ended, token: as for is_successor().  A waiter may be acquiring the lock when this call
+ * has ended its holder, and gets time to commit.  Returns false if one has; or, after a
+ * WARNING, if another transaction uses the lock: an error would undo how the run was
+ * ended, while its session is gone.  Errors: 55006 if no session was ended.
+ */
+static bool
+take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
+{
+	ShedlockRow row;
+
+	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
+	{
+		ShedlockReadRow(store, name->str, &row);
+		if (is_successor(&row, ended, token))
+			return false;
+		if (!ended)
+			report_in_use(name, ERROR);
+		if (tries == SUCCESSOR_TRIES)
+		{
+			if (row.kind == SHEDLOCK_RUN)
+				end_run_by_force(name, token);
+			report_in_use(name, WARNING);
+			return false;
+		}
+		ShedlockNap(SUCCESSOR_NAP_MS);
+	}
+	ShedlockWakeLater(&name->tag);
+	return true;
 }
 
 /*
@@ -321,10 +342,11 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and reports it, if the lock was free.  Errors: 42501 if the
- * caller may not end the holder's session, too; 55006 if that
- * session does not end, or if an open transaction has acquired or fences the
- * lock.  Locks: the advisory half, exclusive, to the end of the transaction.
+ * Returns false, and reports it, if the lock was free, or its session does not end in
+ * time: then the tick of its run is used up all the same.  Errors: 42501 if the
+ * caller may not end the holder's session, too; 55006 if an open transaction has acquired
+ * or fences the lock, and no session was ended.  Locks: the advisory half, exclusive, to the
+ * end of the transaction.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
@@ -332,18 +354,20 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockStore store;
 	int64		token;
+	HolderFate	holder;
 	bool		ended;
 	bool		freed;
 
 	ShedlockBeginCall(fcinfo, "shedlock_force_release()", &name);
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	ended = end_holder(&store, &name, &token);
-	freed = take_over(&store, &name, ended, token) &&
+	holder = end_holder(&store, &name, &token);
+	ended = holder == ENDED;
+	freed = holder != TOLD_TO_END && take_over(&store, &name, ended, token) &&
 		free_row(&store, &name, ended, token);
 	ShedlockClose(&store);
-	if (!ended && !freed)
+	if (holder == LEFT_ALONE && !freed)
 		report_not_held(&name);
-	else if (!freed)
+	else if (ended && !freed)
 		ShedlockTellLock("forced", &name, token, DT_NOBEGIN);
 	PG_RETURN_BOOL(ended || freed);
 }
