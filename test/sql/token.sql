@@ -65,7 +65,7 @@ SELECT shedlock_token('token session') > 0 AS mine;
 SELECT shedlock_token('token');
 SELECT shedlock_token('token session');
 
--- shedlock_token and shedlock_cancel conflict only with ACCESS EXCLUSIVE locks on the table.
+-- shedlock_token and shedlock_cancel keep no lock on the table.
 BEGIN;
 SELECT shedlock_token('token'), shedlock_cancel('token');
 SELECT mode FROM pg_locks WHERE relation = 'shedlock'::regclass AND pid = pg_backend_pid();
