@@ -45,6 +45,14 @@ typedef enum
 	ENDED
 } HolderFate;
 
+/* What became of the advisory half that it held. */
+typedef enum
+{
+	TAKEN_OVER,
+	HAS_SUCCESSOR,
+	IN_USE
+} HalfFate;
+
 /*
  * report_in_use - report a transaction that uses the lock, at a level from WARNING on
  */
@@ -126,6 +134,7 @@ static HolderFate
 end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 {
 	ShedlockRow row;
+	bool		gone;
 
 	ShedlockReadRow(store, name->str, &row);
 	*token = 0;
@@ -143,9 +152,13 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 errhint("Use shedlock_release.")));
 	if (row.kind == SHEDLOCK_RUN && !close_tick_of(name, row.token))
 		return LEFT_ALONE;
-	if (!DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
-										  Int32GetDatum(row.pid),
-										  Int64GetDatum(TERMINATE_WAIT_MS))))
+	gone = DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
+											Int32GetDatum(row.pid),
+											Int64GetDatum(TERMINATE_WAIT_MS)));
+	ereport(LOG,
+			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
+					row.pid, name->str, ShedlockActingRole())));
+	if (!gone)
 	{
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -154,9 +167,6 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 errhint("Try again.")));
 		return TOLD_TO_END;
 	}
-	ereport(LOG,
-			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
-					row.pid, name->str, ShedlockActingRole())));
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
 			 errdetail("Its process ID was %d.", row.pid)));
@@ -256,11 +266,11 @@ end_run_by_force(const ShedlockName *name, int64 token)
  * take_over - acquire the advisory half, exclusive, to the end of the transaction
  *
  * ended, token: as for is_successor().  A waiter may be acquiring the lock when this call
- * has ended its holder, and gets time to commit.  Returns false if one has; or, after a
- * WARNING, if another transaction uses the lock: an error would undo how the run was
- * ended, while its session is gone.  Errors: 55006 if no session was ended.
+ * has ended its holder, and gets time to commit.  If another transaction uses the lock then,
+ * this only warns: an error would undo how the run was ended, while its session is gone.
+ * Who acquires the lock next tells of that end, too.  Errors: 55006 if no session was ended.
  */
-static bool
+static HalfFate
 take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
 {
 	ShedlockRow row;
@@ -269,20 +279,23 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 	{
 		ShedlockReadRow(store, name->str, &row);
 		if (is_successor(&row, ended, token))
-			return false;
+			return HAS_SUCCESSOR;
 		if (!ended)
 			report_in_use(name, ERROR);
 		if (tries == SUCCESSOR_TRIES)
 		{
 			if (row.kind == SHEDLOCK_RUN)
+			{
 				end_run_by_force(name, token);
+				ShedlockTellEnd(name->nsp, token, NULL);
+			}
 			report_in_use(name, WARNING);
-			return false;
+			return IN_USE;
 		}
 		ShedlockNap(SUCCESSOR_NAP_MS);
 	}
 	ShedlockWakeLater(&name->tag);
-	return true;
+	return TAKEN_OVER;
 }
 
 /*
@@ -342,11 +355,11 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and reports it, if the lock was free, or its session does not end in
- * time: then the tick of its run is used up all the same.  Errors: 42501 if the
- * caller may not end the holder's session, too; 55006 if an open transaction has acquired
- * or fences the lock, and no session was ended.  Locks: the advisory half, exclusive, to the
- * end of the transaction.
+ * Returns false, and reports it, if the lock was free.  Also if its session does not end in
+ * time, or a transaction fences the lock after that: then its run is ended all the same.
+ * Errors: 42501 if the caller may not end the holder's session, too; 55006 if an open
+ * transaction has acquired or fences the lock, and no session was ended.  Locks: the advisory
+ * half, exclusive, to the end of the transaction.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
@@ -355,6 +368,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockStore store;
 	int64		token;
 	HolderFate	holder;
+	HalfFate	half = IN_USE;
 	bool		ended;
 	bool		freed;
 
@@ -362,14 +376,15 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockOpen(&store, name.nsp, "shedlock");
 	holder = end_holder(&store, &name, &token);
 	ended = holder == ENDED;
-	freed = holder != TOLD_TO_END && take_over(&store, &name, ended, token) &&
-		free_row(&store, &name, ended, token);
+	if (holder != TOLD_TO_END)
+		half = take_over(&store, &name, ended, token);
+	freed = half == TAKEN_OVER && free_row(&store, &name, ended, token);
 	ShedlockClose(&store);
 	if (holder == LEFT_ALONE && !freed)
 		report_not_held(&name);
 	else if (ended && !freed)
 		ShedlockTellLock("forced", &name, token, DT_NOBEGIN);
-	PG_RETURN_BOOL(ended || freed);
+	PG_RETURN_BOOL(freed || (ended && half != IN_USE));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);

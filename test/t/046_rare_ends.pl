@@ -224,8 +224,9 @@ ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WH
 my $forced = $node->safe_psql('postgres', "SELECT token FROM shedlock_history WHERE name = 'forced'");
 is(ask($other, "BEGIN; SELECT shedlock_assert('forced', $forced)"), $forced, 'forced: another session fences its lock');
 my ($forced_status, $forced_stdout, $forced_stderr) = $node->psql('postgres', q{SELECT shedlock_force_release('forced')});
-is($forced_stdout, 't', 'forced: the session is ended');
-like($forced_stderr, qr/WARNING:  lock "forced" is in use by an open transaction/, 'forced: ... with a warning');
+is($forced_stdout, 'f', 'forced: the session is ended, and the lock is not free');
+like($forced_stderr, qr/terminated the session .*WARNING:  lock "forced" is in use by an open transaction/s, 'forced: ... with a warning');
+is($node->safe_psql('postgres', q{SELECT outcome, sqlstate FROM shedlock_history WHERE name = 'forced'}), 'cancelled|57014', 'forced: the run is cancelled');
 ask($other, 'SELECT pg_advisory_unlock(1); COMMIT');
 reap($dies);
 is($node->safe_psql('postgres', q{SELECT shedlock_force_release('forced')}), 'f', 'forced: there is nothing to end after the fence');
@@ -315,6 +316,7 @@ my ($status, $stdout, $stderr) = $node->psql('postgres', "SELECT shedlock_force_
 kill('CONT', $stopped);
 is($stdout, 'f', 'stopped: force_release does not release the lock');
 like($stderr, qr/WARNING:  session that holds lock "stopped" did not end in time/, 'stopped: ... and warns');
+like(slurp_file($node->logfile), qr/which held lock "stopped", terminated by role "postgres"/, 'stopped: ... and logs by whom');
 ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: the lock is free after the session has ended');
 reap($holder);
 
