@@ -911,10 +911,17 @@ close $writer;
 ok($run->await_out(qr/ready/), 'a command is at work, and its reader pauses');
 my $keeper = $run->keeper;
 kill 'STOP', $keeper;
-ok(eventually(sub { !$run->command_processes }), 'it ends with the lease');
+my $seen = time;
+ok(eventually(sub { my @there = $run->command_processes; $seen = time if @there; return !@there }), 'it ends with the lease');
 sleep(0.2);
 kill 'CONT', $keeper;
-like(do { local $/; <$reader> }, qr/\A(?:Terminated\s+)?(?:\0{50000}){2}shedlock: lock "over" was lost\n\z/, 'a reader that pauses at the end of the lease gets all of it');
+my $paused = time - $seen;
+my $read = do { local $/; <$reader> };
+SKIP:
+{
+	skip sprintf('the reader has paused for %.1f s, and the program waits for one second', $paused), 1 if $paused > 0.9;
+	like($read, qr/\A(?:Terminated\s+)?(?:\0{50000}){2}shedlock: lock "over" was lost\n\z/, 'a reader that pauses at the end of the lease gets all of it');
+}
 is($run->finish, 76, 'the exit status of a lost lock');
 close $reader;
 
