@@ -55,6 +55,7 @@ OBJS = \
 	src/api/cron.o \
 	src/api/croncall.o \
 	src/api/admin.o \
+	src/api/pause.o \
 	src/api/purge.o \
 	src/api/status.o \
 	src/api/trigger.o \

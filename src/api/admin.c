@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * admin.c
- *	  For administrators: ending, cancelling and pausing locks.
+ *	  For administrators: ending and cancelling what another session holds, and setting
+ *	  counters to zero.
  *
  * EXECUTE is granted only to the owner.  pg_terminate_backend() and
  * pg_cancel_backend() decide whether the caller may end or cancel another
@@ -17,10 +18,9 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
+#include "api/api.h"
 #include "job/job.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
@@ -34,24 +34,13 @@
 #define SUCCESSOR_TRIES		100
 #define SUCCESSOR_NAP_MS	10
 
-/* The time between two tries for the advisory half in share mode. */
-#define SHARE_NAP_MS		10
-
-/* What became of the process that holds a lock. */
+/* What became of the process that holds a lock */
 typedef enum
 {
 	LEFT_ALONE,					/* or there is none, or it had ended by itself */
-	TOLD_TO_END,
+	TOLD_TO_END,				/* and the lock stays in use */
 	ENDED
 } HolderFate;
-
-/* What became of the advisory half that it held. */
-typedef enum
-{
-	TAKEN_OVER,
-	HAS_SUCCESSOR,
-	IN_USE
-} HalfFate;
 
 /*
  * report_in_use - report a transaction that uses the lock, at a level from WARNING on
@@ -205,12 +194,12 @@ has_run(const ShedlockName *name)
 }
 
 /*
- * warn_if_unknown - warn if no lock, no tick and no run has that name
+ * ShedlockWarnIfUnknown - warn if no lock, no tick and no run has that name
  *
- * hint: or NULL.  Returns true if it warned.
+ * hint: or NULL.  Returns true if it warned.  Keeps no lock on a table.
  */
-static bool
-warn_if_unknown(const ShedlockName *name, const char *hint)
+bool
+ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint)
 {
 	if (is_in("shedlock", name) || is_in("shedlock_tick", name) || has_run(name))
 		return false;
@@ -227,7 +216,7 @@ warn_if_unknown(const ShedlockName *name, const char *hint)
 static void
 report_not_held(const ShedlockName *name)
 {
-	if (!warn_if_unknown(name, NULL))
+	if (!ShedlockWarnIfUnknown(name, NULL))
 		ereport(NOTICE,
 				(errmsg("lock \"%s\" is not held", name->str)));
 }
@@ -265,21 +254,25 @@ end_run_by_force(const ShedlockName *name, int64 token)
 /*
  * take_over - acquire the advisory half, exclusive, to the end of the transaction
  *
- * ended, token: as for is_successor().  A waiter may be acquiring the lock when this call
- * has ended its holder, and gets time to commit.  If another transaction uses the lock then,
- * this only warns: an error would undo how the run was ended, while its session is gone.
- * Who acquires the lock next tells of that end, too.  Errors: 55006 if no session was ended.
+ * fate, token: as from end_holder().  A waiter may be acquiring the lock when this call has
+ * ended its holder, and gets time to commit: returns false if it has.  Returns false, too, if
+ * another transaction uses the lock after that, and sets *fate to TOLD_TO_END.  That is a
+ * warning: an error would undo how the run was ended, while its session is gone.  Who
+ * acquires the lock next tells of that end, too.  Errors: 55006 if no session was ended.
  */
-static HalfFate
-take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
+static bool
+take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int64 token)
 {
+	bool		ended = *fate == ENDED;
 	ShedlockRow row;
 
+	if (*fate == TOLD_TO_END)
+		return false;
 	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
 	{
 		ShedlockReadRow(store, name->str, &row);
 		if (is_successor(&row, ended, token))
-			return HAS_SUCCESSOR;
+			return false;
 		if (!ended)
 			report_in_use(name, ERROR);
 		if (tries == SUCCESSOR_TRIES)
@@ -290,12 +283,13 @@ take_over(ShedlockStore *store, const ShedlockName *name, bool ended, int64 toke
 				ShedlockTellEnd(name->nsp, token, NULL);
 			}
 			report_in_use(name, WARNING);
-			return IN_USE;
+			*fate = TOLD_TO_END;
+			return false;
 		}
 		ShedlockNap(SUCCESSOR_NAP_MS);
 	}
 	ShedlockWakeLater(&name->tag);
-	return TAKEN_OVER;
+	return true;
 }
 
 /*
@@ -367,24 +361,20 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockStore store;
 	int64		token;
-	HolderFate	holder;
-	HalfFate	half = IN_USE;
-	bool		ended;
+	HolderFate	fate;
 	bool		freed;
 
 	ShedlockBeginCall(fcinfo, "shedlock_force_release()", &name);
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	holder = end_holder(&store, &name, &token);
-	ended = holder == ENDED;
-	if (holder != TOLD_TO_END)
-		half = take_over(&store, &name, ended, token);
-	freed = half == TAKEN_OVER && free_row(&store, &name, ended, token);
+	fate = end_holder(&store, &name, &token);
+	freed = take_over(&store, &name, &fate, token) &&
+		free_row(&store, &name, fate == ENDED, token);
 	ShedlockClose(&store);
-	if (holder == LEFT_ALONE && !freed)
+	if (fate == LEFT_ALONE && !freed)
 		report_not_held(&name);
-	else if (ended && !freed)
+	else if (fate == ENDED && !freed)
 		ShedlockTellLock("forced", &name, token, DT_NOBEGIN);
-	PG_RETURN_BOOL(freed || (ended && half != IN_USE));
+	PG_RETURN_BOOL(freed || fate == ENDED);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);
@@ -440,165 +430,6 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	else
 		report_not_held(&name);
 	PG_RETURN_BOOL(false);
-}
-
-/*
- * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
- *
- * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare(); 23505
- * if another unique index refuses the row.
- * Locks: the advisory half in share mode to the end of the transaction; waits for an
- * acquire that is not committed.
- */
-static bool
-set_pause(const ShedlockName *name, TimestampTz until, char *reason)
-{
-	bool		pauses = until != DT_NOBEGIN;
-	char	   *role = pauses ? GetUserNameFromId(GetUserId(), false) : NULL;
-	bool		written = false;
-	int			tries = 0;
-	ShedlockWait wait = {0};
-	ShedlockStore store;
-	ShedlockRow row;
-
-	ShedlockOpen(&store, name->nsp, "shedlock");
-	if (pauses)
-		ShedlockCheckPromises(&store);
-	for (;;)
-	{
-		TransactionId inserter = InvalidTransactionId;
-
-		while (!ShedlockTryShare(&name->tag))
-			ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
-		wait.suspect = 0;
-		ShedlockReadRow(&store, name->str, &row);
-		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
-		{
-			ShedlockUnlock(&name->tag, ShareLock);
-			break;
-		}
-		if (!row.found)
-		{
-			inserter = ShedlockInserter(&store, name->str);
-			row.name = name->str;
-			row.lock_until = row.locked_at = GetCurrentTimestamp();
-			row.locked_by = "";
-			row.kind = SHEDLOCK_RELEASED;
-			row.keep_until = DT_NOBEGIN;
-		}
-		row.paused_until = until;
-		row.paused_by = role;
-		row.pause_reason = reason;
-		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
-			!TransactionIdIsValid(inserter) && ShedlockInsertRow(&store, &row);
-		if (written)
-			break;
-
-		/* The transaction that has inserted the row may want to acquire. */
-		ShedlockUnlock(&name->tag, ShareLock);
-		if (TransactionIdIsValid(inserter))
-			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
-		else if (!row.found && !ShedlockAwaitForeignLock(&tries))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNIQUE_VIOLATION),
-					 errmsg("could not insert the row of lock \"%s\"", name->str),
-					 errdetail("Another unique index of the table refuses it.")));
-	}
-	ShedlockEndWait(&wait);
-	ShedlockClose(&store);
-	if (written && pauses)
-		ShedlockCommitDurably();
-	if (written)
-		ShedlockTellLock(pauses ? "paused" : "resumed", name, row.token, until);
-	return written;
-}
-
-/*
- * notice_missed - tell which tick of a job will be made up after a pause
- */
-static void
-notice_missed(const ShedlockName *name, TimestampTz until)
-{
-	const ShedlockPlan *plan;
-	ShedlockTick last;
-	TimestampTz tick;
-
-	ShedlockLookUpTick(name, &last);
-	plan = &last.plan;
-	if (!last.found || !last.has_plan || !last.has_schedule ||
-		plan->catch_up == SHEDLOCK_CATCH_UP_NONE ||
-		ShedlockNextTick(&plan->schedule, Max(last.tick, GetCurrentTimestamp())) >= until)
-		return;
-
-	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&plan->schedule, until - 1);
-	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
-		ereport(NOTICE,
-				(errmsg("the ticks of lock \"%s\" that come during the pause will be made up", name->str)));
-	else if (TIMESTAMP_IS_NOEND(until))
-		ereport(NOTICE,
-				(errmsg("the last tick of lock \"%s\" that comes during the pause will be made up", name->str)));
-	else if (until <= ShedlockLastTime(tick, plan))
-		ereport(NOTICE,
-				(errmsg("tick %s of lock \"%s\" will be made up after the pause",
-						ShedlockTimeString(tick), name->str)));
-}
-
-PG_FUNCTION_INFO_V1(shedlock_pause);
-/*
- * shedlock_pause(name, until, reason) - refuse the lock to all until then
- *
- * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Tells which tick of a job will be made up.  Locks and waits as
- * set_pause().
- */
-Datum
-shedlock_pause(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
-	TimestampTz until;
-	char	   *reason;
-
-	ShedlockBeginCall(fcinfo, "shedlock_pause()", &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("end of the pause of lock \"%s\" must not be null", name.str)));
-	until = PG_GETARG_TIMESTAMPTZ(1);
-	if (until <= GetCurrentTimestamp())
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
-	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
-	(void) warn_if_unknown(&name, "Check the spelling.  The lock is paused anyway; shedlock_resume ends that.");
-	(void) set_pause(&name, until, reason);
-	notice_missed(&name, until);
-	ereport(LOG,
-			(errmsg("lock \"%s\" paused until %s by role %s",
-					name.str, ShedlockTimeString(until), ShedlockActingRole())));
-	PG_RETURN_VOID();
-}
-
-PG_FUNCTION_INFO_V1(shedlock_resume);
-/*
- * shedlock_resume(name) - end a pause
- *
- * Returns false if the lock was not paused, and warns if the name is unknown.
- * Locks and waits as set_pause().
- */
-Datum
-shedlock_resume(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
-	bool		paused;
-
-	ShedlockBeginCall(fcinfo, "shedlock_resume()", &name);
-	paused = set_pause(&name, DT_NOBEGIN, NULL);
-	if (paused)
-		ereport(LOG,
-				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));
-	else
-		(void) warn_if_unknown(&name, NULL);
-	PG_RETURN_BOOL(paused);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_stats_reset);

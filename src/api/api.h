@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * api.h
- *	  What the SQL functions share: pg_cron's jobs.
+ *	  What the SQL functions share: pg_cron's jobs, and names that are not known.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -20,5 +20,8 @@ extern bool ShedlockReadsCron(void);
 
 /* croncall.c */
 extern void ShedlockNoticeUnfired(const ShedlockName *name);
+
+/* admin.c */
+extern bool ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint);
 
 #endif							/* SHEDLOCK_API_H */

@@ -1,0 +1,186 @@
+/*-------------------------------------------------------------------------
+ *
+ * pause.c
+ *	  For administrators: pausing a lock, and resuming it.
+ *
+ * EXECUTE is granted only to the owner.  Each act writes a line to the server log, with the
+ * role.
+ *
+ * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
+ * ShedlockBeginCall().
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "api/api.h"
+#include "job/job.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+/* The time between two tries for the advisory half in share mode. */
+#define SHARE_NAP_MS		10
+
+/*
+ * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
+ *
+ * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare(); 23505
+ * if another unique index refuses the row.
+ * Locks: the advisory half in share mode to the end of the transaction; waits for an
+ * acquire that is not committed.
+ */
+static bool
+set_pause(const ShedlockName *name, TimestampTz until, char *reason)
+{
+	bool		pauses = until != DT_NOBEGIN;
+	char	   *role = pauses ? GetUserNameFromId(GetUserId(), false) : NULL;
+	bool		written = false;
+	int			tries = 0;
+	ShedlockWait wait = {0};
+	ShedlockStore store;
+	ShedlockRow row;
+
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	if (pauses)
+		ShedlockCheckPromises(&store);
+	for (;;)
+	{
+		TransactionId inserter = InvalidTransactionId;
+
+		while (!ShedlockTryShare(&name->tag))
+			ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
+		wait.suspect = 0;
+		ShedlockReadRow(&store, name->str, &row);
+		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
+		{
+			ShedlockUnlock(&name->tag, ShareLock);
+			break;
+		}
+		if (!row.found)
+		{
+			inserter = ShedlockInserter(&store, name->str);
+			row.name = name->str;
+			row.lock_until = row.locked_at = GetCurrentTimestamp();
+			row.locked_by = "";
+			row.kind = SHEDLOCK_RELEASED;
+			row.keep_until = DT_NOBEGIN;
+		}
+		row.paused_until = until;
+		row.paused_by = role;
+		row.pause_reason = reason;
+		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
+			!TransactionIdIsValid(inserter) && ShedlockInsertRow(&store, &row);
+		if (written)
+			break;
+
+		/* The transaction that has inserted the row may want to acquire. */
+		ShedlockUnlock(&name->tag, ShareLock);
+		if (TransactionIdIsValid(inserter))
+			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
+		else if (!row.found && !ShedlockAwaitForeignLock(&tries))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNIQUE_VIOLATION),
+					 errmsg("could not insert the row of lock \"%s\"", name->str),
+					 errdetail("Another unique index of the table refuses it.")));
+	}
+	ShedlockEndWait(&wait);
+	ShedlockClose(&store);
+	if (written && pauses)
+		ShedlockCommitDurably();
+	if (written)
+		ShedlockTellLock(pauses ? "paused" : "resumed", name, row.token, until);
+	return written;
+}
+
+/*
+ * notice_missed - tell which tick of a job will be made up after a pause
+ */
+static void
+notice_missed(const ShedlockName *name, TimestampTz until)
+{
+	const ShedlockPlan *plan;
+	ShedlockTick last;
+	TimestampTz tick;
+
+	ShedlockLookUpTick(name, &last);
+	plan = &last.plan;
+	if (!last.found || !last.has_plan || !last.has_schedule ||
+		plan->catch_up == SHEDLOCK_CATCH_UP_NONE ||
+		ShedlockNextTick(&plan->schedule, Max(last.tick, GetCurrentTimestamp())) >= until)
+		return;
+
+	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&plan->schedule, until - 1);
+	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
+		ereport(NOTICE,
+				(errmsg("the ticks of lock \"%s\" that come during the pause will be made up", name->str)));
+	else if (TIMESTAMP_IS_NOEND(until))
+		ereport(NOTICE,
+				(errmsg("the last tick of lock \"%s\" that comes during the pause will be made up", name->str)));
+	else if (until <= ShedlockLastTime(tick, plan))
+		ereport(NOTICE,
+				(errmsg("tick %s of lock \"%s\" will be made up after the pause",
+						ShedlockTimeString(tick), name->str)));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_pause);
+/*
+ * shedlock_pause(name, until, reason) - refuse the lock to all until then
+ *
+ * Warns of a name that was never used, but pauses it: it may be the name of a
+ * future job.  Tells which tick of a job will be made up.  Locks and waits as
+ * set_pause().
+ */
+Datum
+shedlock_pause(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	TimestampTz until;
+	char	   *reason;
+
+	ShedlockBeginCall(fcinfo, "shedlock_pause()", &name);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("end of the pause of lock \"%s\" must not be null", name.str)));
+	until = PG_GETARG_TIMESTAMPTZ(1);
+	if (until <= GetCurrentTimestamp())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("end of the pause of lock \"%s\" must be in the future", name.str)));
+	reason = ShedlockGetText(fcinfo, 2, SHEDLOCK_REASON_MAX, "reason");
+	(void) ShedlockWarnIfUnknown(&name, "Check the spelling.  The lock is paused anyway; shedlock_resume ends that.");
+	(void) set_pause(&name, until, reason);
+	notice_missed(&name, until);
+	ereport(LOG,
+			(errmsg("lock \"%s\" paused until %s by role %s",
+					name.str, ShedlockTimeString(until), ShedlockActingRole())));
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(shedlock_resume);
+/*
+ * shedlock_resume(name) - end a pause
+ *
+ * Returns false if the lock was not paused, and warns if the name is unknown.
+ * Locks and waits as set_pause().
+ */
+Datum
+shedlock_resume(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	bool		paused;
+
+	ShedlockBeginCall(fcinfo, "shedlock_resume()", &name);
+	paused = set_pause(&name, DT_NOBEGIN, NULL);
+	if (paused)
+		ereport(LOG,
+				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));
+	else
+		(void) ShedlockWarnIfUnknown(&name, NULL);
+	PG_RETURN_BOOL(paused);
+}
