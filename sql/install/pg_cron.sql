@@ -245,7 +245,7 @@ BEGIN
 			MESSAGE = format('job "%s" cannot have %s', job, CASE WHEN fire IS NULL THEN 'time_zone' ELSE 'fire' END),
 			DETAIL = CASE WHEN once_every IS NULL THEN format('Schedule "%s" has no ticks.', own)
 						  ELSE format('Its ticks are periods of %s, counted in UTC, and it is fired by its own schedule.', once_every) END,
-			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, define the job again with shedlock_cron_schedule.';
+			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, call shedlock_cron_unguard first, which forgets the ticks of the job.';
 	END IF;
 	fire := own;
 END
@@ -612,7 +612,7 @@ BEGIN
 	IF was_guarded AND changes IS NOT NULL THEN
 		RAISE NOTICE USING
 			MESSAGE = format('job "%s" now has %s', job, changes),
-			HINT = 'What is not passed stays as it is.  To remove something, define the job again with shedlock_cron_schedule.';
+			HINT = 'What is not passed stays as it is.  To remove something, call shedlock_cron_unguard first, which forgets the ticks of the job.';
 	END IF;
 END
 $$;

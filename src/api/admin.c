@@ -18,8 +18,8 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "api/api.h"
-#include "job/job.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -34,11 +34,11 @@
 #define SUCCESSOR_TRIES		100
 #define SUCCESSOR_NAP_MS	10
 
-/* What became of the process that holds a lock */
+/* What became of the process that holds a lock, and of the lock */
 typedef enum
 {
 	LEFT_ALONE,					/* or there is none, or it had ended by itself */
-	TOLD_TO_END,				/* and the lock stays in use */
+	STILL_IN_USE,				/* not ended in time, or fenced */
 	ENDED
 } HolderFate;
 
@@ -154,7 +154,7 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
 				 errdetail("Its process ID is %d; it has been told to end.", row.pid),
 				 errhint("Try again.")));
-		return TOLD_TO_END;
+		return STILL_IN_USE;
 	}
 	ereport(NOTICE,
 			(errmsg("terminated the session that held lock \"%s\"", name->str),
@@ -256,9 +256,10 @@ end_run_by_force(const ShedlockName *name, int64 token)
  *
  * fate, token: as from end_holder().  A waiter may be acquiring the lock when this call has
  * ended its holder, and gets time to commit: returns false if it has.  Returns false, too, if
- * another transaction uses the lock after that, and sets *fate to TOLD_TO_END.  That is a
- * warning: an error would undo how the run was ended, while its session is gone.  Who
- * acquires the lock next tells of that end, too.  Errors: 55006 if no session was ended.
+ * another transaction uses the lock after that, and sets *fate to STILL_IN_USE; and at once if
+ * it is that already.  That is a warning: an error would undo how the run was ended, while its
+ * session is gone.  The next run tells of that end, too.  Errors: 55006 if no session was
+ * ended.
  */
 static bool
 take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int64 token)
@@ -266,7 +267,7 @@ take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int6
 	bool		ended = *fate == ENDED;
 	ShedlockRow row;
 
-	if (*fate == TOLD_TO_END)
+	if (*fate == STILL_IN_USE)
 		return false;
 	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
 	{
@@ -283,7 +284,7 @@ take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int6
 				ShedlockTellEnd(name->nsp, token, NULL);
 			}
 			report_in_use(name, WARNING);
-			*fate = TOLD_TO_END;
+			*fate = STILL_IN_USE;
 			return false;
 		}
 		ShedlockNap(SUCCESSOR_NAP_MS);

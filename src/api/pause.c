@@ -15,12 +15,10 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
+#include "access/transam.h"
 #include "api/api.h"
-#include "job/job.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 /* The time between two tries for the advisory half in share mode. */
