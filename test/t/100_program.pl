@@ -18,6 +18,9 @@ plan skip_all => 'this system cannot have the program shedlock' unless program_p
 
 my $node = start_node('main', allows_streaming => 1);
 my $slow = slowness($node);
+
+# The program gives a server two seconds to answer.
+$ENV{PGCONNECT_TIMEOUT} = int(2 * $slow);
 my $watcher = session($node);
 my $files = PostgreSQL::Test::Utils::tempdir;
 
@@ -523,7 +526,7 @@ refused(75, qr/^shedlock: "limited" was not run: Attempt 2 at tick .*; outcome: 
 my $long = 60 * $slow . 's';
 my %timed = (
 	obeys => start_program($node, '--name=obeys', '--at-most=300ms', sh('sleep 600')),
-	ignores => start_program($node, '--name=ignores', '--at-most=300ms', '--kill-after=300ms', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
+	ignores => start_program($node, '--name=ignores', '--at-most=' . 0.3 * $slow . 's', '--kill-after=300ms', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
 	extended => start_program($node, '--name=extended', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 3')),
 	'extended/1' => start_program($node, '--name=extended', '--permits=1', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 4')),
 	taken => start_program($node, '--name=taken', '--lease=' . 3 * $slow . 's', sh('echo work >&2; echo ready; sleep 600')));
