@@ -71,10 +71,11 @@ ok(defined await($node, "SELECT shedlock_acquire('dead') AND shedlock_once('dead
 $node->safe_psql('postgres', "SELECT shedlock_force_release('dead')");
 
 # A client that dies while its command runs does not end the command.
+my $long = 2 * slowness($node);
 killed_client(sub {
 	my $dbh = pooled_dbh($pooler);
 
-	$dbh->do("CALL shedlock_run('orphan', 'SELECT pg_sleep(2); INSERT INTO done VALUES (-1)')", { pg_async => 1 });
+	$dbh->do("CALL shedlock_run('orphan', 'SELECT pg_sleep($long); INSERT INTO done VALUES (-1)')", { pg_async => 1 });
 	await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'orphan'");
 });
 is(pooled($pooler, "SELECT shedlock_acquire('orphan')"), 'f', 'a run goes on when its client has died');
