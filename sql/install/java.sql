@@ -599,18 +599,19 @@ BEGIN
 	END IF;
 
 	-- The trigger passes writes that set the token.  The roles that acquired these
-	-- locks are not known, so their tokens belong to the owner of the old table.
+	-- locks are not known: each service may unlock and extend those of its host name, as
+	-- before, and only superusers may use their tokens.
 	EXECUTE format($q$
-		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token, locked_role)
-		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval($4), $3
+		INSERT INTO %6$s AS s (name, lock_until, locked_at, locked_by, token)
+		SELECT o.%1$I, o.%2$I, o.%3$I, o.%4$I, nextval($3)
 		FROM (SELECT * FROM ONLY %5$s ORDER BY %3$I, %1$I) o
 		ON CONFLICT (name) DO UPDATE
 		SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = EXCLUDED.locked_by,
-			token = EXCLUDED.token, kind = 'lease', locked_role = EXCLUDED.locked_role, keep_until = NULL,
+			token = EXCLUDED.token, kind = 'lease', locked_role = NULL, keep_until = NULL,
 			lock_at_most_for = NULL, pid = NULL, backend_start = NULL, origin = NULL
 		WHERE s.name <> ALL ($1) AND (EXCLUDED.lock_until > $2 OR EXCLUDED.lock_until > s.lock_until)$q$,
 		columns[1], columns[2], columns[3], columns[4], relation, lock_table)
-		USING held, timezone('UTC', clock_timestamp()), r.relowner, tokens;
+		USING held, timezone('UTC', clock_timestamp()), tokens;
 	GET DIAGNOSTICS rows = ROW_COUNT;
 
 	EXECUTE format('ALTER TABLE %s RENAME TO %I', relation, new_name);

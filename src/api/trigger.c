@@ -12,7 +12,9 @@
  *					exclusively to the end of its transaction, and a token,
  *					or is turned away if either half is not free
  *	unlock, extend	another UPDATE with time on it, before or after: passes and
- *					wakes waiters, but does not end a pause
+ *					wakes waiters, but does not end a pause; is refused without the
+ *					privileges of the role that acquired the lock (I5), unless that is
+ *					not known, as after shedlock_adopt
  *	nothing held	another UPDATE: passes, but does not change the owner of a
  *					session lock that is held past its lock_until
  *	DELETE			refused unless the lock is free
@@ -307,6 +309,8 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 			return try_exclusive(name) ? acquire(store, name, old, now, tuple) : turn_away(name);
 
 		case UNLOCK_OR_EXTEND:
+			if (OidIsValid(old->locked_role))
+				ShedlockCheckRole(old, name);
 			if (new->lock_until > old->lock_until)
 			{
 				check_cap(new, now);

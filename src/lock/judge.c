@@ -136,12 +136,35 @@ ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row)
 /*
  * ShedlockCallerHasRole - has the caller the privileges of the role that
  * acquired the lock?
+ *
+ * If that role is not known, only superusers have them: tokens can be guessed.
  */
 bool
 ShedlockCallerHasRole(const ShedlockRow *row)
 {
-	return !OidIsValid(row->locked_role) ||
-		has_privs_of_role(GetUserId(), row->locked_role);
+	return OidIsValid(row->locked_role) ? has_privs_of_role(GetUserId(), row->locked_role) :
+		superuser();
+}
+
+/*
+ * ShedlockCheckRole - raise 42501 unless ShedlockCallerHasRole()
+ *
+ * The log names both roles, which the caller need not know.
+ */
+void
+ShedlockCheckRole(const ShedlockRow *row, const ShedlockName *name)
+{
+	const char *role;
+
+	if (ShedlockCallerHasRole(row))
+		return;
+	role = GetUserNameFromId(row->locked_role, true);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for lock \"%s\"", name->str),
+			 errdetail("It can be used only by roles with the privileges of the role that acquired it."),
+			 errdetail_log("Role \"%s\" acquired it; role %s does not have its privileges.",
+						   role ? role : "unknown", ShedlockActingRole())));
 }
 
 /*
@@ -166,12 +189,7 @@ ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 			(!SHEDLOCK_IS_LEASE(row->kind) || ShedlockLeaseOfSession(row->token));
 	if (!row->found || row->kind == SHEDLOCK_RELEASED || !proved)
 		return false;
-	if (!ShedlockCallerHasRole(row))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for lock \"%s\"", name->str),
-				 errdetail("It can be used only by roles with the privileges of the role that acquired it.")));
-
+	ShedlockCheckRole(row, name);
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;
 	if (ShedlockDiedWithTimeline(row))

@@ -89,6 +89,7 @@ extern ShedlockVerdict ShedlockFindHeld(const ShedlockName *name, ShedlockRow *r
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
 						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);
+extern void ShedlockCheckRole(const ShedlockRow *row, const ShedlockName *name);
 extern bool ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 							   int64 token, TimestampTz now);
 extern char *ShedlockLossDetail(const ShedlockRow *row, int64 token, TimestampTz now);

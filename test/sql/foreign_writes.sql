@@ -213,6 +213,42 @@ DELETE FROM shedlock WHERE name LIKE 'service %';
 DROP OWNED BY regress_shedlock_service, regress_shedlock_reader;
 DROP ROLE regress_shedlock_service, regress_shedlock_reader;
 
+-- Services with roles of their own: one may acquire what another one has held, but only
+-- roles with its privileges unlock, extend or rename what it acquired, by whatever means.
+CREATE ROLE regress_shedlock_a;
+CREATE ROLE regress_shedlock_a_too IN ROLE regress_shedlock_a;
+CREATE ROLE regress_shedlock_b;
+GRANT SELECT, INSERT (name, lock_until, locked_at, locked_by), UPDATE (name, lock_until, locked_at, locked_by)
+	ON shedlock TO regress_shedlock_a, regress_shedlock_b;
+SET ROLE regress_shedlock_a;
+SELECT mode, pg_temp.lib(mode, 'insert', 'service ' || mode) AS insert FROM lib;
+SELECT shedlock_acquire('service lease', '1 h', '1 h'), shedlock_acquire_session('service session'),
+	   shedlock_acquire('service kept', '1 h', '1 h'), shedlock_release('service kept'), shedlock_acquire('service over', '1 ms');
+SELECT token > 0 AS began FROM shedlock_run_begin('service run', '1 h');
+SET ROLE regress_shedlock_b;
+SELECT mode, what, pg_temp.error_of(format('SELECT pg_temp.lib(%L, %L, %L)', mode, what, 'service ' || mode))
+FROM lib, (VALUES ('unlock'), ('extend')) w(what);
+SELECT name, pg_temp.error_of(format('UPDATE shedlock SET %s WHERE name = %L', change, 'service ' || name))
+FROM (VALUES ('lease'), ('session'), ('run'), ('kept'), ('over')) n(name),
+	 (VALUES ('lock_until = timezone(''utc'', now())'), ('lock_until = lock_until + interval ''1 h''')) c(change)
+WHERE name <> 'over' OR change LIKE '%1 h%';
+SELECT pg_temp.error_of('UPDATE shedlock SET locked_by = ''me'', locked_at = locked_at + interval ''1 s'' WHERE name = ''service db''');
+SELECT mode, pg_temp.lib(mode, 'update', 'service ' || mode) AS update FROM lib;
+SELECT name, state, kind, locked_role FROM shedlock_locks WHERE name LIKE 'service %' ORDER BY name;
+SET ROLE regress_shedlock_a_too;
+SELECT mode, pg_temp.lib(mode, 'extend', 'service ' || mode) AS extend, pg_temp.lib(mode, 'unlock', 'service ' || mode) AS unlock FROM lib;
+SET ROLE regress_shedlock_b;
+SELECT mode, pg_temp.lib(mode, 'update', 'service ' || mode) AS update, pg_temp.lib(mode, 'unlock', 'service ' || mode) AS unlock FROM lib;
+SELECT mode, r.role FROM lib, pg_temp.row_of('service ' || mode) r;
+SET ROLE regress_shedlock_a;
+SELECT shedlock_release('service session');
+SELECT shedlock_run_end('service run', token) FROM shedlock WHERE name = 'service run';
+RESET ROLE;
+SELECT count(shedlock_force_release(name)) FROM shedlock WHERE name LIKE 'service %';
+DELETE FROM shedlock WHERE name LIKE 'service %';
+DROP OWNED BY regress_shedlock_a, regress_shedlock_a_too, regress_shedlock_b;
+DROP ROLE regress_shedlock_a, regress_shedlock_a_too, regress_shedlock_b;
+
 -- A client whose clock shows local time would acquire held locks, or lose its own at
 -- once; it gets an error, and nothing is written.
 RESET client_min_messages;

@@ -65,6 +65,23 @@ $node->safe_psql('postgres', 'CREATE ROLE worker LOGIN');
 like(refused('worker', "SELECT shedlock_release('lease', $token)"), $denied, 'a new role of the old name does not own the lease');
 is(as('worker', 'SELECT count(*) FROM shedlock_history'), '0', 'a new role of the old name does not see the runs');
 
+# A ShedLock service whose role changes while it holds a lock: doc/java.md
+my ($grant) = slurp_file("$FindBin::RealBin/../../doc/java.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
+my $utc = "timezone('utc', CURRENT_TIMESTAMP)";
+my $lock = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('%s', $utc + '1 h', $utc, 'host') RETURNING name";
+my $unlock = "UPDATE shedlock SET lock_until = $utc WHERE name = '%s' AND locked_by = 'host' RETURNING name";
+$node->safe_psql('postgres', "CREATE ROLE app; CREATE ROLE app_monday LOGIN IN ROLE app; CREATE ROLE app_tuesday LOGIN IN ROLE app; $grant");
+as('app_monday', sprintf($lock, 'alone'));
+my $log = -s $node->logfile;
+like(refused('app_tuesday', sprintf($unlock, 'alone')), qr/^42501: permission denied for lock "alone"/,
+	'a service whose role has changed cannot unlock');
+like(slurp_file($node->logfile, $log), qr/DETAIL: .*Role "app_monday" acquired it; role "app_tuesday" does not have its privileges\./,
+	'the log names both roles');
+$node->safe_psql('postgres', "ALTER ROLE $_ SET role = app") foreach qw(app_monday app_tuesday);
+as('app_monday', sprintf($lock, 'as one'));
+is(as('app_tuesday', sprintf($unlock, 'as one')), 'as one', 'roles that act as one unlock the locks of each other');
+$node->safe_psql('postgres', 'DROP OWNED BY app');
+
 # A role is dropped while it has a lease, a session lock and a run
 my $leaver = session($node, extra_params => [ '-U', 'leaver' ]);
 my $runner = session($node, extra_params => [ '-U', 'leaver' ]);
