@@ -11,6 +11,7 @@ OBJS = \
 	src/base/settings.o \
 	src/base/hooks.o \
 	src/base/name.o \
+	src/base/printable.o \
 	src/base/args.o \
 	src/advisory/locktable.o \
 	src/advisory/wake.o \

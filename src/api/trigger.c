@@ -209,10 +209,11 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockRow there;
 
-	if (sets_our_columns(NULL, new) ||
-		(new->lock_until <= new->locked_at && new->lock_until <= now))
+	if (sets_our_columns(NULL, new))
 		return tuple;
 	ShedlockCheckText(name->str, "lock name");
+	if (new->lock_until <= new->locked_at && new->lock_until <= now)
+		return tuple;
 	check_clock(new, now);
 	check_cap(new, now);
 

@@ -84,43 +84,6 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 }
 
 /*
- * ShedlockMaskText - replace the control characters in a text by question marks
- *
- * A terminal could obey them.  Returns true if there were any.
- */
-bool
-ShedlockMaskText(char *str)
-{
-	bool		found = false;
-
-	for (unsigned char *p = (unsigned char *) str; *p; p++)
-	{
-		/* U+0080 to U+009F */
-		if (*p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F && GetDatabaseEncoding() == PG_UTF8)
-			*p++ = '?';
-		else if (*p >= ' ' && *p != 0x7F)
-			continue;
-		*p = '?';
-		found = true;
-	}
-	return found;
-}
-
-/*
- * ShedlockCheckText - raise an error if a text has control characters
- *
- * Others read such a text as it is, in messages and views.
- */
-void
-ShedlockCheckText(char *str, const char *what)
-{
-	if (ShedlockMaskText(str))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not contain control characters", what)));
-}
-
-/*
  * use_name - set *name to a name that a caller gives
  */
 static void

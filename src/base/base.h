@@ -119,10 +119,12 @@ extern void ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockNa
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
 
-/* args.c */
-extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+/* printable.c */
 extern bool ShedlockMaskText(char *str);
 extern void ShedlockCheckText(char *str, const char *what);
+
+/* args.c */
+extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
 extern ShedlockName *ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n);
 extern void ShedlockCheckMayWrite(const char *call);

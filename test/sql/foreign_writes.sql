@@ -356,10 +356,11 @@ SELECT pg_temp.error_of($$UPDATE shedlock SET lock_until = 'infinity' WHERE name
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES ('capped', 'infinity', timezone('utc', clock_timestamp()), 'host', 1);
 RESET shedlock.max_lock_at_most_for;
 
--- A client cannot acquire a lock whose name has control characters.  A row that exists
--- already, or comes with a dump, can be extended, unlocked and purged.
+-- A client cannot acquire a lock whose name has control characters, nor insert the row of a
+-- free one.  A row that exists already, or comes with a dump, can be extended, unlocked and purged.
 SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''insert'', %L)', mode, E'\x1b[2Jforeign')) FROM lib;
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES (E'terminal\n', 'epoch', 'epoch', 'host');
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token) VALUES (E'terminal\n', 'epoch', 'epoch', 'host', 1);
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by, token)
 SELECT E'terminal\n' || mode, 'infinity', 'epoch', 'host', 1 FROM lib;
 SELECT mode, pg_temp.error_of(format('SELECT pg_temp.lib(%L, ''update'', %L)', mode, E'terminal\n')) FROM lib;

@@ -1,4 +1,4 @@
--- A lock's name is any text of 1 to 255 characters without control characters,
+-- A lock's name is any text of 1 to 255 characters without control or invisible characters,
 -- and exactly that text.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
@@ -11,7 +11,7 @@ INSERT INTO names VALUES
 	(3, ' names'),
 	(4, 'names '),
 	(5, U&'names\00A0'),
-	(6, U&'\2028names'),
+	(6, U&'\3000names'),
 	(7, 'na''mes'),
 	(8, 'na"mes'),
 	(9, 'names''; DROP TABLE shedlock; --'),
@@ -62,13 +62,19 @@ INSERT INTO calls (call) VALUES
 	('shedlock_resume(%L)'),
 	('_shedlock_cron_call(%L, ''TABLE x'')');
 SELECT call, left(error, 5) AS state, count(*) AS names
-FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256), E'names\n', E'\x7Fnames', U&'na\009Bmes']) name,
+FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256), E'names\n', E'\x7Fnames', U&'na\009Bmes', U&'na\200Bmes']) name,
 	 LATERAL pg_temp.error_of('SELECT ' || format(call, name)) error
 GROUP BY n, call, left(error, 5) ORDER BY n, state;
 SELECT pg_temp.error_of('SELECT shedlock_acquire(NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_acquire('''')');
 SELECT pg_temp.error_of('SELECT shedlock_acquire(repeat(''n'', 256))');
 SELECT pg_temp.error_of(format('SELECT shedlock_acquire(%L)', E'\x1b[2Jnames'));
+
+-- Invisible characters: marks of writing direction, of zero width, separators, and those
+-- that Unicode wants ignored where they cannot be shown.
+SELECT pg_temp.error_of(format('SELECT shedlock_acquire(%L)', U&'na\202Emes'));
+SELECT to_hex(c) AS refused FROM unnest('{128,155,159,160,173,174,776,847,1564,8202,8203,8207,8208,8231,8232,8238,8239,8288,12288,12644,65024,65039,65040,65279,65280,917505,917760,983040}'::int[]) c
+WHERE pg_temp.error_of(format('SELECT shedlock_acquire(%L)', 'na' || chr(c) || 'mes')) LIKE '22023 lock name must not contain%' ORDER BY c;
 CALL shedlock_run(NULL, 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
 CALL shedlock_run('', 'SELECT 1');

@@ -123,5 +123,60 @@ is(ask($runner, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND o
 $runner->quit;
 $session->quit;
 
+# Each character between U+0080 and U+FFFF that an encoding has: names have those that
+# people can see, and a client with another encoding can read every view.
+my %invisible = (
+	UTF8 => [ 0x80 .. 0x9F, 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B .. 0x180F, 0x200B .. 0x200F,
+		0x2028 .. 0x202E, 0x2060 .. 0x206F, 0x3164, 0xFE00 .. 0xFE0F, 0xFEFF, 0xFFA0, 0xFFF0 .. 0xFFF8 ],
+	LATIN1 => [ 0x80 .. 0x9F, 0xAD ],
+	ISO_8859_8 => [ 0x80 .. 0x9F, 0xAD, 0x200E, 0x200F ],
+	WIN1252 => [0xAD],
+	WIN1256 => [ 0xAD, 0x200C .. 0x200F ],
+	EUC_JP => []);
+foreach my $encoding (sort keys %invisible)
+{
+	my $database = lc $encoding;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $database TEMPLATE template0 ENCODING $encoding LOCALE 'C'");
+	$node->safe_psql($database, "CREATE EXTENSION shedlock; GRANT INSERT (name, lock_until, locked_at, locked_by) ON shedlock TO plain");
+	my $refused = $node->safe_psql($database, <<~'SQL');
+		CREATE TABLE refused (c integer);
+		DO $$
+		DECLARE
+			code integer;
+			c text;
+		BEGIN
+			FOREACH code IN ARRAY ARRAY(SELECT generate_series(128, 65535) EXCEPT SELECT generate_series(55296, 57343)) LOOP
+				CONTINUE WHEN current_setting('server_encoding') <> 'UTF8' AND code > 9999;
+				BEGIN
+					c := convert_from(CASE WHEN code < 2048 THEN set_byte(set_byte('\x0000', 0, 192 + code / 64), 1, 128 + code % 64)
+						ELSE set_byte(set_byte(set_byte('\x000000', 0, 224 + code / 4096), 1, 128 + code / 64 % 64), 2, 128 + code % 64) END, 'UTF8');
+				EXCEPTION WHEN OTHERS THEN
+					CONTINUE;
+				END;
+				BEGIN
+					PERFORM shedlock_token('a' || c);
+				EXCEPTION WHEN invalid_parameter_value THEN
+					INSERT INTO refused VALUES (code);
+				END;
+			END LOOP;
+		END $$;
+		SELECT string_agg(c::text, ' ' ORDER BY c) FROM refused;
+		SQL
+	is($refused, join(' ', @{ $invisible{$encoding} }), "$encoding: the characters that a name cannot have");
+}
+
+# In SQL_ASCII nobody knows what a byte beyond ASCII means.
+$node->safe_psql('postgres', "CREATE DATABASE sql_ascii TEMPLATE template0 ENCODING SQL_ASCII LOCALE 'C'");
+$node->safe_psql('sql_ascii', 'CREATE EXTENSION shedlock');
+my $high = "'caf' || convert_from('\\xe9', 'SQL_ASCII')";
+my $row = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) SELECT %s, n %s, n, %s FROM timezone('utc', clock_timestamp()) n";
+like(error_of($node, $_, dbname => 'sql_ascii'), qr/^22023: lock name must not contain control or invisible characters/, "SQL_ASCII: $_")
+  foreach "SELECT shedlock_acquire($high)", "SELECT shedlock_pause($high)", sprintf($row, $high, "+ interval '1 h'", "'host'"),
+  sprintf($row, $high, "- interval '1 h'", "'host'");
+$node->safe_psql('sql_ascii', sprintf($row, "'job'", "+ interval '1 h'", $high));
+is($node->safe_psql('sql_ascii', "SET client_encoding = 'UTF8'; SELECT name, locked_by FROM shedlock_locks"), 'job|caf?',
+	'SQL_ASCII: a client with UTF8 reads the locks, whatever bytes a ShedLock client has written');
+
 $node->stop;
 done_testing();
