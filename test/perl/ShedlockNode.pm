@@ -4,6 +4,7 @@ package ShedlockNode;
 use strict;
 use warnings FATAL => 'all';
 use Exporter 'import';
+use File::Basename;
 use File::Copy;
 use File::Path;
 use List::Util qw(max min);
@@ -24,11 +25,13 @@ $ENV{PGUSER} = 'postgres';
 my $test = $$;
 $SIG{$_} = sub { $$ == $test ? exit 1 : POSIX::_exit(1) } foreach qw(HUP INT QUIT TERM);
 
-# Creates a server's data folder.  Options are those of init().
+# Creates a server's data folder.  Options are those of init().  It is a copy, with the
+# system identifier of other servers, unless force_initdb is true.
 sub init_node
 {
 	my ($node, %options) = @_;
 
+	local $ENV{PATH} = dirname(__FILE__) . "/../template:$ENV{PATH}" if $ENV{TEMPLATES} && !$options{force_initdb};
 	$node->init(%options, extra => [ '-U', 'postgres' ]);
 	return;
 }
@@ -185,20 +188,26 @@ sub answers
 }
 
 # Waits until a query gives the expected answer.  Returns the seconds that it took, or
-# undef if it never did.  A session answers faster than a node.
+# undef if it never did.  A node is asked in one session, because a process for each
+# question would take the processor from what is waited for.
 sub await
 {
 	my ($where, $sql, $expected, $limit) = @_;
+	my $own = $where->isa('PostgreSQL::Test::Cluster') && session($where);
 	my $start = time;
+	my $answered;
 
 	$expected = 't' unless defined $expected;
 	$limit = $PostgreSQL::Test::Utils::timeout_default unless defined $limit;
-	until (answers($where, $sql, $expected))
+	until (($answered = $expected eq ask($own || $where, $sql)) || time - $start > $limit)
 	{
-		return if time - $start > $limit;
-		sleep(0.02);
+		die $own->{heard} if $own && $own->{heard} =~ /ERROR/;
+		sleep(min(0.2, 0.02 + (time - $start) / 50));
 	}
-	return time - $start;
+	my $took = time - $start;
+
+	$own->quit if $own;
+	return $answered ? $took : ();
 }
 
 # Returns the seconds that code takes.

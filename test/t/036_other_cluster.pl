@@ -60,7 +60,7 @@ sub replicated
 my %ways = (
 	'CREATE SUBSCRIPTION' => sub {
 		my ($publisher) = @_;
-		my $subscriber = start_node('subscriber');
+		my $subscriber = start_node('subscriber', force_initdb => 1);
 		my $url = $publisher->connstr . " dbname=$dbname";
 
 		$publisher->safe_psql($dbname, "CREATE PUBLICATION locks FOR TABLE $tables");

@@ -136,7 +136,7 @@ my $number = $node->safe_psql('postgres', "SELECT 'renamed'::regrole::oid");
 my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');
 my $other = PostgreSQL::Test::Cluster->new('other');
-init_node($other);
+init_node($other, force_initdb => 1);
 $other->start;
 $other->safe_psql(
 	'postgres', qq{

@@ -1164,7 +1164,9 @@ SKIP:
 
 ask($watcher, 'BEGIN; LOCK pg_extension');
 $run = start_program($node, '--name=cut', 'true');
-kill 'KILL', await($watcher, "SELECT pid FROM pg_locks WHERE relation = 'pg_extension'::regclass AND NOT granted");
+my $is_cut = "FROM pg_locks WHERE relation = 'pg_extension'::regclass AND NOT granted";
+ok(defined await($watcher, "SELECT count(*) $is_cut", '1'), 'a program waits for its first answer');
+kill 'KILL', ask($watcher, "SELECT pid $is_cut");
 is($run->finish . $run->err, "69shedlock: the server did not answer\n", 'the program says that the server did not answer');
 
 #
@@ -1172,7 +1174,8 @@ is($run->finish . $run->err, "69shedlock: the server did not answer\n", 'the pro
 #
 
 reap($watcher);
-$node->stop;
+# the server ends, too
+$node->stop('immediate', fail_ok => 1);
 $run = start_program($node, '--name=early', '--wait=1h', sh('echo runs'));
 ok(eventually(sub { $run->err =~ /\n/ }), 'the program says that there is no server');
 ok(!$run->has_ended, 'it waits for one');
