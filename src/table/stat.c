@@ -99,6 +99,33 @@ ShedlockCheckStats(Oid nsp)
 }
 
 /*
+ * ShedlockShowStats - put the counters of the names that the caller may see into a tuplestore
+ *
+ * As the query's snapshot shows them.
+ */
+void
+ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
+{
+	bool		shows_all = ShedlockMaySee(InvalidOid);
+	ShedlockStore store;
+	TableScanDesc scan;
+
+	ShedlockOpenToRead(&store, nsp, "shedlock_run_stat");
+	scan = begin_table_scan(store.rel, GetActiveSnapshot());
+	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
+	{
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		if (shows_all ||
+			ShedlockMayUseName(TextDatumGetCString(slot_getattr(store.slot, Anum_name, &isnull))))
+			tuplestore_puttupleslot(stats, store.slot);
+	}
+	table_endscan(scan);
+	ShedlockClose(&store);
+}
+
+/*
  * count - add to the counters of a name
  *
  * Warns, and counts nothing, if one transaction has the row locked for 100 ms: a foreign

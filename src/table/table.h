@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "utils/rel.h"
+#include "utils/tuplestore.h"
 
 /* Bytes of an error or warning that the history keeps, and of the note that follows. */
 #define SHEDLOCK_MESSAGE_MAX	4096
@@ -282,6 +283,7 @@ extern void ShedlockCheckStats(Oid nsp);
 extern void ShedlockCountEnd(Oid nsp, const char *name, const char *outcome,
 							 TimestampTz started_at, bool gave_up);
 extern void ShedlockCountGaveUp(Oid nsp, const char *name);
+extern void ShedlockShowStats(Oid nsp, Tuplestorestate *stats);
 extern bool ShedlockResetStats(Oid nsp, const char *name);
 
 /* history.c */

@@ -98,7 +98,7 @@ INSERT INTO api VALUES
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
 ('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
