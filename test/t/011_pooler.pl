@@ -174,12 +174,20 @@ SKIP:
 
 	$node->safe_psql('postgres', "ALTER ROLE app SET client_min_messages = error; ALTER ROLE app SET shedlock.require_token = on");
 	$pooler = start_pooler($node, 'transaction', 3);
-	is(crowd(20, 15, \&one_round), '', '20 clients over three server processes: no error');
+	# the more slowly, the longer
+	my $enough = 'SELECT count(*) = 2 FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 50) t';
+	my $errors = '';
+	foreach (1 .. 10)
+	{
+		$errors .= crowd(20, 15, \&one_round);
+		last if $errors ne '' || answers($node, $enough, 't');
+	}
+	is($errors, '', '20 clients over three server processes: no error');
 	nothing_left($node, "name LIKE 'job %'");
 	is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM taken WHERE how = 'run') = (SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'job %')"),
 		't', 'each run in the history has counted once');
 	note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 5) t'), '2', 'both leases and runs were used');
+	ok(answers($node, $enough, 't'), 'both leases and runs were used');
 	stop_pooler($pooler);
 	$node->safe_psql('postgres', 'ALTER ROLE app RESET ALL');
 }
