@@ -23,14 +23,14 @@ LINT_CPPFLAGS = $(CPPFLAGS) $(PROGRAM_CPPFLAGS)
 INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
-	lint-meta lint-indent lint-floors lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
+	lint-meta lint-indent lint-floors lint-minutes lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
 	pgtap skew child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
 LINT = lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-floors lint-versions lint-lists lint-text \
-	lint-man lint-meta lint-indent
+	lint-man lint-meta lint-indent lint-minutes
 
 lint: $(LINT)
 
@@ -121,6 +121,14 @@ lint-text:
 	exit $$rc
 	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
 		{ echo "test/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
+
+# A job is fired for the minute in which it is scheduled or for the next one.  What waits for
+# pg_cron asks the history for the tick, and computes no minute from a clock.
+MINUTES = \btime\b[ )]*[/%]|\bminute\(\)|\+%s\)* *[/%]|/ *60 *\+
+MINUTES_SQL = (date_trunc\(.minute., *|extract\(minute FROM *)(now|(clock|statement)_timestamp|current_timestamp)
+lint-minutes:
+	@! grep -nE '$(MINUTES)|$(MINUTES_SQL)' $$(grep -l 'start_cron_node' test/t/*.pl test/slow/*.pl) scripts/demo.d/cron* || \
+		{ echo "take the tick from what ran: see test/perl/CronNode.pm"; exit 1; }
 
 # The pages that the manual page refers to need not be on this machine.
 lint-man:

@@ -4,24 +4,10 @@
 # Schedules everything right away, since pg_cron's ticks fall on whole minutes,
 # and starts the loop that reschedules the jobs of part 6.
 cron_start() {
-    cron_pass_minute
     cluster_psql a -f "$PARTS/cron-a.sql" >/dev/null
     cluster_psql b -1 -v "host=$WORK/s/a" -f "$PARTS/cron-b.sql" >/dev/null
-    FIRST_MINUTE=$(cron_next_minute "$(date +%s)")
     cron_reschedule &
     RESCHEDULER=$!
-}
-
-cron_next_minute() {
-    say $((($1 / 60 + 1) * 60))
-}
-
-# Lets the minute pass when little is left of it: a tick that comes while the
-# launchers learn of their jobs would run some of them only.
-cron_pass_minute() {
-    while [ $(($(date +%s) % 60)) -ge 54 ]; do
-        pause 0.2
-    done
 }
 
 # Runs in the background, whatever the screen shows meanwhile.  A few seconds
@@ -43,7 +29,9 @@ TEXT
   Look at how each of them ended.  pg_cron's own history cannot say as much.
 
 TEXT
-    cron_await "$FIRST_MINUTE" 6 2
+    cron_countdown "SELECT minute IS NOT NULL FROM demo.first_minute"
+    FIRST_MINUTE=$(cluster_psql a -Atc "SELECT extract(epoch FROM minute) FROM demo.first_minute")
+    cron_await "$FIRST_MINUTE"
     cron_minute 4 "$FIRST_MINUTE"
 }
 
@@ -71,7 +59,7 @@ cron_long() {
 TEXT
     show cron-rebuild.sql schedule
     wait "$RESCHEDULER" || die "the job rebuild could not be scheduled again"
-    cron_minute 6 "$FIRST_MINUTE"
+    cron_minute 6 "$(cron_rebuild_minute)"
     cluster_psql a -At -c "SELECT to_char(at, '\"  At \"HH24:MI:SS\", while both were at work, the demo ran this and made both jobs again:\"')
         FROM demo.rescheduled"
     say
@@ -81,9 +69,9 @@ TEXT
   Look at how many runs of it are at work in the next minute.
 
 TEXT
-    minute=$(cron_next_minute "$(cluster_psql a -Atc "SELECT floor(extract(epoch FROM at)) FROM demo.rescheduled")")
-    cron_await "$minute" 12 4
-    await "SELECT count(*) > 1 FROM demo.run WHERE job = 'rebuild' AND variant = 'without'"
+    cron_countdown "SELECT count(*) > 1 FROM demo.run WHERE job = 'rebuild' AND variant = 'without'"
+    minute=$(cron_rebuild_minute)
+    cron_await "$minute"
     await "SELECT count(*) > 0 FROM cron.job_run_details JOIN demo.job USING (jobid) WHERE jobname = 'rebuild' AND status = 'succeeded'"
     cron_minute 6 "$minute"
     cron_end
@@ -95,29 +83,34 @@ cron_minute() {
     say
 }
 
-# Waits for minute $1, and until the jobs that end by themselves have done so $2
-# times on server A and $3 times on server B.
-cron_await() {
-    local ended="count(*) FROM cron.job_run_details WHERE status IN ('succeeded', 'failed') AND command NOT LIKE '%rebuild%'"
-    cron_countdown "$1"
-    await "SELECT $2 <= $ended"
-    until [ "$(cluster_psql b -Atc "SELECT $3 <= $ended")" = t ]; do
-        pause 0.1
-    done
+# Prints the minute in which rebuild last began.
+cron_rebuild_minute() {
+    cluster_psql a -Atc "SELECT extract(epoch FROM date_trunc('minute', max(started_at))) FROM demo.run WHERE job = 'rebuild'"
 }
 
-# Waits until $1 and tells how long; on a terminal the line counts down.
+# Waits until the jobs that end by themselves have done so in minute $1 or later.
+cron_await() {
+    await "SELECT count(DISTINCT name) = 4 FROM shedlock_history
+        WHERE name IN ('vacuum-orders', 'add-order', 'divide', 'endless') AND tick >= to_timestamp($1) AND ended_at IS NOT NULL"
+    await "SELECT count(DISTINCT variant || server) FILTER (WHERE variant = 'without') = 2 AND bool_or(variant = 'with')
+        FROM demo.run WHERE job = 'report' AND started_at >= to_timestamp($1)"
+}
+
+# Waits until query $1 gives true on server A, and tells how long it is to the next whole
+# minute: it may have begun already, but not for pg_cron.  On a terminal the line counts down.
 cron_countdown() {
-    local at left=$(($1 - $(date +%s)))
-    [ "$left" -gt 0 ] || return 0
-    at="pg_cron fires at $(env -u TZ date -d "@$1" +%H:%M), the next whole minute: in"
+    local at end left=$((60 - 10#$(date +%S)))
+    [ "$(cluster_psql a -Atc "$1")" != t ] || return 0
+    end=$((SECONDS + left))
+    at="pg_cron fires at $(env -u TZ date -d '1 min' +%H:%M), the next whole minute: in"
     [ -t 1 ] || say "  ($at $left s)"
-    while [ "$left" -gt 0 ]; do
+    while [ "$left" -gt 0 ] && [ "$(cluster_psql a -Atc "$1")" != t ]; do
         [ ! -t 1 ] || printf '\r  (%s %d s) ' "$at" "$left"
         pause 0.5
-        left=$(($1 - $(date +%s)))
+        left=$((end - SECONDS))
     done
     [ ! -t 1 ] || printf '\r%70s\r' ''
+    await "$1"
 }
 
 # Lets nothing fire any more, waits for what still runs, and takes over what both
@@ -129,6 +122,9 @@ cron_end() {
     await "SELECT count(*) = 0 FROM shedlock_history WHERE outcome = 'running'"
     await "SELECT count(*) = 0 FROM demo.run WHERE job = 'rebuild' AND ended_at IS NULL"
     await "SELECT count(*) = 0 FROM cron.job_run_details WHERE status NOT IN ('succeeded', 'failed') AND command NOT LIKE '%rebuild%'"
+    until [ "$(cluster_psql b -Atc "SELECT count(*) = 0 FROM cron.job_run_details WHERE status NOT IN ('succeeded', 'failed')")" = t ]; do
+        pause 0.1
+    done
     cluster_psql a -c "INSERT INTO demo.fired
         SELECT 'A', jobname, $columns FROM cron.job_run_details JOIN demo.job USING (jobid) WHERE start_time IS NOT NULL"
     cluster_psql b -c "COPY (SELECT 'B', jobname, $columns FROM cron.job_run_details JOIN cron.job USING (jobid)

@@ -46,6 +46,20 @@ CREATE TABLE demo.run (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY
 );
 
+-- The first minute in which all of these jobs ran.  A job that is scheduled when a minute
+-- begins runs for it or for the next one.
+CREATE VIEW demo.first_minute AS
+SELECT CASE WHEN count(*) = 7 THEN max(first) END AS minute
+FROM (SELECT min(tick) AS first
+	  FROM shedlock_history
+	  WHERE name IN ('vacuum-orders', 'add-order', 'divide', 'endless')
+	  GROUP BY name
+	  UNION ALL
+	  SELECT min(date_trunc('minute', started_at))
+	  FROM demo.run
+	  WHERE job = 'report'
+	  GROUP BY variant, CASE variant WHEN 'without' THEN server END) job;
+
 -- Names of server A's pg_cron jobs, those that are gone included.
 CREATE TABLE demo.job (jobid bigint PRIMARY KEY, jobname text NOT NULL);
 

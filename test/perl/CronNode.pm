@@ -1,5 +1,13 @@
 # A server with pg_cron, and jobs that must have the same results in both of its execution
 # modes.
+#
+# A job that is scheduled just after a full minute may be fired for that minute or for the
+# next one, and of two jobs that are scheduled one after the other, one of them may be
+# fired a minute earlier.  So no test knows the minute of a run from a clock: it reads the
+# tick from the history.  slow/cron_any_second runs the tests at seconds that matter.
+#
+# The servers' clock can be moved, and hurry() moves it to the end of the minute.  Nothing
+# depends on that except the time that the tests take.
 package CronNode;
 
 use strict;
@@ -8,9 +16,12 @@ use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
+use SkewedClock;
 use Test::More;
+use Time::HiRes qw(sleep);
 
-our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 prepare_jobs await_minute schedule_jobs await_first_runs check_jobs given_up);
+our @EXPORT = qw(has_pg_cron start_cron_node skip_before_16 at_second minute_ahead await_minutes
+  prepare_jobs schedule_jobs await_first_runs check_jobs given_up);
 
 # Jobs of schedule_jobs, with pg_cron's status of their first run
 my %jobs = (
@@ -48,7 +59,7 @@ sub start_cron_node
 		  . "cron.host = '" . $node->host . "'\n"
 		  . "max_worker_processes = 30\n"
 		  . $conf);
-	$node->start;
+	with_movable_clock { $node->start };
 	$node->safe_psql('postgres',
 		'CREATE EXTENSION pg_cron; CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA cron TO plain');
 	return $node;
@@ -66,14 +77,65 @@ sub skip_before_16
 	return;
 }
 
-# Returns when enough of the minute is left that all jobs created after this are due for
-# the first time at the same instant.
-sub await_minute
+# Call this before the first job is scheduled.  Returns at the second of the minute that
+# slow/cron_any_second asks for, otherwise at once.
+sub at_second
 {
-	my $second = time % 60;
+	my ($node) = @_;
+	my $second = $ENV{SHEDLOCK_CRON_SECOND};
 
-	sleep(61 - $second) if $second > 45;
+	return unless defined $second;
+	my $left = $node->safe_psql('postgres', "SELECT ($second - extract(second FROM clock_timestamp()) + 60) % 60");
+	advance_clock($left) or sleep($left);
 	return;
+}
+
+# Returns a full minute that is more than a minute ahead, for a job that has one tick: it
+# is scheduled before pg_cron fires for that minute.
+sub minute_ahead
+{
+	my ($node) = @_;
+
+	return $node->safe_psql('postgres', "SELECT date_trunc('minute', clock_timestamp()) + interval '2 min'");
+}
+
+# Lets the next minute begin in a second, unless that took time from what is going on:
+# pg_cron looks at the clock once a second, and gives up a connection that is not there
+# within 10 s, and a run may have a limit.
+sub hurry
+{
+	my ($after, @nodes) = @_;
+	my $left;
+
+	foreach my $node (@nodes)
+	{
+		$left = $node->safe_psql(
+			'postgres', qq{
+SELECT 59 - s FROM extract(second FROM clock_timestamp()) s
+WHERE s BETWEEN $after AND 59
+	  AND (current_setting('cron.use_background_workers')::boolean
+		   OR NOT EXISTS (SELECT FROM cron.job_run_details WHERE status IN ('starting', 'connecting', 'sending')))
+	  AND NOT EXISTS (SELECT FROM shedlock_locks WHERE kind = 'run' AND state = 'held' AND lock_until IS NOT NULL)});
+		return if $left eq '';
+	}
+	advance_clock($left);
+	return;
+}
+
+# Waits until a query gives true, for as many minutes as that takes.  Others are servers
+# with the same clock.  Returns whether it did.
+sub await_minutes
+{
+	my ($node, $sql, @others) = @_;
+	my $after = 2 + slowness($node);
+
+	foreach (1 .. 12 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if answers($node, $sql, 't');
+		hurry($after, $node, @others);
+		sleep(0.25);
+	}
+	return 0;
 }
 
 # The objects that the jobs of schedule_jobs need
@@ -103,12 +165,15 @@ $$;
 	return;
 }
 
+# Schedules the jobs, and others by a statement, in one transaction: all are fired for the
+# first time together.
 sub schedule_jobs
 {
-	my ($node) = @_;
+	my ($node, $others) = @_;
 
 	$node->safe_psql(
 		'postgres', q{
+BEGIN;
 SELECT shedlock_cron_schedule('insert', '* * * * *', $$INSERT INTO done VALUES ('insert')$$, '1 min'),
 	   shedlock_cron_schedule('commits', '* * * * *', 'CALL commits()', '1 min'),
 	   shedlock_cron_schedule('vacuum', '* * * * *', 'VACUUM (ANALYZE) done', '1 min'),
@@ -117,7 +182,7 @@ SELECT shedlock_cron_schedule('insert', '* * * * *', $$INSERT INTO done VALUES (
 	   shedlock_cron_schedule('busy', '* * * * *', $$INSERT INTO done VALUES ('busy')$$, '1 min'),
 	   shedlock_cron_schedule('plain', '* * * * *', $$INSERT INTO done VALUES ('plain')$$, '1 min', username => 'plain'),
 	   shedlock_cron_schedule('elsewhere', '* * * * *', $$INSERT INTO done VALUES ('elsewhere')$$, '1 min', database => 'other');
-});
+} . "$others; COMMIT");
 	return;
 }
 
@@ -126,8 +191,7 @@ sub await_first_runs
 {
 	my ($node) = @_;
 
-	$node->poll_query_until(
-		'postgres', qq{
+	await_minutes($node, qq{
 SELECT count(DISTINCT j.jobname) = } . keys(%jobs) . qq{
 FROM cron.job j JOIN cron.job_run_details d USING (jobid)
 WHERE d.status IN ('succeeded', 'failed') AND j.jobname IN ('} . join("', '", keys %jobs) . qq{')})

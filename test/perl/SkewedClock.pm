@@ -7,7 +7,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(with_skewed_clock set_clock);
+our @EXPORT = qw(with_skewed_clock with_movable_clock set_clock advance_clock);
 
 my $offset_file;
 
@@ -29,6 +29,14 @@ sub with_skewed_clock(&)
 	return $code->();
 }
 
+# The same, but without the library the servers have the true clock, which cannot be moved.
+sub with_movable_clock(&)
+{
+	my ($code) = @_;
+
+	return $ENV{SHEDLOCK_SKEW} ? &with_skewed_clock($code) : $code->();
+}
+
 # Sets the clock ahead of the true time by a number of seconds.  The file is mapped, so it
 # must not be truncated.
 sub set_clock
@@ -39,6 +47,16 @@ sub set_clock
 	syswrite $file, pack('q', $seconds * 1_000_000);
 	close $file;
 	return;
+}
+
+# Moves the clock forward by a number of seconds.  Returns whether it can be moved.
+sub advance_clock
+{
+	my ($seconds) = @_;
+
+	return 0 unless $offset_file;
+	set_clock(unpack('q', slurp_file($offset_file)) / 1_000_000 + $seconds);
+	return 1;
 }
 
 1;

@@ -116,6 +116,8 @@ my %nodes = (
 	libpq => start_working('libpq', ''),
 	worker => start_working('worker', "cron.use_background_workers = on\n"));
 
+at_second($nodes{libpq});
+
 foreach my $mode (sort keys %nodes)
 {
 	test_launcher($nodes{$mode}, $mode);

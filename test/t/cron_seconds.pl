@@ -53,6 +53,8 @@ sub overlaps
 		  . " WHERE name = '$lock' AND a.token < b.token AND (a.ended_at IS NULL OR b.started_at < a.ended_at)");
 }
 
+at_second($node);
+
 #
 # Valid schedules
 #

@@ -18,24 +18,24 @@ sub query
 }
 
 query('CREATE EXTENSION shedlock');
-await_minute();
+at_second($node);
 
-# A schedule with one tick a day, at the next minute in that time zone
-sub next_minute_in
+# A schedule with one tick a day, at that minute in a time zone
+my $tick = minute_ahead($node);
+sub schedule_in
 {
-	return query("SELECT to_char((clock_timestamp() + interval '1 min') AT TIME ZONE '$_[0]', 'FMMI FMHH24 * * *')");
+	return query("SELECT to_char(timestamptz '$tick' AT TIME ZONE '$_[0]', 'FMMI FMHH24 * * *')");
 }
 
 # India is five and a half hours ahead, so that no minute or hour is that of pg_cron.
 my $zone = 'Asia/Kolkata';
-my $tick = query("SELECT date_trunc('minute', clock_timestamp() + interval '1 min')");
 my $fails = sub { "SELECT 1 / (SELECT count(*) - 1 FROM shedlock_history WHERE name = '$_[0]')" };
-query("SELECT shedlock_cron_schedule('zone', '" . next_minute_in($zone) . "', 'SELECT 1', '1 min', time_zone => '$zone'),"
-	  . "shedlock_cron_schedule('retry', '" . next_minute_in($zone) . "', \$\$" . $fails->('retry') . "\$\$, '1 min', time_zone => '$zone', attempts => 3, backoff => '1 s'),"
-	  . "shedlock_cron_schedule('once', '" . next_minute_in('GMT') . "', \$\$" . $fails->('once') . "\$\$, '1 min'),"
-	  . "shedlock_cron_schedule('later', '" . next_minute_in('America/New_York') . "', 'SELECT 1', '1 min', time_zone => '$zone')");
+query("SELECT shedlock_cron_schedule('zone', '" . schedule_in($zone) . "', 'SELECT 1', '1 min', time_zone => '$zone'),"
+	  . "shedlock_cron_schedule('retry', '" . schedule_in($zone) . "', \$\$" . $fails->('retry') . "\$\$, '1 min', time_zone => '$zone', attempts => 3, backoff => '1 s'),"
+	  . "shedlock_cron_schedule('once', '" . schedule_in('GMT') . "', \$\$" . $fails->('once') . "\$\$, '1 min'),"
+	  . "shedlock_cron_schedule('later', '" . schedule_in('America/New_York') . "', 'SELECT 1', '1 min', time_zone => '$zone')");
 
-ok( $node->poll_query_until('postgres', "SELECT count(*) = 2 FROM shedlock_history WHERE name = 'retry' AND ended_at IS NOT NULL"),
+ok( await_minutes($node, "SELECT count(*) = 2 FROM shedlock_history WHERE name = 'retry' AND ended_at IS NOT NULL"),
 	'a job that failed runs again');
 is(query("SELECT attempt, outcome, tick = '$tick' FROM shedlock_history WHERE name = 'retry' ORDER BY token"), "1|failed|t\n2|succeeded|t",
 	'both runs are for the tick of its time zone');
@@ -43,7 +43,7 @@ is(query("SELECT max(started_at) - min(ended_at) < interval '2 min' FROM shedloc
 
 # One more call of each
 my $calls = query("SELECT count(*) FROM cron.job_run_details");
-ok( $node->poll_query_until('postgres', "SELECT count(*) >= $calls + 3 FROM cron.job_run_details WHERE status = 'succeeded'"),
+ok( await_minutes($node, "SELECT count(*) >= $calls + 3 FROM cron.job_run_details WHERE status = 'succeeded'"),
 	'pg_cron fires the jobs each minute');
 is(query('SELECT name, count(*), max(outcome) FROM shedlock_history GROUP BY name ORDER BY name'), "once|1|failed\nretry|2|succeeded\nzone|1|succeeded",
 	'each tick has run, and no call without a tick');
