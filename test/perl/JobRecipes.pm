@@ -18,7 +18,7 @@ use Time::HiRes qw(sleep);
 
 our @EXPORT = qw(write_recipe prepare_recipes test_recipe);
 
-my ($node, @command);
+my ($node, $judge, @command);
 
 # seconds; the first work of a job takes longer than two leases
 my $lease;
@@ -39,6 +39,7 @@ sub write_recipe
 sub prepare_recipes
 {
 	($node) = @_;
+	$judge = session($node);
 	$lease = sprintf('%.1f', 2 * slowness($node));
 	my $steps = int(25 * $lease);
 
@@ -120,9 +121,9 @@ sub start_replicas
 # An error counts as a wrong answer.
 sub answer
 {
-	my ($status, $out, $err) = $node->psql('postgres', $_[0]);
+	my $out = ask($judge, $_[0]);
 
-	return $status == 0 ? $out : $err;
+	return $judge->{heard} =~ /ERROR/ ? $judge->{heard} : $out;
 }
 
 sub wish
@@ -136,7 +137,7 @@ sub is_working
 {
 	my ($job) = @_;
 
-	ok(defined await($node, "SELECT count(*) >= 10 FROM step WHERE job = '$job'"), "$job: a replica works");
+	ok(defined await($judge, "SELECT count(*) >= 10 FROM step WHERE job = '$job'"), "$job: a replica works");
 	return;
 }
 
@@ -154,7 +155,7 @@ sub ends_well
 {
 	my ($job) = @_;
 
-	ok(defined await($node, "SELECT count(*) > 0 FROM told WHERE job = '$job' AND answer = 'ran'"), "$job: a replica says that it ran");
+	ok(defined await($judge, "SELECT count(*) > 0 FROM told WHERE job = '$job' AND answer = 'ran'"), "$job: a replica says that it ran");
 	wish($job, 'end');
 	foreach my $replica (@{ delete $replicas{$job} })
 	{
@@ -190,6 +191,9 @@ sub connections_killed
 	while (answer("SELECT count(*) < 40 FROM step WHERE job = '$job'") eq 't')
 	{
 		$killed += answer("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '$job' AND usename = 'app'");
+
+		# some calls must come through
+		sleep(0.05);
 	}
 	note("$job: $killed connections were killed");
 	ends_well($job);
@@ -215,9 +219,9 @@ sub pooler_frozen
 	is_working($job);
 	start_replicas($job, 1);
 	$pooler->{run}->signal('STOP');
-	ok(defined await($node, "SELECT count(DISTINCT replica) = 2 FROM step WHERE job = '$job'"), "$job: another replica takes over");
+	ok(defined await($judge, "SELECT count(DISTINCT replica) = 2 FROM step WHERE job = '$job'"), "$job: another replica takes over");
 	$pooler->{run}->signal('CONT');
-	ok(defined await($node, "SELECT count(*) > 0 FROM told WHERE job = '$job' AND replica = '1'"), "$job: the first replica comes back");
+	ok(defined await($judge, "SELECT count(*) > 0 FROM told WHERE job = '$job' AND replica = '1'"), "$job: the first replica comes back");
 	is(answer("SELECT DISTINCT answer FROM told WHERE job = '$job' AND replica = '1'"), 'lost', "$job: the first replica says that it lost the lock");
 	ends_well($job);
 	return;
@@ -243,7 +247,7 @@ sub forced
 	is_working($job);
 	is(answer("SELECT shedlock_force_release('$job')"), 't', "$job: the lock is released by force");
 	my $released = answer('SELECT extract(epoch FROM clock_timestamp())');
-	ok(defined await($node, "SELECT count(*) = 1 FROM told WHERE job = '$job' AND answer = 'lost'"), "$job: the work stops, and the replica says that the lock was lost");
+	ok(defined await($judge, "SELECT count(*) = 1 FROM told WHERE job = '$job' AND answer = 'lost'"), "$job: the work stops, and the replica says that the lock was lost");
 	is(answer("SELECT max(at) - $released < $lease FROM step WHERE job = '$job'"), 't', "$job: before its lease would have expired");
 	run_again($job);
 	return;
@@ -256,7 +260,7 @@ sub blind
 
 	is_working($job);
 	wish($job, 'force');
-	ok(defined await($node, "SELECT count(*) = 1 FROM told WHERE job = '$job'"), "$job: the work comes to its end");
+	ok(defined await($judge, "SELECT count(*) = 1 FROM told WHERE job = '$job'"), "$job: the work comes to its end");
 	is(answer("SELECT answer FROM told WHERE job = '$job'"), 'lost', "$job: the replica says that the lock was lost");
 	run_again($job);
 	return;
@@ -285,7 +289,7 @@ sub work_fails_unseen
 	is_working($job);
 	stop_pooler($pooler);
 	wish($job, 'raise');
-	ok(defined await($node, "SELECT count(*) = 1 FROM told WHERE job = '$job'"), "$job: the work comes to its end");
+	ok(defined await($judge, "SELECT count(*) = 1 FROM told WHERE job = '$job'"), "$job: the work comes to its end");
 	is(answer("SELECT answer FROM told WHERE job = '$job'"), 'raised: of the work', "$job: the error of the work reaches the caller");
 	start_replicas($job, 1);
 	ends_well($job);

@@ -187,6 +187,11 @@ sub fuzz_worker
 			$lock->{valid} = 1;
 			$helper->unlock($lock);
 		}
+		else
+		{
+			# leaves the processor to the holder
+			sleep(0.001);
+		}
 	}
 	continue
 	{

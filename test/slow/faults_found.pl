@@ -1,6 +1,8 @@
 # The fault checker finds each of ten ways to break the protocol, and no violation in
 # the intact protocol under the same conditions.  The library is a separate build, see
 # src/base/breakage.h.
+#
+# Debian packages: libdbd-pg-perl
 
 use strict;
 use warnings FATAL => 'all';
