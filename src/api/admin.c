@@ -307,6 +307,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 	ShedlockRow row;
 	ShedlockVerdict verdict;
 	const char *holder;
+	TimestampTz refused_until;
 	bool		is_run;
 
 	do
@@ -330,6 +331,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		else if (is_run)
 			ShedlockHistoryLost(name->nsp, row.token);
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
+		refused_until = verdict == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;
 		ShedlockSetReleased(&row, now, false);
 	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
 
@@ -337,6 +339,11 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		ereport(NOTICE,
 				(errmsg("released lock \"%s\" of \"%s\"", name->str, holder),
 				 errdetail("Its former holder was not stopped; its next release or extend returns false, and its next assert fails.")));
+	if (refused_until != DT_NOBEGIN)
+		ereport(NOTICE,
+				(errmsg("lock \"%s\" is free for ShedLock's clients, too, from now on", name->str),
+				 errdetail("Its holder has died; they were refused until %s.",
+						   ShedlockTimeString(refused_until))));
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));

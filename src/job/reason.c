@@ -158,8 +158,14 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 	char	   *reason;
 
 	if (state == NULL && row->found && row->token != 0)
-		return psprintf("It is free, and was last acquired by \"%s\" at %s.",
-						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+	{
+		reason = psprintf("It is free, and was last acquired by \"%s\" at %s.",
+						  ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+		if (row->lock_until > GetCurrentTimestamp())
+			reason = psprintf("%s  Its holder has died; ShedLock's clients are refused until %s.",
+							  reason, ShedlockTimeString(row->lock_until));
+		return reason;
+	}
 	if (state == NULL || (!row->found && strcmp(state, "uncommitted") != 0))
 		return pstrdup("It is free, and was never acquired.");
 	if (strcmp(state, "unknown") == 0)

@@ -28,8 +28,15 @@ SELECT shedlock_why('why paused');
 SELECT shedlock_acquire_session('why session') \gset
 UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05' WHERE name = 'why session';
 SELECT shedlock_why('why session');
+-- After its holder has died, the row still refuses ShedLock's clients, which read it alone.
 SELECT pg_advisory_unlock_all() \gset
-SELECT shedlock_why('why session');
+SELECT pg_temp.why('why session');
+SET client_min_messages = notice;
+\set VERBOSITY terse
+SELECT shedlock_force_release('why session');
+\set VERBOSITY default
+SET client_min_messages = error;
+SELECT pg_temp.why('why session');
 SELECT shedlock_acquire_session('why limit', '1 h') \gset
 SELECT pg_temp.why('why limit');
 SELECT shedlock_release('why limit') \gset
