@@ -177,6 +177,7 @@ REGRESS = \
 
 ISOLATION = \
 	one_holder \
+	same_key \
 	savepoint_frees \
 	release_in_open_transaction \
 	late_holder \

@@ -10,8 +10,9 @@
  *	field3: low half of the key
  *	field4: one of the SHEDLOCK_CLASS numbers
  *
- * The key is 64 bits of a cryptographic hash of the name.  Two names with one key
- * exclude each other, but an attacker cannot find a name with the key of another
+ * The key is 64 bits of a cryptographic hash of the name.  Two names with one key share
+ * the advisory half: a session lock, run or open transaction of one keeps others off the
+ * other one.  They have rows, tokens and owners of their own.  But an attacker cannot find a name with the key of another
  * name.  The name in the row decides which lock it is.
  *
  * Copyright (c) 2026, the shedlock developers

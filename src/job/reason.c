@@ -157,6 +157,21 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 	TimestampTz end;
 	char	   *reason;
 
+	if (state == NULL)
+	{
+		ListCell   *lc;
+
+		/* A caller fences what it has just released, or another name has the same key. */
+		foreach(lc, ShedlockHolders(&name->tag))
+		{
+			ShedlockHolder *holder = lfirst(lc);
+
+			if (holder->pid == 0)
+				return pstrdup("It is in use by a prepared transaction.");
+			if (holder->pid != MyProcPid)
+				return psprintf("It is in use by process %d.", holder->pid);
+		}
+	}
 	if (state == NULL && row->found && row->token != 0)
 	{
 		reason = psprintf("It is free, and was last acquired by \"%s\" at %s.",
