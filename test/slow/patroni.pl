@@ -517,7 +517,8 @@ if (has_pg_cron())
 {
 	is($last->safe_psql('postgres', q{SELECT tick FROM shedlock_history WHERE name = 'cron' GROUP BY tick HAVING count(*) > 1}), '',
 		'no tick of the job of pg_cron was run twice');
-	is($last->safe_psql('postgres', q{SELECT count(*) FROM done}), $last->safe_psql('postgres', q{SELECT count(*) FROM shedlock_history WHERE name = 'cron' AND outcome = 'succeeded'}),
+	# a run may be going on
+	ok(defined await($last, q{SELECT (SELECT count(*) FROM done) = (SELECT count(*) FROM shedlock_history WHERE name = 'cron' AND outcome = 'succeeded')}),
 		'its work was done as often as the history says');
 	note('pg_cron: ' . $last->safe_psql('postgres', q{SELECT string_agg(to_char(tick, 'MI') || ' ' || outcome, ', ' ORDER BY tick) FROM shedlock_history WHERE name = 'cron'}));
 }
