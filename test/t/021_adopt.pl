@@ -236,8 +236,8 @@ CREATE TABLE shedlock (name varchar(64) NOT NULL PRIMARY KEY, lock_until timesta
 	locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL);
 CREATE TABLE counter (n integer);
 INSERT INTO counter VALUES (0);
-CREATE TABLE control (moved boolean, stop boolean);
-INSERT INTO control VALUES (false, false);
+CREATE TABLE control (moved boolean, back boolean, stop boolean);
+INSERT INTO control VALUES (false, false, false);
 CREATE TABLE worked (worker text, before integer, after integer);
 CREATE TABLE took (who text PRIMARY KEY);
 
@@ -253,7 +253,7 @@ DECLARE
 	before integer := 0;
 	after integer := 0;
 BEGIN
-	WHILE NOT (SELECT stop FROM control) LOOP
+	WHILE NOT (SELECT stop OR (back AND kind = 'functions') FROM control) LOOP
 		mine := 0;
 		was_moved := (SELECT moved FROM control);
 		IF kind = 'functions' THEN
@@ -351,6 +351,27 @@ $node->safe_psql('race', 'UPDATE control SET moved = true');
 start_worker('functions', $_) foreach 1 .. 2;
 sleep(6);
 ok(defined await($watcher, 'SELECT count(*) = 3 FROM took'), 'services in both modes and the functions acquire the lock after the move');
+is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'prepared statements write to the extension\'s table');
+
+# Back, by the text of doc/java.md, after the clients of the functions have ended
+my ($long, $widen, $back) = slurp_file("$FindBin::RealBin/../../doc/java.md") =~ /^```sql back\n(.*?)^```$/msg;
+my @functions = splice @workers, -2;
+$node->safe_psql('race', 'UPDATE control SET back = true');
+foreach my $worker (@functions)
+{
+	ask($worker, 'SELECT 0');
+	is($worker->{heard}, '', 'a client of the functions ends without an error');
+	$worker->quit;
+}
+my $name = 'n' x 65;
+$node->safe_psql('race', "SELECT scheduling.shedlock_acquire('$name', '1 h'); CREATE TABLE before_back AS SELECT n FROM counter");
+is($node->safe_psql('race', $long), $name, 'doc/java.md finds the names that are too long');
+$node->safe_psql('race', $_) foreach $widen, $back;
+is($node->safe_psql('race', "SELECT relname, relkind FROM pg_class WHERE relname LIKE 'shedlock%' AND relnamespace = 'public'::regnamespace AND relkind <> 'i'"),
+	'shedlock|r', 'doc/java.md goes back while services work');
+ok(defined await($watcher, 'SELECT c.n > b.n + 20 FROM counter c, before_back b'), 'the services acquire the lock after that');
+is($node->safe_psql('race', "SELECT lock_until > timezone('utc', now()) + interval '30 min' FROM shedlock WHERE name = '$name'"), 't', 'a held lock stays held');
+is(error_of($node, 'DROP EXTENSION shedlock', dbname => 'race'), 'no error', 'DROP EXTENSION leaves the services alone');
 $node->safe_psql('race', 'UPDATE control SET stop = true');
 foreach my $worker (@workers)
 {
@@ -363,7 +384,6 @@ cmp_ok($node->safe_psql('race', "SELECT sum(before) FROM worked"), '>', 10, 'the
 note($node->safe_psql('race', 'SELECT * FROM worked ORDER BY worker'));
 ok($bench->finish, 'statements prepared by the protocol continue');
 is($bench_err =~ /ERROR|abort/ ? $bench_err : '', '', 'they get no error');
-is($node->safe_psql('race', "SELECT locked_by FROM scheduling.shedlock WHERE name = 'bench'"), 'bench', 'they write to the extension\'s table');
 
 like(slurp_file($node->logfile), qr/LOG:  table \S+ adopted by role "postgres"$/m, 'each move is in the log, with the role');
 

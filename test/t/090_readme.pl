@@ -7,6 +7,7 @@
 #	```sql other      the same, where a table named shedlock exists
 #	```sql adopt      the same, with tables of ShedLock
 #	```sql tenants    not here, but in 048_tenants.pl
+#	```sql back       not here, but in 021_adopt.pl
 #	```sh             not run; the scripts that it names must exist
 #	```crontab        each line is called by three hosts
 #	```systemd        the same with ExecStart
@@ -88,7 +89,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql tenants', 'yaml cluster',
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
 	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
