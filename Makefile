@@ -27,6 +27,7 @@ OBJS = \
 	src/session/events.o \
 	src/session/deadline.o \
 	src/session/lease.o \
+	src/session/signals.o \
 	src/session/changes.o \
 	src/session/holdings.o \
 	src/session/durability.o \
@@ -209,6 +210,7 @@ ISOLATION = \
 	request_moves \
 	pause_refuses \
 	purge_spares \
+	ends_at_commit \
 	force_release \
 	force_release_ends_session \
 	prepared_transaction \

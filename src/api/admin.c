@@ -4,10 +4,13 @@
  *	  For administrators: ending and cancelling what another session holds, and setting
  *	  counters to zero.
  *
- * EXECUTE is granted only to the owner.  pg_terminate_backend() and
+ * EXECUTE is granted only to the owner.  The rules of pg_terminate_backend() and
  * pg_cancel_backend() decide whether the caller may end or cancel another
- * session: they are called with the caller's rights.  Each act writes a line to
- * the server log, with the role.
+ * session.  Each act writes a line to the server log, with the role.
+ *
+ * A session is ended, or a command cancelled, by the commit of the transaction that has used
+ * up the ticks of its runs (session/signals.c).  Until then these runs cannot end, because
+ * their rows are locked.
  *
  * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
  * ShedlockBeginCall().
@@ -18,8 +21,11 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "access/transam.h"
 #include "api/api.h"
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -27,47 +33,49 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-/* How long a terminated session may take to end. */
-#define TERMINATE_WAIT_MS	5000
-
-/* How long a waiter that acquires the lock after that may take to commit. */
-#define SUCCESSOR_TRIES		100
-#define SUCCESSOR_NAP_MS	10
-
-/* What became of the process that holds a lock, and of the lock */
-typedef enum
-{
-	LEFT_ALONE,					/* or there is none, or it had ended by itself */
-	STILL_IN_USE,				/* not ended in time, or fenced */
-	ENDED
-} HolderFate;
+/* How long a process may take to give up the advisory half after its release is committed. */
+#define ENDING_TRIES		100
+#define ENDING_NAP_MS		10
 
 /*
- * report_in_use - report a transaction that uses the lock, at a level from WARNING on
+ * find_user - find a transaction that uses the lock, but for this one; or NULL
+ *
+ * holder: a process whose share does not count, or -1.
  */
-static void
-report_in_use(const ShedlockName *name, int elevel)
+static ShedlockHolder *
+find_user(const ShedlockName *name, int holder)
 {
-	ShedlockHolder *holder = NULL;
 	ListCell   *lc;
 
 	foreach(lc, ShedlockHolders(&name->tag))
 	{
-		holder = lfirst(lc);
-		if (holder->pid != MyProcPid)
-			break;
+		ShedlockHolder *user = lfirst(lc);
+
+		if (user->pid != MyProcPid && (user->pid != holder || user->exclusive))
+			return user;
 	}
-	if (holder && holder->pid == 0)
+	return NULL;
+}
+
+/*
+ * report_in_use - report a transaction that uses the lock, at a level from WARNING on
+ *
+ * user: as from find_user(); NULL if it has just ended.
+ */
+static void
+report_in_use(const ShedlockName *name, const ShedlockHolder *user, int elevel)
+{
+	if (user && user->pid == 0)
 		ereport(elevel,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("lock \"%s\" is in use by a prepared transaction", name->str),
-				 errdetail("Its transaction ID is %u.", holder->prepared_xid),
+				 errdetail("Its transaction ID is %u.", user->prepared_xid),
 				 errhint("Look up its identifier in pg_prepared_xacts, and use COMMIT PREPARED or ROLLBACK PREPARED.")));
 	else
 		ereport(elevel,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("lock \"%s\" is in use by an open transaction", name->str),
-				 holder ? errdetail("Its process ID is %d.", holder->pid) : 0,
+				 user ? errdetail("Its process ID is %d.", user->pid) : 0,
 				 errhint("Wait for that transaction to end, or terminate it.")));
 }
 
@@ -96,42 +104,147 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 }
 
 /*
- * close_tick_of - use up the tick of a run that is to be ended
+ * check_may_signal - may the caller terminate that process, or cancel its command?
  *
- * A caller that fires for the tick could begin an attempt before the run is logged.
- * Returns false if the run has ended: this may have waited for that.  If it has died
- * meanwhile, its tick stays used up all the same.
+ * The rules are those of pg_terminate_backend() and pg_cancel_backend(), which would send
+ * the signal at once.  act: what the caller does.  Errors: 42501.
  */
-static bool
-close_tick_of(const ShedlockName *name, int64 token)
+static void
+check_may_signal(int pid, const char *act)
 {
-	ShedlockRow row;
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	bool		of_superuser;
 
-	ShedlockCloseTick(name, token);
-	ShedlockLookUpRow(name, &row);
-	return row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp());
+	if (proc == NULL || superuser())
+		return;
+	of_superuser = !OidIsValid(proc->roleId) || superuser_arg(proc->roleId);
+	if (of_superuser ||
+		(!has_privs_of_role(GetUserId(), proc->roleId) &&
+		 !has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to %s process %d", act, pid),
+				 of_superuser ?
+				 errdetail("Its role is a superuser, which the caller is not.") :
+				 errdetail("The caller has the privileges neither of its role nor of pg_signal_backend.")));
 }
 
 /*
- * end_holder - terminate the process that holds a session lock or run
+ * end_run_by_force - log a run as cancelled, and use up its tick
  *
- * Sets *token to that of the lock, or to 0 if there is no such process, or it is left
- * alone.  Only warns if it does not end in time, as pg_terminate_backend() does: an error
- * would undo that the tick is used up.  Errors: 42501; 55006 if the process is this one.
+ * As lost, it would be due again at once.  The tick comes first: where a later run begins in
+ * an open transaction, both rows are locked, and only that of the tick is waited for.  The
+ * SQLSTATE tells the worker, who may end the run as cancelled later, that its own end came
+ * too late (finish.c).
  */
-static HolderFate
-end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
+static void
+end_run_by_force(const ShedlockName *name, int64 token)
+{
+	ShedlockEnding ending = {.outcome = "cancelled"};
+
+	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
+	ShedlockCloseTick(name, token);
+	if (ShedlockHistoryEnd(name->nsp, token, &ending))
+		ShedlockTellEnd(name->nsp, token, NULL);
+}
+
+/*
+ * hold_row - keep a session lock or run from being released before this transaction ends
+ *
+ * frees: the lock is not kept then, nor are clients of ShedLock to wait for lock_until: it is
+ * free as soon as its process is gone.  Returns false if it was released: this waits for a
+ * release that is being committed.  Locks: the advisory half in share mode, and the row.
+ */
+static bool
+hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees)
+{
+	bool		shared = ShedlockTryShare(&name->tag);
+	ShedlockRow row;
+
+	do
+	{
+		ShedlockReadRow(store, name->str, &row);
+		if (!row.found || row.token != token || row.kind == SHEDLOCK_RELEASED)
+		{
+			if (shared)
+				ShedlockUnlock(&name->tag, ShareLock);
+			return false;
+		}
+		if (frees)
+		{
+			row.lock_until = GetCurrentTimestamp();
+			row.keep_until = DT_NOBEGIN;
+		}
+	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
+	return true;
+}
+
+/*
+ * settle_runs - use up the ticks of all runs of the process that holds a lock
+ *
+ * A signal ends all of them: a command can run another one under a lock of its own.  A
+ * caller that fires for such a tick could begin another attempt at once.  ends: the process
+ * is to be ended, so its runs are logged as cancelled, and the lock is free then.  Rows are
+ * locked in the order of tokens, so that two callers do not deadlock.  Returns false if the
+ * lock was released meanwhile.
+ */
+static bool
+settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *holder, bool ends)
+{
+	bool		settled = ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM);
+	List	   *runs = settled ? NIL :
+		ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
+	bool		held = false;
+	ListCell   *lc;
+
+	if (settled || holder->kind == SHEDLOCK_SESSION)
+		held = hold_row(store, name, holder->token, ends);
+	foreach(lc, runs)
+	{
+		ShedlockRow *run = lfirst(lc);
+		ShedlockName lock;
+		bool		is_this = run->token == holder->token;
+
+		ShedlockMakeName(name->nsp, run->name, &lock);
+		if (!hold_row(store, &lock, run->token, ends && is_this))
+			runs = foreach_delete_current(runs, lc);
+		else if (is_this)
+			held = true;
+	}
+	if (!held)
+		return false;
+	foreach(lc, runs)
+	{
+		ShedlockRow *run = lfirst(lc);
+		ShedlockName lock;
+
+		ShedlockMakeName(name->nsp, run->name, &lock);
+		if (ends)
+			end_run_by_force(&lock, run->token);
+		else
+			ShedlockCloseTick(&lock, run->token);
+	}
+	return true;
+}
+
+/*
+ * end_holder - terminate the process that holds a session lock or run, at commit
+ *
+ * Returns false if there is no such process, it is left alone, or it has released the lock
+ * by itself.  Then *released is the token of that lock, else 0.  Errors: 42501; 55006 if the
+ * process is this one.
+ */
+static bool
+end_holder(ShedlockStore *store, const ShedlockName *name, int64 *released)
 {
 	ShedlockRow row;
-	bool		gone;
+	ShedlockHolder *user;
 
+	*released = 0;
 	ShedlockReadRow(store, name->str, &row);
-	*token = 0;
 	if (!row.found || ShedlockCountsAsLease(&row) ||
 		!ShedlockHolderLives(&row, name, false) || !names_its_holder(&row, name))
-		return LEFT_ALONE;
-	*token = row.token;
-
+		return false;
 	if (row.pid == MyProcPid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -139,27 +252,24 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *token)
 				 row.kind == SHEDLOCK_RUN ?
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
-	if (row.kind == SHEDLOCK_RUN && !close_tick_of(name, row.token))
-		return LEFT_ALONE;
-	gone = DatumGetBool(DirectFunctionCall2(pg_terminate_backend,
-											Int32GetDatum(row.pid),
-											Int64GetDatum(TERMINATE_WAIT_MS)));
+	check_may_signal(row.pid, "terminate");
+	if (!settle_runs(store, name, &row, true))
+	{
+		*released = row.token;
+		return false;
+	}
+	ShedlockSignalAtCommit(name, row.pid, row.backend_start, SIGTERM);
 	ereport(LOG,
 			(errmsg("process %d, which held lock \"%s\", terminated by role %s",
 					row.pid, name->str, ShedlockActingRole())));
-	if (!gone)
-	{
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("session that holds lock \"%s\" did not end in time", name->str),
-				 errdetail("Its process ID is %d; it has been told to end.", row.pid),
-				 errhint("Try again.")));
-		return STILL_IN_USE;
-	}
 	ereport(NOTICE,
-			(errmsg("terminated the session that held lock \"%s\"", name->str),
-			 errdetail("Its process ID was %d.", row.pid)));
-	return ENDED;
+			(errmsg("terminating the session that holds lock \"%s\"", name->str),
+			 errdetail("Its process ID is %d.  It is told to end when this transaction commits.", row.pid)));
+	user = find_user(name, row.pid);
+	if (user)
+		report_in_use(name, user, WARNING);
+	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
+	return true;
 }
 
 /*
@@ -222,72 +332,47 @@ report_not_held(const ShedlockName *name)
 }
 
 /*
- * is_successor - has the lock another holder than the one that was to be ended?
+ * is_successor - has the lock another holder than the one that has released it?
  *
- * ended: this call has ended the session that held the lock under that token.  token: as
- * from end_holder().
+ * released: as from end_holder().
  */
 static bool
-is_successor(const ShedlockRow *row, bool ended, int64 token)
+is_successor(const ShedlockRow *row, int64 released)
 {
-	return (ended || token != 0) && row->token != token;
+	return released != 0 && row->token != released;
 }
 
 /*
- * end_run_by_force - log a run as cancelled, and use up its tick
+ * is_ending - was the lock released, and is its former holder about to give it up?
  *
- * As lost, it would be due again at once.  The tick comes first: where a later run begins in
- * an open transaction, both rows are locked, and only that of the tick is waited for.  The
- * SQLSTATE tells the worker, who may end the run as cancelled later, that its own end came
- * too late (finish.c).
+ * The row is visible before the advisory half is free (I12).
  */
-static void
-end_run_by_force(const ShedlockName *name, int64 token)
+static bool
+is_ending(const ShedlockRow *row, const ShedlockName *name)
 {
-	ShedlockEnding ending = {.outcome = "cancelled"};
-
-	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
-	ShedlockCloseTick(name, token);
-	ShedlockHistoryEnd(name->nsp, token, &ending);
+	return row->found && row->kind == SHEDLOCK_RELEASED && row->pid != 0 &&
+		find_user(name, row->pid) == NULL;
 }
 
 /*
  * take_over - acquire the advisory half, exclusive, to the end of the transaction
  *
- * fate, token: as from end_holder().  A waiter may be acquiring the lock when this call has
- * ended its holder, and gets time to commit: returns false if it has.  Returns false, too, if
- * another transaction uses the lock after that, and sets *fate to STILL_IN_USE; and at once if
- * it is that already.  That is a warning: an error would undo how the run was ended, while its
- * session is gone.  The next run tells of that end, too.  Errors: 55006 if no session was
- * ended.
+ * released: as from end_holder().  Returns false if another caller has acquired the lock since.
+ * Errors: 55006 if an open transaction uses the lock.
  */
 static bool
-take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int64 token)
+take_over(ShedlockStore *store, const ShedlockName *name, int64 released)
 {
-	bool		ended = *fate == ENDED;
-	ShedlockRow row;
-
-	if (*fate == STILL_IN_USE)
-		return false;
 	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
 	{
+		ShedlockRow row;
+
 		ShedlockReadRow(store, name->str, &row);
-		if (is_successor(&row, ended, token))
+		if (is_successor(&row, released))
 			return false;
-		if (!ended)
-			report_in_use(name, ERROR);
-		if (tries == SUCCESSOR_TRIES)
-		{
-			if (row.kind == SHEDLOCK_RUN)
-			{
-				end_run_by_force(name, token);
-				ShedlockTellEnd(name->nsp, token, NULL);
-			}
-			report_in_use(name, WARNING);
-			*fate = STILL_IN_USE;
-			return false;
-		}
-		ShedlockNap(SUCCESSOR_NAP_MS);
+		if (tries == ENDING_TRIES || !is_ending(&row, name))
+			report_in_use(name, find_user(name, -1), ERROR);
+		ShedlockNap(ENDING_NAP_MS);
 	}
 	ShedlockWakeLater(&name->tag);
 	return true;
@@ -296,13 +381,12 @@ take_over(ShedlockStore *store, const ShedlockName *name, HolderFate *fate, int6
 /*
  * free_row - release the lock in its row, and report that
  *
- * Needs the advisory half in exclusive mode, and gives it back if there is
- * nothing to write.  ended, token: as for is_successor(), whose lock is not touched.
- * Returns false if the lock was free, even if its row did not say so yet because its
- * session has died.
+ * Needs the advisory half in exclusive mode, and gives it back if there is nothing to write.
+ * released: as from end_holder(); a lock that was acquired since is not touched.  Returns
+ * false if the lock was free, even if its row did not say so yet because its session has died.
  */
 static bool
-free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token)
+free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 {
 	ShedlockRow row;
 	ShedlockVerdict verdict;
@@ -318,18 +402,17 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 		ShedlockReadRow(store, name->str, &row);
 		now = GetCurrentTimestamp();
 		is_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found || is_successor(&row, ended, token) ||
-			(is_lease && row.lock_until <= now))
+		if (!row.found || is_successor(&row, released) || (is_lease && row.lock_until <= now))
 		{
 			ShedlockUnlock(&name->tag, ExclusiveLock);
 			return false;
 		}
 		verdict = ShedlockJudge(&row, name, now, true);
 		is_run = SHEDLOCK_IS_RUN(row.kind);
-		if (is_run && (ended || verdict == SHEDLOCK_HELD))
+		if (is_run && verdict == SHEDLOCK_HELD)
 			end_run_by_force(name, row.token);
-		else if (is_run)
-			ShedlockHistoryLost(name->nsp, row.token);
+		else if (is_run && ShedlockHistoryLost(name->nsp, row.token))
+			ShedlockTellEnd(name->nsp, row.token, NULL);
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
 		refused_until = verdict == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;
 		ShedlockSetReleased(&row, now, false);
@@ -347,8 +430,6 @@ free_row(ShedlockStore *store, const ShedlockName *name, bool ended, int64 token
 	ereport(LOG,
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
-	if (is_run)
-		ShedlockTellEnd(name->nsp, row.token, NULL);
 	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
 	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
 }
@@ -357,40 +438,75 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and reports it, if the lock was free.  Also if its session does not end in
- * time, or a transaction fences the lock after that: then its run is ended all the same.
- * Errors: 42501 if the caller may not end the holder's session, too; 55006 if an open
- * transaction has acquired or fences the lock, and no session was ended.  Locks: the advisory
- * half, exclusive, to the end of the transaction.
+ * Returns false, and reports it, if the lock was free.  The process that holds a session
+ * lock or run is told to end when the transaction commits, and the commit waits for that:
+ * then the lock is free.  Warns of a transaction that fences it.  Errors: 42501 if the caller
+ * may not end the holder's session; 55006 if an open transaction has acquired or fences the
+ * lock, and no session is to be ended.  Locks: the advisory half to the end of the
+ * transaction, exclusive, or share if a session is to be ended.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	ShedlockStore store;
-	int64		token;
-	HolderFate	fate;
-	bool		freed;
+	int64		released;
+	bool		forced;
 
 	ShedlockBeginCall(fcinfo, "shedlock_force_release()", &name);
 	ShedlockOpen(&store, name.nsp, "shedlock");
-	fate = end_holder(&store, &name, &token);
-	freed = take_over(&store, &name, &fate, token) &&
-		free_row(&store, &name, fate == ENDED, token);
+	forced = end_holder(&store, &name, &released) ||
+		(take_over(&store, &name, released) && free_row(&store, &name, released));
 	ShedlockClose(&store);
-	if (fate == LEFT_ALONE && !freed)
+	if (!forced)
 		report_not_held(&name);
-	else if (fate == ENDED && !freed)
-		ShedlockTellLock("forced", &name, token, DT_NOBEGIN);
-	PG_RETURN_BOOL(freed || fate == ENDED);
+	PG_RETURN_BOOL(forced);
+}
+
+/*
+ * cancel_run - cancel the command of the run in a row, which lives, at commit
+ *
+ * Returns false, and reports it, if that is not possible.
+ */
+static bool
+cancel_run(const ShedlockName *name, const ShedlockRow *run)
+{
+	ShedlockStore store;
+	bool		settled;
+
+	if (run->pid == MyProcPid)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("lock \"%s\" is held by this session", name->str),
+				 errhint("A command that raises an error ends its run.")));
+		return false;
+	}
+	if (!names_its_holder(run, name))
+		return false;
+	check_may_signal(run->pid, "cancel the command of");
+	ShedlockOpen(&store, name->nsp, "shedlock");
+	settled = settle_runs(&store, name, run, false);
+	ShedlockClose(&store);
+	if (!settled)
+	{
+		report_not_held(name);
+		return false;
+	}
+	ShedlockSignalAtCommit(name, run->pid, run->backend_start, SIGINT);
+	ereport(LOG,
+			(errmsg("run of lock \"%s\" in process %d canceled by role %s",
+					name->str, run->pid, ShedlockActingRole())));
+	return true;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_cancel);
 /*
- * shedlock_cancel(name) - cancel the command of a run
+ * shedlock_cancel(name) - cancel the command of a run when the transaction commits
  *
- * Returns false, and reports what the lock is, if no command is running.  Errors:
- * 42501 if the caller may not cancel that session, too.
+ * Returns false, and reports what the lock is, if no command is running, or it is that of
+ * the caller.  Errors: 42501 if the caller may not cancel that session, too.  Locks: the
+ * advisory half in share mode to the end of the transaction.
  */
 Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
@@ -405,22 +521,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 	as_lease = row.found && ShedlockCountsAsLease(&row);
 	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&
 		ShedlockBackendAlive(row.pid, row.backend_start))
-	{
-		if (!names_its_holder(&row, &name))
-			PG_RETURN_BOOL(false);
-
-		if (!close_tick_of(&name, row.token))
-		{
-			report_not_held(&name);
-			PG_RETURN_BOOL(false);
-		}
-		if (!DatumGetBool(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(row.pid))))
-			PG_RETURN_BOOL(false);
-		ereport(LOG,
-				(errmsg("run of lock \"%s\" in process %d canceled by role %s",
-						name.str, row.pid, ShedlockActingRole())));
-		PG_RETURN_BOOL(true);
-	}
+		PG_RETURN_BOOL(cancel_run(&name, &row));
 
 	if (ShedlockIsHeld(&row, &name, GetCurrentTimestamp()))
 		ereport(WARNING,

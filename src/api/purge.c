@@ -135,11 +135,9 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			is_old(&store, lockclass, limit, true, &row) &&
 			ShedlockDelete(&store, false) == TM_Ok)
 		{
-			if (row.found && SHEDLOCK_IS_RUN(row.kind))
-			{
-				ShedlockHistoryLost(nsp, row.token);
+			if (row.found && SHEDLOCK_IS_RUN(row.kind) &&
+				ShedlockHistoryLost(nsp, row.token))
 				ShedlockTellEnd(nsp, row.token, NULL);
-			}
 			purged++;
 		}
 		else

@@ -190,7 +190,7 @@ acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 	}
 	ShedlockCheckPromises(store);
 	if (old->found && SHEDLOCK_IS_RUN(old->kind))
-		ShedlockHistoryLost(name->nsp, old->token);
+		(void) ShedlockHistoryLost(name->nsp, old->token);
 	ShedlockWakeAtRollback(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,
@@ -352,7 +352,7 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to delete locks.") :
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to delete locks.")));
 	if (SHEDLOCK_IS_RUN(old->kind))
-		ShedlockHistoryLost(name->nsp, old->token);
+		(void) ShedlockHistoryLost(name->nsp, old->token);
 	return tuple;
 }
 

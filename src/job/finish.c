@@ -320,6 +320,24 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 }
 
 /*
+ * end_canceled - end a run again whose end was cancelled while it waited, unless it has to wait
+ *
+ * The call of an administrator who cancels a run locks its row, and sends the cancel when
+ * the row is free.  A command that has ended by then has the outcome that it had.  Returns
+ * true if the run has ended.
+ */
+static bool
+end_canceled(ShedlockRun *run)
+{
+	ErrorData  *failure;
+
+	shedlock_never_waits = true;
+	failure = try_step(run, end_run, true);
+	shedlock_never_waits = false;
+	return failure == NULL;
+}
+
+/*
  * ShedlockEndRun - end a run whose command has ended, or do what follows if it has ended
  *
  * Expects a transaction that has just been started, and leaves one that may have pruned
@@ -347,6 +365,8 @@ ShedlockEndRun(ShedlockRun *run)
 	LockTimeout = 0;
 	HOLD_CANCEL_INTERRUPTS();
 	failure = run->ended ? NULL : try_step(run, end_run, true);
+	if (failure && failure->sqlerrcode == ERRCODE_QUERY_CANCELED && end_canceled(run))
+		failure = NULL;
 	logged = failure == NULL;
 	if (run->ended && run->warned)
 		unlogged = try_step(run, log_warning, true);

@@ -146,11 +146,9 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 			ShedlockInsertRow(store, row);
 		if (written)
 		{
-			if (old.found && SHEDLOCK_IS_RUN(old.kind))
-			{
-				ShedlockHistoryLost(request->name.nsp, old.token);
+			if (old.found && SHEDLOCK_IS_RUN(old.kind) &&
+				ShedlockHistoryLost(request->name.nsp, old.token))
 				result->lost_run = old.token;
-			}
 			ShedlockWriteOrigin(store->rel, &old);
 			return true;
 		}

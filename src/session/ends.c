@@ -9,9 +9,10 @@
  *	PRE_COMMIT			adds session-level locks; sets synchronous_commit
  *	commit record, flush, wait for the synchronous standby
  *	rows become visible to others
- *	COMMIT or ABORT
+ *	COMMIT or ABORT		COMMIT sends signals
  *	transaction-level locks are released
- *	AFTER_LOCKS			releases session-level locks; arms deadlines; wakes waiters
+ *	AFTER_LOCKS			releases session-level locks; arms deadlines; wakes waiters;
+ *						awaits the end of the sessions that were told to end
  *
  * So there is no instant at which a lock's row is not yet visible and its
  * advisory half is free (I12), and the next run meets no lock of the last one's
@@ -45,12 +46,18 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			ShedlockSessionPrePrepare();
+			ShedlockSignalsPrePrepare();
 			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			if (event == XACT_EVENT_COMMIT)
+			{
 				ShedlockDurabilityCommit();
+				ShedlockSignalsCommit();
+			}
+			else
+				ShedlockSignalsReset();
 			ShedlockDurabilityReset();
 			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
@@ -75,11 +82,13 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		ShedlockEventsSubCommit(subid, parent);
+		ShedlockSignalsSubCommit(subid, parent);
 		ShedlockHandOverChanges(subid, parent);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		ShedlockEventsSubAbort(subid);
+		ShedlockSignalsSubAbort(subid);
 		ShedlockSessionAbort(subid);
 	}
 }
@@ -102,6 +111,8 @@ release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	else if (is_top_level)
 		ShedlockSessionAbort(InvalidSubTransactionId);
 	ShedlockWakeAtRelease(is_commit, is_top_level);
+	if (is_commit)
+		ShedlockSignalsAwait();
 }
 
 /*

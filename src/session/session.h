@@ -111,6 +111,17 @@ extern void ShedlockEventsSubCommit(SubTransactionId subid, SubTransactionId par
 extern void ShedlockEventsSubAbort(SubTransactionId subid);
 extern void ShedlockEventsReset(void);
 
+/* signals.c */
+extern void ShedlockSignalAtCommit(const ShedlockName *name, int pid,
+								   TimestampTz backend_start, int signo);
+extern bool ShedlockIsSignaled(int pid, TimestampTz backend_start, int signo);
+extern void ShedlockSignalsCommit(void);
+extern void ShedlockSignalsAwait(void);
+extern void ShedlockSignalsPrePrepare(void);
+extern void ShedlockSignalsSubCommit(SubTransactionId subid, SubTransactionId parent);
+extern void ShedlockSignalsSubAbort(SubTransactionId subid);
+extern void ShedlockSignalsReset(void);
+
 /* ends.c */
 extern void ShedlockRegisterEnds(void);
 

@@ -189,9 +189,10 @@ await_or_warn(int *tries, int64 token, const char *what)
 /*
  * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
  *
- * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.
+ * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.  Returns true
+ * if it was logged.
  */
-void
+bool
 ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 {
 	ShedlockStore store;
@@ -216,6 +217,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 			break;
 	}
 	ShedlockClose(&store);
+	return written;
 }
 
 /*
@@ -276,13 +278,15 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 
 /*
  * ShedlockHistoryLost - log that a run without a holder is lost
+ *
+ * Returns false if its end is logged already: then it was told, too.
  */
-void
+bool
 ShedlockHistoryLost(Oid nsp, int64 token)
 {
 	const ShedlockEnding lost = {.outcome = "lost"};
 
-	ShedlockHistoryEnd(nsp, token, &lost);
+	return ShedlockHistoryEnd(nsp, token, &lost);
 }
 
 /*

@@ -258,6 +258,54 @@ is_lasting_lease(HeapTuple tuple, const ShedlockName *name, TimestampTz now)
 }
 
 /*
+ * compare_tokens - the order of a list of rows
+ */
+static int
+compare_tokens(const ListCell *a, const ListCell *b)
+{
+	int64		a_token = ((ShedlockRow *) lfirst(a))->token;
+	int64		b_token = ((ShedlockRow *) lfirst(b))->token;
+
+	return (a_token > b_token) - (a_token < b_token);
+}
+
+/*
+ * ShedlockRunsOfProcess - the rows of the runs of a process, in the order of their tokens
+ *
+ * Reads the whole table.  A snapshot says which rows are committed, as in api/status.c.
+ */
+List *
+ShedlockRunsOfProcess(ShedlockStore *store, int pid, TimestampTz backend_start)
+{
+	TupleTableSlot *slot = store->slot;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan = begin_table_scan(store->rel, SnapshotAny);
+	List	   *runs = NIL;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		ShedlockRow *row;
+		bool		isnull;
+
+		CHECK_FOR_INTERRUPTS();
+		if (slot_attisnull(slot, Anum_kind) || slot_attisnull(slot, Anum_pid) ||
+			slot_attisnull(slot, Anum_backend_start) ||
+			DatumGetInt32(slot_getattr(slot, Anum_pid, &isnull)) != pid ||
+			DatumGetTimestampTz(slot_getattr(slot, Anum_backend_start, &isnull)) != backend_start ||
+			DatumGetKind(slot_getattr(slot, Anum_kind, &isnull)) != SHEDLOCK_RUN ||
+			!table_tuple_satisfies_snapshot(store->rel, slot, snapshot))
+			continue;
+		row = palloc(sizeof(ShedlockRow));
+		ShedlockSlotToRow(slot, row);
+		runs = lappend(runs, row);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	list_sort(runs, compare_tokens);
+	return runs;
+}
+
+/*
  * ShedlockIsLeased - is a lock certainly leased now?
  *
  * Most callers try a lock that they were refused before, for the same reason.  So this

@@ -273,6 +273,8 @@ extern bool ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *nam
 							 TimestampTz now);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now);
+extern List *ShedlockRunsOfProcess(ShedlockStore *store, int pid,
+								   TimestampTz backend_start);
 extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
 extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
@@ -291,10 +293,10 @@ extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
 								 int permit, const char *request);
-extern void ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
+extern bool ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
 extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
-extern void ShedlockHistoryLost(Oid nsp, int64 token);
+extern bool ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
 extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern void ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged);

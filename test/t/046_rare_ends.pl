@@ -156,6 +156,9 @@ foreach my $mode ('remote_write', 'remote_apply')
 ask($cleaner, 'RESET synchronous_commit');
 
 # An administrator ends a run whose end waits for the standby.  The call waits for that end.
+# The command has many locks: the server releases them after the row is visible, and before
+# the session's share of the advisory half.
+my $locks = 'count(pg_advisory_xact_lock_shared(3, n)) FROM generate_series(1, 4000) n';
 sub end_ending
 {
 	my ($name, $call, $run) = @_;
@@ -181,7 +184,7 @@ sub end_ending
 foreach my $call ('shedlock_cancel', 'shedlock_force_release')
 {
 	ask($keeper, 'SELECT pg_advisory_lock(2)');
-	end_ending($call, $call, "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n"
+	end_ending($call, $call, "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1); SELECT $locks', once_every => '36500 days');\n"
 		  . "CALL shedlock_run('next', 'SELECT pg_advisory_xact_lock_shared(2)')");
 	ask($keeper, 'SELECT pg_advisory_unlock(2)');
 	is(ask($cleaner, 'SELECT 1'), '1', "$call: the session goes on");
@@ -224,10 +227,10 @@ ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WH
 my $forced = $node->safe_psql('postgres', "SELECT token FROM shedlock_history WHERE name = 'forced'");
 is(ask($other, "BEGIN; SELECT shedlock_assert('forced', $forced)"), $forced, 'forced: another session fences its lock');
 my ($forced_status, $forced_stdout, $forced_stderr) = $node->psql('postgres', q{LISTEN shedlock; SELECT shedlock_force_release('forced')});
-like($forced_stdout, qr/^f$/m, 'forced: the session is ended, and the lock is not free');
+like($forced_stdout, qr/^t$/m, 'forced: the session is ended');
 my @told = $forced_stdout =~ /"event" ?: ?"(\w+)"/g;
-is("@told", 'cancelled', 'forced: ... so only the end of the run is told');
-like($forced_stderr, qr/terminated the session .*WARNING:  lock "forced" is in use by an open transaction/s, 'forced: ... with a warning');
+is("@told", 'cancelled forced', 'forced: ... which is told');
+like($forced_stderr, qr/terminating the session .*WARNING:  lock "forced" is in use by an open transaction/s, 'forced: ... with a warning, because the lock is not free');
 is($node->safe_psql('postgres', q{SELECT outcome, sqlstate FROM shedlock_history WHERE name = 'forced'}), 'cancelled|57014', 'forced: the run is cancelled');
 ask($other, 'SELECT pg_advisory_unlock(1); COMMIT');
 reap($dies);
@@ -310,14 +313,47 @@ $node->safe_psql('postgres', 'TRUNCATE shedlock');
 is($node->safe_psql('postgres', "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('no row', $utc + '1 h', $utc, 'java') RETURNING name"), '', 'no row: a foreign client is turned away');
 is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock WHERE name = 'no row'"), 't|', 'no row: a row for its next try is there');
 
+# Nested runs, whose session does not end when it is terminated, nor in time: the ticks of both
+# are used up.
+my $nested = q{CALL shedlock_run('outer', $$CALL shedlock_run('inner', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 3, backoff => '0')$$, once_every => '36500 days', attempts => 3, backoff => '0')};
+my $nests = session($node);
+my $nests_pid = pid_of($nests);
+my $settled = q{SELECT string_agg(concat_ws(' ', h.name, outcome, done), ', ' ORDER BY token) FROM shedlock_history h JOIN shedlock_tick USING (token) WHERE h.name IN ('outer', 'inner')};
+ask($other, 'SELECT pg_advisory_lock(1)');
+$nests->query_until(qr/begun/, "\\echo begun\n$nested;\n");
+ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $nests_pid"), 'nested: the command has begun');
+is($node->safe_psql('postgres', "BEGIN; SELECT shedlock_force_release('inner'); ROLLBACK; $settled"), "t\nouter running f, inner running f", 'nested: a rollback leaves them at work');
+kill 'STOP', $nests_pid;
+is($node->safe_psql('postgres', "SET statement_timeout = '2s'; SELECT shedlock_force_release('inner'); $settled"), "t\nouter cancelled t, inner cancelled t", 'nested: statement_timeout does not undo what is committed');
+kill 'CONT', $nests_pid;
+reap($nests);
+ask($other, 'SELECT pg_advisory_unlock(1)');
+is($node->safe_psql('postgres', "$nested; $settled"), 'outer cancelled t, inner cancelled t', 'nested: neither is begun again');
+
+# A process that has ended before the commit is not signalled, and a transaction that ends one
+# cannot be prepared.
+my $gone = session($node);
+ask($gone, "SELECT shedlock_acquire_session('gone'), shedlock_acquire_session('gone, too')");
+is(ask($other, "BEGIN; SELECT shedlock_force_release('gone'), shedlock_force_release('gone, too')"), 't|t', 'gone: both locks of a session are force-released');
+terminate($node, pid_of($gone));
+reap($gone);
+ask($other, 'COMMIT');
+unlike($other->{heard}, qr/WARNING|ERROR/, 'gone: ... also if it has ended by then');
+my $stays = session($node);
+ask($stays, "SELECT shedlock_acquire_session('stays')");
+ask($other, "BEGIN; SELECT shedlock_force_release('stays'); PREPARE TRANSACTION 'stays'");
+like($other->{heard}, qr/ERROR: +cannot PREPARE a transaction that has ended/, 'stays: PREPARE TRANSACTION is refused');
+is(ask($stays, "SELECT shedlock_release('stays')"), 't', 'stays: the session is not ended');
+$stays->quit;
+
 # A session does not end when it is terminated.
 ask($holder, "SELECT shedlock_acquire_session('stopped')");
 my $stopped = pid_of($holder);
 kill('STOP', $stopped);
 my ($status, $stdout, $stderr) = $node->psql('postgres', "SELECT shedlock_force_release('stopped')");
 kill('CONT', $stopped);
-is($stdout, 'f', 'stopped: force_release does not release the lock');
-like($stderr, qr/WARNING:  session that holds lock "stopped" did not end in time/, 'stopped: ... and warns');
+is($stdout, 't', 'stopped: force_release has told the session to end');
+like($stderr, qr/WARNING:  session that holds lock "stopped" did not end in time/, 'stopped: ... and warns that it has not ended');
 like(slurp_file($node->logfile), qr/which held lock "stopped", terminated by role "postgres"/, 'stopped: ... and logs by whom');
 ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: the lock is free after the session has ended');
 reap($holder);
