@@ -207,7 +207,6 @@ ISOLATION = \
 	run_permits_at_once \
 	permit_paused \
 	request_permits \
-	request_moves \
 	pause_refuses \
 	purge_spares \
 	ends_at_commit \

@@ -126,6 +126,8 @@ CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
 -- Not BRIN: once old runs are pruned and their pages used again, a range of pages has
 -- runs of all times, and each insert writes to it as to a B-tree.
 CREATE INDEX shedlock_run_log_started_at_idx ON shedlock_run_log (started_at);
+CREATE INDEX shedlock_run_log_request_idx ON shedlock_run_log (request)
+	WHERE request IS NOT NULL;
 
 -- A job that ran often, but not lately, would be looked for among the last runs of all:
 -- the planner does not know when a name ran.  Without statistics it uses the index.

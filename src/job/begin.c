@@ -364,8 +364,8 @@ try_once(Try *try, ShedlockResult *result)
  * try_request - the same, unless another call with its request begins the run
  *
  * That call and this one could have different permits; and if this one waits, the run of
- * that one may have begun and ended meanwhile.  Their advisory lock has the name of the job
- * and the request in its key, with a byte between them that no name has.
+ * that one may have begun and ended meanwhile.  Their advisory lock has the role and the
+ * request in its key, with a byte between them that no name has.
  */
 static ShedlockBeginning
 try_request(Try *try, ShedlockResult *result)
@@ -373,9 +373,10 @@ try_request(Try *try, ShedlockResult *result)
 	const ShedlockRun *run = try->run;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 	ShedlockName both;
+	char	   *role = psprintf("%u", GetUserId());
 
-	both.str = psprintf("%s%c%s", run->job.str, '\0', run->client_request);
-	both.len = run->job.len + 1 + (int) strlen(run->client_request);
+	both.str = psprintf("%s%c%s", role, '\0', run->client_request);
+	both.len = (int) (strlen(role) + 1 + strlen(run->client_request));
 	ShedlockSetTag(&both.tag, SHEDLOCK_CLASS_TICK, ShedlockKey(both.str, both.len));
 	try->locked_out = !ShedlockLockTick(&both);
 	if (try->locked_out)

@@ -16,6 +16,7 @@
 #include "catalog/pg_am.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
+#include "nodes/primnodes.h"
 #include "storage/bufmgr.h"
 #include "table/table.h"
 #include "utils/builtins.h"
@@ -51,77 +52,107 @@ typedef struct
 	int			removed;		/* the others */
 } Pruning;
 
-/* Runs of a name among which a request is found */
-#define REQUEST_MAX		100
+/*
+ * has_names - is that index one of names and tokens?
+ */
+static bool
+has_names(Relation index)
+{
+	Form_pg_index form = index->rd_index;
+
+	return form->indnkeyatts >= 2 && form->indkey.values[0] == Anum_name &&
+		form->indkey.values[1] == Anum_token && RelationGetIndexPredicate(index) == NIL;
+}
 
 /*
- * open_name_index - open the index of names and tokens
+ * has_requests - is that index one of all requests that are not null?
+ */
+static bool
+has_requests(Relation index)
+{
+	List	   *predicate = RelationGetIndexPredicate(index);
+	NullTest   *test = predicate == NIL ? NULL : linitial(predicate);
+
+	if (index->rd_index->indkey.values[0] != Anum_request || list_length(predicate) > 1)
+		return false;
+	return test == NULL ||
+		(IsA(test, NullTest) && test->nulltesttype == IS_NOT_NULL &&
+		 IsA(test->arg, Var) && ((Var *) test->arg)->varattno == Anum_request);
+}
+
+/*
+ * open_index - open the index that fits
  *
  * By its columns: the table's owner can have replaced it by one of another name.
  */
 static Relation
-open_name_index(Relation rel)
+open_index(Relation rel, bool (*fits) (Relation index), const char *columns)
 {
 	ListCell   *lc;
 
 	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
 
-		if (index->rd_rel->relam == BTREE_AM_OID && form->indisvalid &&
-			form->indnkeyatts >= 2 && form->indkey.values[0] == Anum_name &&
-			form->indkey.values[1] == Anum_token &&
-			RelationGetIndexPredicate(index) == NIL)
+		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid && fits(index))
 			return index;
 		index_close(index, AccessShareLock);
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("table \"%s\" of extension \"shedlock\" has no index of name and token",
-					RelationGetRelationName(rel))));
+			 errmsg("table \"%s\" of extension \"shedlock\" has no index of %s",
+					RelationGetRelationName(rel), columns)));
 }
 
 /*
- * is_request - did the caller's role begin the run in a slot by that request?
+ * open_name_index - open the index of names and tokens
+ */
+static Relation
+open_name_index(Relation rel)
+{
+	return open_index(rel, has_names, "name and token");
+}
+
+/*
+ * is_own - is the run in a slot one of that name, begun by the caller's role?
  */
 static bool
-is_request(TupleTableSlot *slot, const char *request)
+is_own(TupleTableSlot *slot, const char *name)
 {
 	bool		isnull;
-	Datum		d = slot_getattr(slot, Anum_request, &isnull);
 
-	return !isnull && strcmp(TextDatumGetCString(d), request) == 0 &&
+	return strcmp(TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull)), name) == 0 &&
 		DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
 }
 
 /*
- * begin_scan_of_runs - begin a scan of the runs of a name, for backward steps: the last first
+ * begin_scan_of_runs - begin a scan of the runs with a name or request, for backward steps
+ *
+ * value: of the first column of the index.  Of a name, the last run comes first.
  */
 static IndexScanDesc
-begin_scan_of_runs(ShedlockStore *store, Relation name_index, const char *name,
-				   Snapshot snapshot)
+begin_scan_of_runs(ShedlockStore *store, Relation index, const char *value, Snapshot snapshot)
 {
 	ScanKeyData key;
 	IndexScanDesc scan;
 
 	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   name_index->rd_indcollation[0], F_TEXTEQ,
-						   CStringGetTextDatum(name));
-	scan = begin_index_scan(store->rel, name_index, snapshot, 1);
+						   index->rd_indcollation[0], F_TEXTEQ,
+						   CStringGetTextDatum(value));
+	scan = begin_index_scan(store->rel, index, snapshot, 1);
 	index_rescan(scan, &key, 1, NULL, 0);
 	return scan;
 }
 
 /*
- * find_run - find the last run of a name that was begun by a request; NULL: by any
+ * find_run - find the last run of a name, or the one that was begun by a request
  *
- * Looks at the last max runs of the name, by a snapshot of its own: when a run ends, its row
+ * request: of the caller's role, or NULL.  Uses a snapshot of its own: when a run ends, its row
  * can move past a scan that sees each row as of its own time.  The scan itself has another
  * one, because at SERIALIZABLE it would leave predicate locks on the pages of other names.
  */
 static void
-find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged *logged)
+find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 {
 	ShedlockStore store;
 	Relation	index;
@@ -130,16 +161,13 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 
 	memset(logged, 0, sizeof(*logged));
 	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
-	index = open_name_index(store.rel);
+	index = request ? open_index(store.rel, has_requests, "request") : open_name_index(store.rel);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = begin_scan_of_runs(&store, index, name->str, SnapshotAny);
-	for (int i = 0; i < max && logged->token == 0 &&
-		 index_getnext_slot(scan, BackwardScanDirection, store.slot);)
+	scan = begin_scan_of_runs(&store, index, request ? request : name->str, SnapshotAny);
+	while (logged->token == 0 && index_getnext_slot(scan, BackwardScanDirection, store.slot))
 	{
-		if (!table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot))
-			continue;
-		i++;
-		if (request == NULL || is_request(store.slot, request))
+		if (table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot) &&
+			(request == NULL || is_own(store.slot, name->str)))
 			ShedlockSlotToLogged(store.slot, logged);
 	}
 	index_endscan(scan);
@@ -149,16 +177,14 @@ find_run(const ShedlockName *name, const char *request, int max, ShedlockLogged 
 }
 
 /*
- * ShedlockHistoryFindRequest - find the run that the caller's role began by a request
- *
- * Looks at the last REQUEST_MAX runs of the name: the answer to a request is
- * lost only moments before the request is made again.
+ * ShedlockHistoryFindRequest - find the run of a name that the caller's role began by a
+ * request
  */
 void
 ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 						   ShedlockLogged *logged)
 {
-	find_run(name, request, REQUEST_MAX, logged);
+	find_run(name, request, logged);
 }
 
 /*
@@ -167,7 +193,7 @@ ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
 void
 ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged)
 {
-	find_run(name, NULL, 1, logged);
+	find_run(name, NULL, logged);
 }
 
 /*
@@ -308,11 +334,11 @@ prune_random_page(Pruning *pruning)
  *
  * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
  * gather at the front, where each call meets them first, and a process may call this
- * only once.  So a call that meets KEPT_MAX of them also looks at some random pages: it
- * reads no more however many runs there are, and each old run is found in time.  Where a
- * page has room for few runs, many pages have an old one, and it looks at more of them.  A
- * random token instead of a page would not do, because leases draw from the same
- * sequence, and most tokens lie in the gaps.
+ * only once.  So a call that meets KEPT_MAX of them  also looks at
+ * some random pages: it reads no more however many runs there are, and each old run is
+ * found in time.  Where a page has room for few runs, many pages have an old one, and it
+ * looks at more of them.  A random token instead of a page would not do, because leases
+ * draw from the same sequence, and most tokens lie in the gaps.
  */
 void
 ShedlockHistoryPrune(Oid nsp)

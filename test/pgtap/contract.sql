@@ -374,10 +374,10 @@ SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tic
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> 'shedlock_timeline';
 SELECT results_eq(
-	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at)\)( |$)'
+	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request)\)( |$)'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
 	$$VALUES ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
-			 ('shedlock_run_log_pkey', true), ('shedlock_run_log_started_at_idx', true), ('shedlock_run_stat_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
+			 ('shedlock_run_log_pkey', true), ('shedlock_run_log_request_idx', true), ('shedlock_run_log_started_at_idx', true), ('shedlock_run_stat_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,

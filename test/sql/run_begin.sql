@@ -29,6 +29,10 @@ SET shedlock.max_wait = '1 s';
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('begin', request => 'r2', wait => '1 min')$$);
 RESET shedlock.max_wait;
+INSERT INTO shedlock_run_log (token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
+SELECT nextval('shedlock_token_seq'), 'begin', now(), now(), 'succeeded', current_user::regrole, 'somebody', 1 FROM generate_series(1, 150);
+SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1');
+DELETE FROM shedlock_run_log WHERE locked_by = 'somebody';
 SET ROLE regress_shedlock_run_a;
 SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
 RESET ROLE;
