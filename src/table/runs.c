@@ -32,12 +32,14 @@ enum
 };
 
 /*
- * A call removes the oldest runs, and stops after PRUNE_MAX of them, or KEPT_MAX that stay.
- * It then looks at random pages, until it has removed PRUNE_MAX, or IDLE_PAGES had none to
- * remove.
+ * A call removes the oldest runs, and stops after PRUNE_MAX of them, or KEPT_MAX that stay, or
+ * ENTRIES_MAX entries of the index: those of runs that were removed remain as long as another
+ * transaction can see them.  It then looks at random pages, until it has removed PRUNE_MAX, or
+ * IDLE_PAGES had none to remove.
  */
 #define PRUNE_MAX		100
 #define KEPT_MAX		16
+#define ENTRIES_MAX		1000
 #define IDLE_PAGES		4
 
 typedef struct
@@ -50,6 +52,7 @@ typedef struct
 	int			kept;			/* old runs that stay or are locked, and those
 								 * of the future */
 	int			removed;		/* the others */
+	int			entries;		/* of the index, of runs of any kind */
 } Pruning;
 
 /*
@@ -286,19 +289,25 @@ prune_run(Pruning *pruning)
 
 /*
  * prune_front - prune the oldest runs, in the order of their tokens
+ *
+ * index_getnext_slot() would pass the entries of removed runs without being asked to.
  */
 static void
 prune_front(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
 	IndexScanDesc scan;
+	bool		is_old = true;
 
 	scan = begin_index_scan(store->rel, ShedlockPrimaryKey(store), SnapshotSelf, 0);
 	index_rescan(scan, NULL, 0, NULL, 0);
-	while (pruning->removed < PRUNE_MAX && pruning->kept < KEPT_MAX &&
-		   index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
-		   prune_run(pruning))
-		;
+	while (is_old && pruning->removed < PRUNE_MAX && pruning->kept < KEPT_MAX &&
+		   pruning->entries < ENTRIES_MAX && index_getnext_tid(scan, ForwardScanDirection))
+	{
+		pruning->entries++;
+		if (index_fetch_heap(scan, store->slot))
+			is_old = prune_run(pruning);
+	}
 	index_endscan(scan);
 }
 
@@ -334,7 +343,7 @@ prune_random_page(Pruning *pruning)
  *
  * Each call removes some, the oldest first.  The last runs of jobs that no longer exist
  * gather at the front, where each call meets them first, and a process may call this
- * only once.  So a call that meets KEPT_MAX of them  also looks at
+ * only once.  So a call that meets KEPT_MAX of them, or ENTRIES_MAX entries, also looks at
  * some random pages: it reads no more however many runs there are, and each old run is
  * found in time.  Where a page has room for few runs, many pages have an old one, and it
  * looks at more of them.  A random token instead of a page would not do, because leases
@@ -350,7 +359,7 @@ ShedlockHistoryPrune(Oid nsp)
 	pruning.now = GetCurrentTimestamp();
 	pruning.limit = pruning.now - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);
-	if (pruning.kept >= KEPT_MAX)
+	if (pruning.kept >= KEPT_MAX || pruning.entries >= ENTRIES_MAX)
 	{
 		for (int idle = 0; idle < IDLE_PAGES && pruning.removed < PRUNE_MAX;)
 			idle += !prune_random_page(&pruning);
