@@ -88,7 +88,14 @@ SELECT r.name,
 			THEN r.ended_at OPERATOR(pg_catalog.-) r.started_at END AS duration,
 	   r.tick,
 	   r.attempt,
-	   r.gave_up AND r.outcome OPERATOR(pg_catalog.<>) 'running' AS gave_up,
+	   r.gave_up AND r.outcome OPERATOR(pg_catalog.<>) 'running' AND COALESCE((
+		   -- shedlock_again can have allowed a run of its tick that has succeeded
+		   SELECT l.tick OPERATOR(pg_catalog.<>) r.tick
+		   FROM shedlock_run_log l
+		   WHERE l.name OPERATOR(pg_catalog.=) r.name AND l.token OPERATOR(pg_catalog.>) r.token AND
+				 (l.tick OPERATOR(pg_catalog.<>) r.tick OR
+				  l.tick OPERATOR(pg_catalog.=) r.tick AND l.outcome OPERATOR(pg_catalog.=) 'succeeded')
+		   ORDER BY l.token LIMIT 1), true) AS gave_up,
 	   r.command,
 	   r.sqlstate,
 	   r.message,
