@@ -32,6 +32,10 @@ FROM unnest(ARRAY[
 	 shedlock_next_tick(schedule, after => b) c
 ORDER BY n;
 
+-- doc/reference.md: the first Monday of each month
+SELECT to_char(t, 'FMDay YYYY-MM-DD HH24:MI') AS first_monday
+FROM generate_series(timestamptz '2026-01-01', '2026-12-01', '1 month') m, shedlock_next_tick('0 5 */31,1-7 * mon', 'UTC', m) t;
+
 -- Refused, with the position
 CREATE FUNCTION pg_temp.refusal(schedule text, time_zone text DEFAULT 'UTC') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

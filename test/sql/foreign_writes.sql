@@ -273,6 +273,12 @@ UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) + interval '
 WHERE name = 'foreign client';
 SELECT locked_by = 'me' AS taken, shedlock_release('foreign client') FROM shedlock WHERE name = 'foreign client';
 
+-- The lease of such a client lasts longer by that much.
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+SELECT 'fast clock', n + interval '120 s' + interval '1 h', n + interval '120 s', 'host' FROM timezone('utc', clock_timestamp()) n;
+SELECT remaining > '61 min' AS longer FROM shedlock_locks WHERE name = 'fast clock';
+UPDATE shedlock SET lock_until = timezone('utc', clock_timestamp()) WHERE name = 'fast clock' AND locked_by = 'host';
+
 -- Manual INSERTs: a row that holds nothing, one with the extension's columns, one that exists.
 INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('by hand', 'epoch', 'epoch', 'me');
 SELECT token, kind, locked_role FROM shedlock WHERE name = 'by hand';

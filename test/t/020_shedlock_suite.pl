@@ -531,6 +531,33 @@ case shouldUseDifferentDatabaseForEachTenant => sub {
 	$tenant->disconnect;
 };
 
+# A provider that does not know the row yet, beside an open transaction that has acquired
+# the lock, or a new name; with the lock_timeout of doc/java.md
+my $opener = session($node);
+$client = client();
+$client->unlock($client->lock("open $_", 300)) foreach qw(template jdbc);
+ask($opener, "BEGIN; SELECT shedlock_acquire('open template'), shedlock_acquire('open jdbc'), shedlock_acquire('open new')");
+foreach my $provider (qw(template jdbc))
+{
+	my $fresh = client(provider => $provider);
+	$fresh->{dbh}->do('SET lock_timeout = 300');
+	eval { $fresh->lock("open $provider", 300) };
+	like($@, $provider eq 'template' ? qr/^$/ : qr/^LockException: 55P03/, "$provider: lock_timeout ends the wait for the open transaction");
+	is($fresh->sent, 'insert update', '  which the UPDATE waits for');
+	foreach my $attempt (1, 2)
+	{
+		eval { $fresh->lock('open new', 300) };
+		like($@, qr/^LockException: SH001/, "$provider: a new name is an error, attempt $attempt");
+	}
+	$fresh->disconnect;
+}
+ask($opener, 'COMMIT');
+is($client->lock('open new', 300), undef, 'after the commit the new name is held');
+ask($opener, "SELECT shedlock_release('open new')");
+ok($client->lock('open new', 300), 'after its release it is acquired');
+$opener->quit;
+$client->disconnect;
+
 # jOOQ: the session's wall clock, and an UPDATE of all columns, as a role with exactly
 # the grants in doc/java.md
 my ($grant) = slurp_file("$FindBin::RealBin/../../doc/java.md") =~ /^(GRANT SELECT, INSERT \(name, .* ON shedlock TO app;)$/m;
