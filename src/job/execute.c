@@ -37,34 +37,48 @@ static ShedlockRun *executing = NULL;
 
 static emit_log_hook_type next_emit_log_hook = NULL;
 
+/* A command, for its error context callback. */
+typedef struct CommandContext
+{
+	ErrorContextCallback callback;
+	const char *command;
+	bool		in_shared_call; /* a CALL or DO among other statements */
+} CommandContext;
+
 /*
- * position_in_command - error context callback: errors point into the command
+ * explain_error - error context callback: errors point into the command
  *
- * Without it the position would count in the query that called the function.
+ * Without it the position would count in the query that called the function.  The server
+ * does not say that a COMMIT fails because of the statements around its CALL.
  */
 static void
-position_in_command(void *arg)
+explain_error(void *arg)
 {
+	const CommandContext *context = arg;
 	int			pos = geterrposition();
 
 	if (pos > 0)
 	{
 		errposition(0);
 		internalerrposition(pos);
-		internalerrquery((const char *) arg);
+		internalerrquery(context->command);
 	}
+	if (context->in_shared_call && geterrcode() == ERRCODE_INVALID_TRANSACTION_TERMINATION)
+		errhint("The statements of a command are one transaction.  A procedure that commits must be the only statement.");
 }
 
 /*
  * push_command - let errors point into the command from now on
  */
 static void
-push_command(ErrorContextCallback *errcallback, char *command)
+push_command(CommandContext *context, const char *command)
 {
-	errcallback->callback = position_in_command;
-	errcallback->arg = command;
-	errcallback->previous = error_context_stack;
-	error_context_stack = errcallback;
+	context->callback.callback = explain_error;
+	context->callback.arg = context;
+	context->callback.previous = error_context_stack;
+	context->command = command;
+	context->in_shared_call = false;
+	error_context_stack = &context->callback;
 }
 
 /*
@@ -76,7 +90,7 @@ push_command(ErrorContextCallback *errcallback, char *command)
 char *
 ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees)
 {
-	ErrorContextCallback errcallback;
+	CommandContext context;
 	char	   *command;
 	ListCell   *lc;
 
@@ -85,9 +99,9 @@ ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("command must not be null")));
 	command = text_to_cstring(PG_GETARG_TEXT_PP(argno));
-	push_command(&errcallback, command);
+	push_command(&context, command);
 	*parsetrees = pg_parse_query(command);
-	error_context_stack = errcallback.previous;
+	error_context_stack = context.callback.previous;
 
 	if (*parsetrees == NIL)
 		ereport(ERROR,
@@ -257,19 +271,23 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 	MemoryContext context = AllocSetContextCreate(caller, "shedlock_run statement",
 												  ALLOCSET_DEFAULT_SIZES);
 	bool		is_top_level = list_length(run->parsetrees) == 1;
-	ErrorContextCallback errcallback;
+	CommandContext errors;
 	ListCell   *lc;
 
 	log_command(run);
-	push_command(&errcallback, run->command);
+	push_command(&errors, run->command);
 	foreach(lc, run->parsetrees)
 	{
+		RawStmt    *parsetree = lfirst_node(RawStmt, lc);
 		ShedlockHolding *holding;
 
 		/* for the plan; portals have memory of their own */
 		MemoryContextReset(context);
 		MemoryContextSwitchTo(context);
-		run_statement(lfirst_node(RawStmt, lc), run->command, is_top_level);
+		errors.in_shared_call = !is_top_level &&
+			(IsA(parsetree->stmt, CallStmt) || IsA(parsetree->stmt, DoStmt));
+		run_statement(parsetree, run->command, is_top_level);
+		errors.in_shared_call = false;
 		MemoryContextSwitchTo(caller);
 
 		holding = ShedlockFindHolding(&run->request.name, 0);
@@ -285,7 +303,7 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 	if (before_commit)
 		before_commit(run);
 	ShedlockCommitAndStart();
-	error_context_stack = errcallback.previous;
+	error_context_stack = errors.callback.previous;
 	MemoryContextDelete(context);
 }
 

@@ -79,6 +79,21 @@ CALL shedlock_run('run batches', 'SELECT 1; VACUUM run_table');
 \set VERBOSITY default
 CALL shedlock_run('run batches', 'SELECT 1; CALL run_batch()');
 \echo :LAST_ERROR_SQLSTATE
+CALL shedlock_run('run batches', 'SET work_mem = ''1MB''; DO $$BEGIN COMMIT; END$$; SELECT 1');
+-- Alone it may commit, and other errors have no such hint.
+CALL shedlock_run('run batches', 'DO $$BEGIN BEGIN COMMIT; EXCEPTION WHEN division_by_zero THEN END; END$$');
+-- What a procedure needs it can set itself, and then commit.
+CREATE PROCEDURE run_set()
+LANGUAGE plpgsql AS $$
+BEGIN
+	SET work_mem = '3MB';
+	COMMIT;
+	RAISE NOTICE 'work_mem is %', current_setting('work_mem');
+END
+$$;
+CALL shedlock_run('run batches', 'CALL run_set()');
+RESET work_mem;
+DROP PROCEDURE run_set();
 
 SELECT command FROM shedlock_history WHERE name = 'run maintenance' AND outcome <> 'succeeded';
 DROP PROCEDURE run_batch(int);
