@@ -72,11 +72,11 @@ RETURNS boolean LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
 'Returns true if another role has a pg_cron job of that name; false for callers that cannot use pg_cron';
 
-CREATE FUNCTION _shedlock_cron_forget(lock_name text)
+CREATE FUNCTION _shedlock_cron_forget(lock_name text, username text)
 RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_cron_forget(text) IS
-'Forgets the ticks and the schedule of a job that is guarded no more; returns false if there are none';
+COMMENT ON FUNCTION _shedlock_cron_forget(text, text) IS
+'Forgets what the role of a job that is guarded no more may forget of it: its ticks and schedule, or the schedule; returns false if that is nothing';
 
 CREATE FUNCTION _shedlock_cron_timezone()
 RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -587,7 +587,7 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 		 CROSS JOIN LATERAL _shedlock_cron_remove(j.jobid, $1) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_forget(
-			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END) f;
+			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END, j.username) f;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unschedule(text) IS
@@ -688,7 +688,7 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
 			COALESCE(g.schedule, j.schedule), g.command) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_forget(
-			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END) f;
+			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END, j.username) f;
 END;
 
 COMMENT ON FUNCTION shedlock_cron_unguard(text) IS

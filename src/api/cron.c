@@ -161,29 +161,88 @@ may_execute(Oid nsp, const char *function)
 }
 
 /*
- * _shedlock_cron_forget(name) - forget the ticks and the schedule of a job that is
- * guarded no more
+ * What a role may forget of a job
+ */
+typedef enum
+{
+	FORGETS_NOTHING,
+	FORGETS_SCHEDULE,
+	FORGETS_TICKS
+} Forgets;
+
+/*
+ * what_role_forgets - what may a role forget of a job?
  *
- * As DROP needs no privilege on what goes along, the caller needs none for
- * shedlock_forget, but for one of the functions that end a guard.  Strict.  Returns
- * false if there is nothing to forget, or the caller may not use the name.  Errors:
- * 42501, 25006.
+ * A role that can use the name can run the job with another schedule, and so take its
+ * schedule away, but cannot make a tick run twice.  That is for roles that may call
+ * shedlock_forget.  If another role has begun the last run, the job is that role's.
+ *
+ * last_run: its token; 0 if there is none.  The answer tells nothing of a name that the
+ * role may not use.
+ */
+static Forgets
+what_role_forgets(Oid role, const ShedlockName *name, int64 last_run)
+{
+	Forgets		result = FORGETS_NOTHING;
+	ShedlockLogged run = {0};
+	Oid			caller;
+	int			sec_context;
+
+	if (last_run != 0)
+		ShedlockHistoryRead(name->nsp, last_run, &run);
+
+	GetUserIdAndSecContext(&caller, &sec_context);
+	SetUserIdAndSecContext(role, sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	if (!ShedlockMayUseName(name->str))
+		result = FORGETS_NOTHING;
+	else if (may_execute(name->nsp, "shedlock_forget"))
+		result = FORGETS_TICKS;
+	else if (last_run == 0 || (run.token != 0 && has_privs_of_role(role, run.role)))
+		result = FORGETS_SCHEDULE;
+
+	/* after an error the abort of the transaction does this */
+	SetUserIdAndSecContext(caller, sec_context);
+	return result;
+}
+
+/*
+ * _shedlock_cron_forget(name, username) - forget the ticks and the schedule of a job that
+ * is guarded no more
+ *
+ * username: role of the job.  Its privileges decide, not the caller's: who writes a job
+ * chooses the name in its CALL, and a superuser may remove it.  The caller must have them,
+ * and may execute one of the functions that end a guard.  Strict.  Returns false if nothing
+ * is forgotten, and warns if nothing may be.  Errors: 42501, 25006.
  */
 Datum
 _shedlock_cron_forget(PG_FUNCTION_ARGS)
 {
-	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Oid			role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), true);
 	Oid			nsp = ShedlockSchema(fcinfo);
+	Forgets		forgets = FORGETS_NOTHING;
 	ShedlockName name;
+	ShedlockTick last;
 
 	if (!may_execute(nsp, "shedlock_cron_unschedule") && !may_execute(nsp, "shedlock_cron_unguard"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_forget")));
-	if (!ShedlockMayUseName(str))
+	ShedlockMakeName(nsp, text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	ShedlockLookUpTick(&name, &last);
+	if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
+		forgets = what_role_forgets(role, &name, last.token);
+	if (forgets == FORGETS_NOTHING)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("ticks and schedule of lock \"%s\" are not forgotten", name.str),
+				 errdetail("They may belong to another role than that of the job."),
+				 errhint("If they do not, an administrator can call shedlock_forget.")));
 		PG_RETURN_BOOL(false);
+	}
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	PG_RETURN_BOOL(ShedlockForgetTick(&name));
+	PG_RETURN_BOOL(forgets == FORGETS_TICKS ? ShedlockForgetTick(&name) :
+				   ShedlockForgetSchedule(&name, last.token));
 }
 
 /*

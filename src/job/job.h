@@ -198,6 +198,7 @@ extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
 extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockForgetTick(const ShedlockName *name);
+extern bool ShedlockForgetSchedule(const ShedlockName *name, int64 token);
 extern bool ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit);
 
 /* reason.c */

@@ -518,6 +518,45 @@ ShedlockForgetTick(const ShedlockName *name)
 }
 
 /*
+ * drop_schedule - for change_tick()
+ *
+ * Without a schedule the tick is like one that was only claimed: used up, and never
+ * overdue.
+ */
+static bool
+drop_schedule(ShedlockTick *last, void *arg)
+{
+	if (!last->has_plan || last->token != *(int64 *) arg)
+		return false;
+	last->done = true;
+	last->again = false;
+	last->retry_at = DT_NOBEGIN;
+	last->has_schedule = false;
+	last->has_plan = false;
+	memset(&last->plan, 0, sizeof(last->plan));
+	return true;
+}
+
+/*
+ * ShedlockForgetSchedule - use up the last tick of a name, forget its schedule, and log that
+ *
+ * token: of the last run, or 0.  No tick runs twice after that.  Returns false if the last
+ * run is another one, or no run has used a schedule.  Waits for a row lock as an UPDATE
+ * does.
+ */
+bool
+ShedlockForgetSchedule(const ShedlockName *name, int64 token)
+{
+	bool		found = change_tick(name, drop_schedule, &token);
+
+	if (found)
+		ereport(LOG,
+				(errmsg("schedule of lock \"%s\" forgotten by role %s",
+						name->str, ShedlockActingRole())));
+	return found;
+}
+
+/*
  * ShedlockTickIsOld - was the tick claimed, and has the next one come, before limit?
  *
  * Until then the row keeps a second caller off.  A tick that has another attempt, or

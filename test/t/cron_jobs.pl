@@ -255,12 +255,45 @@ foreach my $end ('unguard', 'unschedule')
 query("CALL shedlock_run('ticks', 'SELECT 1', once_every => '1 day')");
 query("SELECT shedlock_cron_schedule('ticks', '* * * * *', 'SELECT 1', '1 h', database => 'other'), shedlock_cron_unschedule('ticks')");
 is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '1', 'but not for a job of another database');
-$node->safe_psql('postgres', qq{SELECT cron.schedule('own', '$new_year', \$\$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1')\$\$); SELECT shedlock_cron_unschedule('own')},
-	extra_params => [ '-U', 'plain' ]);
-is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', 'a role that may unschedule its job needs no privilege for shedlock_forget');
+query(q{SELECT shedlock_forget('ticks'), shedlock_once_every('claimed', '36500 days'); CALL shedlock_run('ticks', 'SELECT 1', once_every => '36500 days')});
+
+# A job whose CALL has the name of another role's job forgets nothing of that, even if a
+# superuser unschedules it.
+my @as = map { [ -U => $_ ] } 'plain', 'postgres';
+my $make_own = sub { $node->safe_psql('postgres', qq{SELECT cron.schedule('own', '$new_year', \$\$CALL "Shed Lock".shedlock_run('$_[0]', 'SELECT 1')\$\$)}, extra_params => $as[0]) };
+my $row = q{SELECT * FROM shedlock_tick WHERE name = 'ticks'};
+my $before = query($row);
+foreach my $as (@as)
+{
+	$make_own->('ticks');
+	like(notices_of("SELECT shedlock_cron_unschedule('own')", extra_params => $as),
+		qr/WARNING:  ticks and schedule of lock "ticks" are not forgotten\nDETAIL:  .*another role.*\nHINT:  .*shedlock_forget/, "a job of plain, unscheduled by $as->[1], forgets no ticks of another role");
+	is(query($row), $before, "nothing of them has changed, $as->[1]");
+}
+
+# What it has run itself can be forgotten, but no claim that it has run over.
+$node->safe_psql('postgres', q{CALL shedlock_run('plain own', 'SELECT 1', once_every => '36500 days'); CALL shedlock_run('claimed', 'SELECT 1', once_every => '1 min')},
+	extra_params => $as[0]);
+foreach my $name ('plain own', 'claimed')
+{
+	$make_own->($name);
+	is(notices_of("SELECT shedlock_cron_unschedule('own')", extra_params => $as[0]), '', "a role that may unschedule its job needs no privilege for shedlock_forget: $name");
+	is(query("SELECT count(*) FROM shedlock_schedules WHERE name = '$name'"), '0', 'the schedule is forgotten');
+	is(query("SELECT shedlock_once_every('$name', '36500 days')"), 'f', 'but no tick can be claimed twice');
+}
+query('GRANT EXECUTE ON FUNCTION shedlock_forget TO plain');
+$make_own->('ticks');
+is(notices_of("SELECT shedlock_cron_unschedule('own')"), '', 'a job of a role that may call shedlock_forget is unscheduled');
+is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', 'and its ticks are forgotten');
+query('REVOKE EXECUTE ON FUNCTION shedlock_forget FROM plain');
+query("CALL shedlock_run('ticks', 'SELECT 1', once_every => '36500 days')");
+$before = query($row);
+like(notices_of("SELECT _shedlock_cron_forget('ticks', 'postgres')", extra_params => $as[0]), qr/WARNING:  .* not forgotten/, 'a role cannot forget for a role whose privileges it lacks');
+is(query($row), $before, 'and changes nothing');
 query('REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule FROM plain');
-like(error_of("SELECT _shedlock_cron_forget('ticks')", extra_params => [ '-U', 'other_role' ]),
-	qr/42501: permission denied for function shedlock_forget/, 'no other role can forget ticks in that way');
+like(error_of("SELECT _shedlock_cron_forget('ticks', 'other_role')", extra_params => [ '-U', 'other_role' ]),
+	qr/42501: permission denied for function shedlock_forget/, 'a role that may not end a guard cannot forget in that way');
+query("SELECT shedlock_forget('ticks')");
 
 # shedlock_again: the next call runs the tick once more, if there is one in time.
 query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h')");
@@ -556,7 +589,7 @@ is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE;
 is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_jobs shows them without the setting');
 query("SELECT shedlock_force_release('other_role:claimed')");
 query_as_plain("SELECT shedlock_cron_unguard('other_role:claimed'), shedlock_cron_unguard('plain:claimed')");
-is(query("SELECT string_agg(name, ' ' ORDER BY name) FROM shedlock_tick WHERE name LIKE '%:claimed'"), 'other_role:claimed', 'the end of a guard forgets no ticks of other roles');
+is(query("SELECT string_agg(name, ' ' ORDER BY name) FROM shedlock_schedules WHERE name LIKE '%:claimed'"), 'other_role:claimed', 'the end of a guard forgets no ticks of other roles');
 query(q{SELECT cron.unschedule(jobid) FROM cron.job; LOAD 'shedlock'; ALTER SYSTEM RESET shedlock.role_prefix; SELECT pg_reload_conf()});
 $node->poll_query_until('postgres', "SELECT shedlock_token('x') IS NULL AND current_setting('shedlock.role_prefix') = 'off'");
 
