@@ -78,6 +78,12 @@ RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_cron_forget(text, text) IS
 'Forgets what the role of a job that is guarded no more may forget of it: its ticks and schedule, or the schedule; returns false if that is nothing';
 
+CREATE FUNCTION _shedlock_cron_shown(str text)
+RETURNS text LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_shown(text) IS
+'Returns a text of cron.job as messages show it, without control characters';
+
 CREATE FUNCTION _shedlock_cron_timezone()
 RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
@@ -169,13 +175,15 @@ COMMENT ON FUNCTION _shedlock_cron_job(text, boolean, boolean) IS
 'Returns the pg_cron job with this ID, or else this name';
 
 -- old_name: name of the lock that guards the job so far, or NULL.  A run may hold it.
+-- shown: job_name in messages.
 CREATE FUNCTION _shedlock_cron_lock_name(
 	old_name text,
 	keep_any boolean,
 	jobid bigint,
 	job_name text,
 	username text,
-	is_shared boolean)
+	is_shared boolean,
+	shown text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -198,13 +206,13 @@ BEGIN
 	END IF;
 
 	RAISE NOTICE USING
-		MESSAGE = format('lock of job "%s" is named "%s"', job_name, shared_name),
+		MESSAGE = format('lock of job "%s" is named "%s"', shown, quote_ident(username) || '.' || quote_ident(shown)),
 		DETAIL = 'Another role has a job of the same name.';
 	RETURN shared_name;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_lock_name(text, boolean, bigint, text, text, boolean) IS
+COMMENT ON FUNCTION _shedlock_cron_lock_name(text, boolean, bigint, text, text, boolean, text) IS
 'Returns the name of the lock that guards a pg_cron job';
 
 -- own: the job's own schedule.  fired: the schedule that pg_cron has so far.
@@ -243,7 +251,7 @@ BEGIN
 		RAISE EXCEPTION USING
 			ERRCODE = 'invalid_parameter_value',
 			MESSAGE = format('job "%s" cannot have %s', job, CASE WHEN fire IS NULL THEN 'time_zone' ELSE 'fire' END),
-			DETAIL = CASE WHEN once_every IS NULL THEN format('Schedule "%s" has no ticks.', own)
+			DETAIL = CASE WHEN once_every IS NULL THEN 'Its schedule, @reboot, has no ticks.'
 						  ELSE format('Its ticks are periods of %s, counted in UTC, and it is fired by its own schedule.', once_every) END,
 			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, call shedlock_cron_unguard first, which forgets the ticks of the job.';
 	END IF;
@@ -303,7 +311,9 @@ $$;
 COMMENT ON FUNCTION _shedlock_cron_advise(boolean, text, text, interval, text, interval, timestamptz, timestamptz, regclass) IS
 'Warns of what the guard does not cover: no limit, another database, a tick lost to summer time, or one at which the job is not fired';
 
+-- job: its name in messages
 CREATE FUNCTION _shedlock_cron_rewrite(
+	job text,
 	jobid bigint,
 	job_name text,
 	database text,
@@ -320,23 +330,23 @@ BEGIN
 	IF command IS NULL OR (schedule, command) = (old_schedule, old_command) THEN
 		RETURN false;
 	ELSIF has_function_privilege('cron.alter_job(bigint, text, text, text, text, boolean)', 'EXECUTE') THEN
-		PERFORM cron.alter_job(job_id => $1, schedule => $7, command => $8);
+		PERFORM cron.alter_job(job_id => $2, schedule => $8, command => $9);
 	ELSIF job_name IS NOT NULL AND username = current_user AND database = current_database() THEN
 		-- replaces these two, and nothing else
-		PERFORM cron.schedule($2, $7, $8);
+		PERFORM cron.schedule($3, $8, $9);
 	ELSE
 		RAISE EXCEPTION USING
 			ERRCODE = 'insufficient_privilege',
-			MESSAGE = format('permission denied to change job "%s"', coalesce(job_name, jobid::text)),
+			MESSAGE = format('permission denied to change job "%s"', job),
 			DETAIL = 'Only roles that can execute cron.alter_job can change a job that has no name, or that belongs to another role or database.',
 			HINT = format('An administrator can GRANT EXECUTE ON FUNCTION cron.alter_job TO %I.', current_user);
 	END IF;
-	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', coalesce(job_name, jobid::text), current_user);
+	RAISE LOG USING MESSAGE = format('command of job "%s" changed by role "%s"', job, current_user);
 	RETURN true;
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_cron_rewrite(bigint, text, text, text, text, text, text, text) IS
+COMMENT ON FUNCTION _shedlock_cron_rewrite(text, bigint, text, text, text, text, text, text, text) IS
 'Replaces the schedule and the command of a pg_cron job; returns false if they stay, or the command is NULL';
 
 -- The CALL of a job is text, which names the schema of the extension.  The owner
@@ -557,7 +567,7 @@ BEGIN ATOMIC
 	FROM _shedlock_cron_wanted($1, $2, $7, $8, $9) w
 		 CROSS JOIN LATERAL _shedlock_guarded_call(w.old_command) g
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared($1, w.username) s(is_shared)
-		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared) n(lock_name)
+		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared, $1) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_plan($1, w.schedule, w.schedule,
 			pg_catalog.num_nonnulls($10, $11, $13, $14) OPERATOR(pg_catalog.>) 0, _shedlock_cron_timezone(),
 			COALESCE($6, _shedlock_cron_seconds(w.schedule)), $10, $15) p
@@ -640,7 +650,7 @@ BEGIN ATOMIC
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 		 CROSS JOIN LATERAL (
-			SELECT COALESCE(j.job_name, j.jobid::text) AS job,
+			SELECT _shedlock_cron_shown(COALESCE(j.job_name, j.jobid::text)) AS job,
 				   COALESCE(g.schedule, j.schedule) AS schedule,
 				   COALESCE($2, g.lock_at_most_for) AS at_most,
 				   COALESCE($3, g.lock_at_least_for) AS at_least,
@@ -650,7 +660,7 @@ BEGIN ATOMIC
 				   COALESCE($9, g.max_late) AS max_late,
 				   COALESCE($11, g.permits) AS permits) w
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
-		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared) n(lock_name)
+		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared, w.job) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_plan(w.job, w.schedule, j.schedule,
 			pg_catalog.num_nonnulls($5, $6, $8, $9) OPERATOR(pg_catalog.>) 0,
 			CASE WHEN g.schedule IS NULL THEN _shedlock_cron_timezone() ELSE COALESCE(g.time_zone, 'UTC') END,
@@ -662,13 +672,13 @@ BEGIN ATOMIC
 				 THEN g.scheduled_at END) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, j.username, j.database) x
 		 CROSS JOIN LATERAL _shedlock_cron_refuse(w.job, x.danger) d
-		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(w.job, j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
 			p.fire, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_changes(w.job, g.name IS NOT NULL,
-			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, g.schedule, g.time_zone,
-				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, j.schedule, g.permits::text],
-			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, p.schedule, p.time_zone,
-				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, p.fire, w.permits::text]) t
+			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, _shedlock_cron_shown(g.schedule), g.time_zone,
+				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, _shedlock_cron_shown(j.schedule), g.permits::text],
+			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, _shedlock_cron_shown(p.schedule), p.time_zone,
+				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, _shedlock_cron_shown(p.fire), w.permits::text]) t
 		 CROSS JOIN LATERAL _shedlock_cron_advise(r.done, w.job, n.lock_name, w.at_most, j.database, p.once_every,
 			_shedlock_cron_lost_tick(p.fire, p.once_every, pg_catalog.clock_timestamp()),
 			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
@@ -685,7 +695,8 @@ BEGIN ATOMIC
 	SELECT r.done
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-		 CROSS JOIN LATERAL _shedlock_cron_rewrite(j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(_shedlock_cron_shown(COALESCE(j.job_name, j.jobid::text)),
+			j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
 			COALESCE(g.schedule, j.schedule), g.command) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_forget(
 			CASE WHEN r.done AND j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() THEN g.name END, j.username) f;

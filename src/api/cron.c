@@ -29,6 +29,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 PG_FUNCTION_INFO_V1(_shedlock_may_use);
 PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
+PG_FUNCTION_INFO_V1(_shedlock_cron_shown);
 
 /*
  * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
@@ -243,6 +244,20 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
 	PG_RETURN_BOOL(forgets == FORGETS_TICKS ? ShedlockForgetTick(&name) :
 				   ShedlockForgetSchedule(&name, last.token));
+}
+
+/*
+ * _shedlock_cron_shown(str) - see ShedlockMaskText()
+ *
+ * A job can have any name and schedule, which messages show to other roles.  Strict.
+ */
+Datum
+_shedlock_cron_shown(PG_FUNCTION_ARGS)
+{
+	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	(void) ShedlockMaskText(str);
+	PG_RETURN_TEXT_P(cstring_to_text(str));
 }
 
 /*

@@ -299,10 +299,10 @@ query("SELECT shedlock_forget('ticks')");
 query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h')");
 $node->psql('postgres', q{CALL shedlock_run('ticks', 'SELECT 1/0', schedule => '* * * * *')});
 my $notice = notices_of("SELECT shedlock_again('ticks')");
-like($notice, qr/NOTICE:  pg_cron does not fire job "ticks" before \S+ 0[78]:00:00\+00\nDETAIL:  .*\nHINT:  To run it now, execute as role "postgres": CALL "Shed Lock"/,
-	'for a job that is fired by its own schedule a notice gives the CALL') or diag($notice);
-my ($by_hand) = $notice =~ /: (CALL .*)$/m;
-query($by_hand);
+like($notice, qr/NOTICE:  pg_cron does not fire job \d+ before \S+ 0[78]:00:00\+00\nDETAIL:  .*\nHINT:  To run it now, .*: SELECT username, command FROM cron.job WHERE jobid = \d+;$/m,
+	'for a job that is fired by its own schedule a notice tells where the CALL is') or diag($notice);
+my ($by_hand) = $notice =~ /: SELECT username, (.*)$/m;
+query(query("SELECT $by_hand"));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'ticks' ORDER BY token DESC LIMIT 1"), 'succeeded|SELECT 1', 'that CALL runs the tick once more');
 query("SELECT shedlock_cron_guard('ticks', attempts => 2)");
 is(notices_of("SELECT shedlock_again('ticks')"), '', 'for a job that is fired each minute there is no notice');
@@ -313,7 +313,7 @@ query("SELECT shedlock_cron_schedule('ticks', '*/5 * * * *', 'SELECT 1', '1 h', 
 query(job_command('ticks'));
 is(notices_of("SELECT shedlock_again('ticks')"), '', 'nor for one that is fired more often than its period');
 query("SELECT cron.alter_job(jobid, schedule => '$new_year') FROM cron.job");
-like(notices_of("SELECT shedlock_again('ticks')"), qr/does not fire job "ticks"/, 'for one that is not there is');
+like(notices_of("SELECT shedlock_again('ticks')"), qr/does not fire job \d+ before/, 'for one that is not there is');
 query('GRANT EXECUTE ON FUNCTION shedlock_again TO plain, other_role');
 is(notices_of("SELECT shedlock_again('ticks')", extra_params => [ '-U', $_ ]), '', "a role that cannot see the job gets none: $_") foreach 'plain', 'other_role';
 foreach my $argument ("once_every => ''0''", "once_every => ''1 month''", "schedule => ''61 * * * *''")
@@ -324,6 +324,25 @@ foreach my $argument ("once_every => ''0''", "once_every => ''1 month''", "sched
 query("SELECT cron.alter_job(jobid, command => 'CALL shedlock_run(''ticks'', ''SELECT 1'')') FROM cron.job");
 is(notices_of("SELECT shedlock_again('ticks')"), '', 'for a job without ticks there is no notice');
 query("SELECT shedlock_cron_unschedule('ticks'); REVOKE EXECUTE ON FUNCTION shedlock_again FROM plain, other_role; SELECT cron.unschedule(jobid) FROM cron.job");
+
+# What another role has written into its job is not said in the extension's name, and no
+# terminal obeys it.
+query("CALL shedlock_run('hostile', 'SELECT 1', once_every => '36500 days')");
+my $hostile = $node->safe_psql('postgres', q{SELECT cron.schedule(E'hostile\n\x1b[2J', '0 0 1 1 *', }
+	  . q{E'CALL shedlock_run(''hostile'', ''SELECT 1 /*\nHINT:  forged */'', ''1 h'', schedule => ''0 9 * * *'')')}, extra_params => [ '-U', 'plain' ]);
+$notice = notices_of("SELECT shedlock_again('hostile')");
+like($notice, qr/^psql:\S+ NOTICE:  pg_cron does not fire job $hostile before .*\nDETAIL:  .*\nHINT:  .* WHERE jobid = $hostile;$/, 'shedlock_again tells of a job of another role by its ID');
+unlike($notice, qr/forged|\x1b/, 'and shows nothing of it');
+query("SELECT cron.alter_job($hostile, schedule => E'0 0 1 1 * \\x1b[2J')");
+$notice = notices_of("SELECT shedlock_cron_guard('$hostile', '2 h', fire => '0 0 1 1 *')");
+like($notice, qr/^psql:\S+ NOTICE:  job "hostile\?\?\[2J" now has lock_at_most_for 02:00:00 instead of 01:00:00, time_zone UTC instead of none, fire 0 0 1 1 \* instead of 0 0 1 1 \* \?\[2J\n/,
+	'shedlock_cron_guard masks what it shows');
+unlike($notice, qr/forged|\x1b/, 'in all of its messages');
+foreach my $argument ('on_busy', 'time_zone', 'catch_up')
+{
+	is(query("SELECT name FROM _shedlock_guarded_call(E'CALL shedlock_run(''n'', ''c'', $argument => E''\\x1b'')')"), '', "a CALL with control characters in $argument is not a guarded one");
+}
+query("SELECT shedlock_forget('hostile'), cron.unschedule(jobid) FROM cron.job");
 
 # Jobs that are not guarded, as pg_cron's own records show them
 query("BEGIN; SELECT cron.schedule('bare', '* * * * *', 'SELECT 1'); UPDATE cron.job SET nodeport = 1; COMMIT");
