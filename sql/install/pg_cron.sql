@@ -253,7 +253,7 @@ BEGIN
 			MESSAGE = format('job "%s" cannot have %s', job, CASE WHEN fire IS NULL THEN 'time_zone' ELSE 'fire' END),
 			DETAIL = CASE WHEN once_every IS NULL THEN 'Its schedule, @reboot, has no ticks.'
 						  ELSE format('Its ticks are periods of %s, counted in UTC, and it is fired by its own schedule.', once_every) END,
-			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, call shedlock_cron_unguard first, which forgets the ticks of the job.';
+			HINT = 'Pass a cron expression as the schedule, and leave out once_every.  To remove it from a guarded job, define the whole job again with shedlock_cron_schedule, also its database, username and active.  A job without a name must be unguarded first.';
 	END IF;
 	fire := own;
 END
@@ -622,7 +622,7 @@ BEGIN
 	IF was_guarded AND changes IS NOT NULL THEN
 		RAISE NOTICE USING
 			MESSAGE = format('job "%s" now has %s', job, changes),
-			HINT = 'What is not passed stays as it is.  To remove something, call shedlock_cron_unguard first, which forgets the ticks of the job.';
+			HINT = 'What is not passed stays as it is.  To remove something, define the whole job again with shedlock_cron_schedule, also its database, username and active.  A job without a name must be unguarded and guarded again.';
 	END IF;
 END
 $$;
