@@ -810,7 +810,11 @@ SELECT j.jobid,
 	   CASE WHEN j.active THEN e.next_due END AS next_due,
 	   CASE WHEN d.shown THEN COALESCE(s.state, 'free') END AS lock_state,
 	   o.overdue,
-	   CASE WHEN x.problem IS NOT NULL THEN x.problem
+	   CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.rolname OPERATOR(pg_catalog.=) j.username) THEN
+				pg_catalog.format('role "%s" is gone: pg_cron''s launcher fails at this job each second, and starts no job of any role', j.username)
+			WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_database a WHERE a.datname OPERATOR(pg_catalog.=) j.database) THEN
+				pg_catalog.format('database "%s" is gone: pg_cron cannot start it', j.database)
+			WHEN x.problem IS NOT NULL THEN x.problem
 			WHEN y.late IS NOT NULL THEN
 				pg_catalog.format('pg_cron does not fire it at %s, when it is due, but later', y.late)
 			WHEN d.guarded AND NOT d.here THEN
@@ -938,4 +942,4 @@ COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'Whether the job was due 90 seconds ago or more, has not started since, and nothing explains why; if no run is later, since it was scheduled; NULL if unknown: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS
-'Which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, that pg_cron fires it too late, or why overdue is unknown; NULL if there is no problem';
+'That its role or database is gone, which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, that pg_cron fires it too late, or why overdue is unknown; NULL if there is no problem';

@@ -9,6 +9,7 @@ use lib "$FindBin::RealBin/../perl";
 use CronNode;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 # The schema's name must be quoted wherever it is used.
 my $node = start_cron_node('cron_jobs', "cron.timezone = 'Europe/Berlin'\n");
@@ -890,6 +891,30 @@ query("SELECT shedlock_cron_guard('super'), shedlock_cron_guard('of plain')");
 is(query($problems), $far, 'shedlock_cron_guard corrects these jobs');
 query('ALTER SCHEMA moved RENAME TO "Shed Lock"; ALTER ROLE ALL SET search_path = "Shed Lock", public');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
+
+#
+# A job whose role or database is gone
+#
+query('CREATE DATABASE gone');
+query('CREATE ROLE leaver LOGIN');
+query("SELECT shedlock_cron_schedule('guarded', '$new_year', 'SELECT 1', '1 h', username => 'leaver', active => false), "
+	  . "cron.schedule_in_database('bare', '$new_year', 'SELECT 1', 'gone'), shedlock_cron_schedule('fine', '$new_year', 'SELECT 1', '1 h')");
+my $log_end = -s $node->logfile;
+query('DROP DATABASE gone');
+query('DROP ROLE leaver');
+my $gone = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem LIKE '%gone%' ORDER BY job_name};
+is(query($gone), qq{bare|database "gone" is gone: pg_cron cannot start it\n}
+	  . q{guarded|role "leaver" is gone: pg_cron's launcher fails at this job each second, and starts no job of any role}, 'shedlock_jobs names the jobs whose role or database is gone');
+
+# pg_cron's launcher reads the jobs again, and fails each time that it begins.
+query("SELECT cron.unschedule('fine')");
+my $fails = sub { return () = slurp_file($node->logfile, $log_end) =~ /role "leaver" does not exist/g };
+my $polls = 10 * $PostgreSQL::Test::Utils::timeout_default;
+usleep(100_000) while $fails->() < 3 && $polls-- > 0;
+cmp_ok($fails->(), '>=', 3, 'the launcher fails again and again');
+like(notices_of("SELECT shedlock_cron_unschedule('guarded'), cron.unschedule('bare')"), qr/WARNING:  ticks and schedule of lock "guarded" are not forgotten/, 'an administrator unschedules them, and is told what stays');
+ok($node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'pg_cron launcher' AND backend_start < clock_timestamp() - interval '3 s'"),
+	'then the launcher lives');
 
 #
 # The time zone of pg_cron's schedules
