@@ -1,6 +1,7 @@
 # The lists of grants in doc/operations.md, for a role on call and for a monitoring role,
-# are complete: an empty role that gets them sees and ends what another role runs.  No
-# grant in them is superfluous: without any one of them the role cannot do that.
+# are complete: an empty role that gets them sees and ends what another role runs, and can
+# schedule nothing.  No statement in them is superfluous: without any one of them that is
+# not so.  A role with the list for jobs of its own makes and ends them, also after that.
 
 use strict;
 use warnings FATAL => 'all';
@@ -60,6 +61,18 @@ sub end_work
 	return;
 }
 
+# Answers whether the caller can schedule a job, and schedules none.
+my $schedules = q{BEGIN; DO $$ BEGIN
+	PERFORM cron.schedule('@reboot', 'SELECT 1');
+	SET test.can = 'yes';
+EXCEPTION WHEN insufficient_privilege THEN
+	SET test.can = 'no';
+END $$; SHOW test.can; ROLLBACK};
+
+# pg_cron's own functions that PUBLIC may execute
+my $public = q{SELECT string_agg(format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC;', p.oid::regprocedure), ' ') FROM pg_proc p
+	WHERE pronamespace = 'cron'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE')};
+
 # What a role on call does, in this order, and the expected answers
 my @deeds = (
 	'sees who holds what' => [ "SELECT string_agg(name || ' ' || kind, ',' ORDER BY name) FROM shedlock_locks WHERE locked_role = 'worker'",
@@ -76,7 +89,8 @@ my @deeds = (
 	'cancels a run' => [ "SELECT shedlock_cancel('run')", 't' ],
 	'ends a session lock' => [ "SELECT shedlock_force_release('session')", 't' ],
 	'ends a lease' => [ "SELECT shedlock_force_release('lease')", 't' ],
-	'purges' => [ "SELECT shedlock_purge('100 years')", '0' ]);
+	'purges' => [ "SELECT shedlock_purge('100 years')", '0' ],
+	'schedules nothing' => [ $schedules, 'no' ]);
 
 # Returns which of them a role can do.
 sub deeds_of
@@ -106,7 +120,7 @@ sub all_but
 	my (@but) = @_;
 	my @left = map { $deeds[ 2 * $_ ] } 0 .. $#deeds / 2;
 
-	foreach my $but (@but, $has_cron ? () : qr/jobs/)
+	foreach my $but (@but, $has_cron ? () : qr/jobs|schedules/)
 	{
 		@left = grep { !/$but/ } @left;
 	}
@@ -122,6 +136,7 @@ sub lost_without
 
 	return qr/query|runs|jobs ended/ if $statement =~ /pg_read_all_stats|pg_monitor/;
 	return qr/cancels|ends a session/ if $statement =~ /pg_signal_backend/;
+	return qr/schedules/ if $statement =~ /REVOKE/;
 	return $acts if $statement =~ /EXECUTE/;
 	return qr/pg_cron/ if $statement =~ /cron\.job_run_details/;
 	return qr/sees jobs(?:,|$)|jobs ended/ if $statement =~ /cron\.job\b/;
@@ -163,20 +178,40 @@ $node->safe_psql('postgres', "INSERT INTO cron.job_run_details (jobid, database,
   if $has_cron;
 
 my %never = (on_call => qr/^$/, monitoring => $acts);
+my $grant_public = $has_cron ? $node->safe_psql('postgres', $public) : '';
 foreach my $role (sort keys %never)
 {
 	my ($create, @grants) = grants_of($role);
 
-	$node->safe_psql('postgres', $create);
-	is(deeds_of($role), 'sees who holds what', "$role: an empty role sees locks, and nothing else");
+	$node->safe_psql('postgres', "$grant_public $create");
+	is(deeds_of($role), 'sees who holds what' . ($has_cron ? ', schedules nothing' : ''), "$role: an empty role sees locks, and nothing else");
 	$node->safe_psql('postgres', join ' ', @grants);
 	is(deeds_of($role), all_but($never{$role}), "$role: the list is complete");
 	foreach my $without (0 .. $#grants)
 	{
-		$node->safe_psql('postgres', join ' ', "DROP OWNED BY $role; DROP ROLE $role;", $create,
+		$node->safe_psql('postgres', join ' ', "DROP OWNED BY $role; DROP ROLE $role;", $grant_public, $create,
 			map { $grants[$_] } grep { $_ != $without } 0 .. $#grants);
 		is(deeds_of($role), all_but($never{$role}, lost_without($grants[$without])), "$role: incomplete without " . ($grants[$without] =~ s{\s+}{ }gr));
 	}
+}
+
+SKIP:
+{
+	skip 'there is no pg_cron for this PostgreSQL', 2 unless $has_cron;
+
+	$node->safe_psql('postgres', "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA cron FROM PUBLIC; SELECT shedlock_cron_unschedule('succeeds')");
+	$node->safe_psql('postgres', join ' ', grants_of('nightly'));
+	is( heard_by('nightly', q{SELECT shedlock_cron_schedule('own', '0 0 1 1 *', 'SELECT 1', '1 h') \g /dev/null
+			SELECT shedlock_cron_unguard('own'), shedlock_cron_guard('own', '1 h'), shedlock_cron_unschedule('own')}),
+		't|own|t', 'nightly: makes its own jobs and ends them');
+	$node->safe_psql('postgres', "SELECT cron.unschedule(jobid) FROM cron.job");
+
+	# It does not forget what another role has run, whatever the name of its own job is.
+	$node->safe_psql('postgres', "CALL shedlock_run('payroll', 'SELECT 1', once_every => '36500 days')");
+	my $ticks = $node->safe_psql('postgres', 'SELECT * FROM shedlock_tick');
+	heard_by('nightly', $_) foreach "SELECT _shedlock_cron_forget('payroll', 'nightly')", "SELECT _shedlock_cron_forget('payroll', 'postgres')",
+	  "SELECT shedlock_cron_schedule('payroll', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_unguard('payroll'), shedlock_cron_unschedule('payroll')";
+	is($node->safe_psql('postgres', 'SELECT * FROM shedlock_tick'), $ticks, 'nightly: forgets no tick of another role');
 }
 
 $node->stop;
