@@ -7,7 +7,7 @@
 #	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
-#	make skew           what moves the clock of a server, for test/t/033_clock.pl
+#	make skew           what moves the clock of a server, for some tests
 #	make child          the command that the fault checker has the program run
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.

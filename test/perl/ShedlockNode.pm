@@ -32,7 +32,7 @@ sub init_node
 	my ($node, %options) = @_;
 
 	local $ENV{PATH} = dirname(__FILE__) . "/../template:$ENV{PATH}" if $ENV{TEMPLATES} && !$options{force_initdb};
-	$node->init(%options, extra => [ '-U', 'postgres' ]);
+	$node->init(%options, extra => [ '-U', 'postgres', @{ $options{extra} // [] } ]);
 	return;
 }
 

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 # The schema's name must be quoted wherever it is used.
-my $node = start_cron_node('cron_jobs', "cron.timezone = 'Europe/Berlin'\n");
+my $node = start_cron_node('cron_jobs', "cron.timezone = 'Europe/Berlin'\n", extra => [ '-E', 'UTF8' ]);
 my $new_year = '0 0 1 1 *';
 
 at_second($node);
