@@ -104,13 +104,13 @@ sub minute_ahead
 # within 10 s, and a run may have a limit.
 sub hurry
 {
-	my ($after, @nodes) = @_;
+	my ($after, @sessions) = @_;
 	my $left;
 
-	foreach my $node (@nodes)
+	foreach my $session (@sessions)
 	{
-		$left = $node->safe_psql(
-			'postgres', qq{
+		$left = ask(
+			$session, qq{
 SELECT 59 - s FROM extract(second FROM clock_timestamp()) s
 WHERE s BETWEEN $after AND 59
 	  AND (current_setting('cron.use_background_workers')::boolean
@@ -128,14 +128,17 @@ sub await_minutes
 {
 	my ($node, $sql, @others) = @_;
 	my $after = 2 + slowness($node);
+	my @sessions = map { session($_) } $node, @others;
+	my $answered;
 
 	foreach (1 .. 12 * $PostgreSQL::Test::Utils::timeout_default)
 	{
-		return 1 if answers($node, $sql, 't');
-		hurry($after, $node, @others);
+		last if $answered = answers($sessions[0], $sql, 't');
+		hurry($after, @sessions);
 		sleep(0.25);
 	}
-	return 0;
+	$_->quit foreach @sessions;
+	return $answered;
 }
 
 # The objects that the jobs of schedule_jobs need
