@@ -332,7 +332,7 @@ FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid =
 	 LATERAL (VALUES (pg_get_function_arguments(p.oid)),
 			  (concat_ws(', ', nullif(pg_get_function_identity_arguments(p.oid), ''), 'more text'))) a(arguments)
 WHERE p.pronamespace = 'open'::regnamespace AND p.prorettype <> 'trigger'::regtype AND
-	  pg_get_function_arguments(p.oid) NOT LIKE '%open.%'
+	  concat_ws(' ', pg_get_function_arguments(p.oid), pg_get_function_result(p.oid)) NOT LIKE '%open.%'
 UNION ALL
 SELECT format('CREATE VIEW open.%I AS SELECT %s FROM (SELECT open.spring()) s;', c.relname,
 			  (SELECT string_agg(format('NULL::%s AS %I', format_type(a.atttypid, a.atttypmod), a.attname), ', ' ORDER BY a.attnum)
