@@ -274,7 +274,7 @@ CREATE ROLE hasty_100 LOGIN;
 ALTER ROLE hasty_100 SET statement_timeout = '100ms';
 ALTER ROLE hasty_100 SET lock_timeout = '1ms';
 CREATE ROLE idle LOGIN;
-ALTER ROLE idle SET idle_session_timeout = '100ms'});
+ALTER ROLE idle SET idle_session_timeout = '} . int(200 * $slow) . "ms'");
 
 # Where the program reports the end, its lease outlasts a busy server.
 foreach my $kind ('plain', 'tree')
