@@ -161,7 +161,10 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 	{
 		ListCell   *lc;
 
-		/* A caller fences what it has just released, or another name has the same key. */
+		/*
+		 * A caller fences what it has just released, or another name has the
+		 * same key.
+		 */
 		foreach(lc, ShedlockHolders(&name->tag))
 		{
 			ShedlockHolder *holder = lfirst(lc);
