@@ -15,6 +15,9 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+/* Bytes of a run's message that shedlock_why shows. */
+#define ERROR_MAX	400
+
 /*
  * ShedlockIsKept - is a lock that was refused kept by its at-least time alone?
  *
@@ -94,11 +97,12 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
 /*
  * add_next - say when the next attempt or tick is due
  *
- * A caller that may not see the last run is not told that its attempts are used up, either.
+ * separator: from what was said before.  A caller that may not see the last run is not told
+ * that its attempts are used up, either.  Returns true if no other attempt follows by itself.
  */
-static void
-add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
-		 const ShedlockPlan *plan, TimestampTz now)
+static bool
+add_next(StringInfo buf, const char *separator, const ShedlockName *name,
+		 const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
 {
 	ShedlockDue due = ShedlockFindDue(last, plan, now);
 	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
@@ -108,16 +112,45 @@ add_next(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
 	gave_up = last->found && last->token != 0 && !last->done &&
 		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockHistoryMaySee(name->nsp, last->token);
 	if (due.action == SHEDLOCK_RUN_TICK && plan->attempts == 0)
-		appendStringInfo(buf, "  Tick %s can be claimed now.", ShedlockTimeString(due.tick));
+		appendStringInfo(buf, "%sTick %s can be claimed now.", separator, ShedlockTimeString(due.tick));
 	else if (due.action == SHEDLOCK_RUN_TICK)
-		appendStringInfo(buf, "  Attempt %d of %d at tick %s is due now.", due.attempt,
+		appendStringInfo(buf, "%sAttempt %d of %d at tick %s is due now.", separator, due.attempt,
 						 Max(due.attempt, plan->attempts), ShedlockTimeString(due.tick));
 	else if (!TIMESTAMP_IS_NOEND(attempt_at))
-		appendStringInfo(buf, "  Attempt %d of %d is due at %s.", last->attempt + 1,
+		appendStringInfo(buf, "%sAttempt %d of %d is due at %s.", separator, last->attempt + 1,
 						 plan->attempts, ShedlockTimeString(attempt_at));
 	else if (!TIMESTAMP_IS_NOEND(next))
-		appendStringInfo(buf, gave_up ? "  No attempt is left; the next tick is %s." :
-						 "  The next tick is %s.", ShedlockTimeString(next));
+		appendStringInfo(buf, gave_up ? "%sNo attempt is left; the next tick is %s." :
+						 "%sThe next tick is %s.", separator, ShedlockTimeString(next));
+	return due.action != SHEDLOCK_RUN_TICK && TIMESTAMP_IS_NOEND(attempt_at);
+}
+
+/*
+ * ended_badly - has that run ended, and not succeeded, as far as the caller may see it?
+ */
+static bool
+ended_badly(const ShedlockName *name, int64 token, ShedlockLogged *logged)
+{
+	ShedlockHistoryRead(name->nsp, token, logged);
+	return logged->token != 0 && ShedlockMaySee(logged->role) &&
+		strcmp(logged->outcome, "running") != 0 && strcmp(logged->outcome, "succeeded") != 0;
+}
+
+/*
+ * add_error - say with which error a run ended
+ *
+ * The text is that of another role, and may be long.
+ */
+static void
+add_error(StringInfo buf, const ShedlockLogged *logged)
+{
+	char		text[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
+
+	if (logged->message == NULL || logged->message[0] == '\0')
+		return;
+	ShedlockClip(text, logged->message, ERROR_MAX);
+	(void) ShedlockMaskText(text);
+	appendStringInfo(buf, "\nIts message: %s", text);
 }
 
 /*
@@ -139,10 +172,32 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 	else
 		appendStringInfoString(&buf, "No tick has come yet.");
 	if (plan && !is_running)
-		add_next(&buf, name, last, plan, now);
+		(void) add_next(&buf, "  ", name, last, plan, now);
 	else if (plan == NULL && last->again)
 		appendStringInfoString(&buf, "  It can be claimed once more.");
 	return buf.data;
+}
+
+/*
+ * add_tick - the same for a person, with the error of the last run, and the way out
+ */
+static void
+add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
+		 const ShedlockPlan *plan, TimestampTz now)
+{
+	ShedlockLogged logged;
+	bool		is_running;
+	bool		bad;
+
+	appendStringInfoChar(buf, '\n');
+	is_running = add_last_tick(buf, name, last);
+	bad = last->token != 0 && ended_badly(name, last->token, &logged);
+	if (bad)
+		add_error(buf, &logged);
+	if (plan && !is_running && add_next(buf, "\n", name, last, plan, now) && bad && !last->again)
+		appendStringInfoString(buf, "\nshedlock_again allows one more attempt.");
+	else if (plan == NULL && last->again)
+		appendStringInfoString(buf, "\nIt can be claimed once more.");
 }
 
 /*
@@ -281,15 +336,52 @@ run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 }
 
 /*
+ * add_last_run - say how the last run of a name without ticks ended
+ *
+ * token: of the last acquisition.  Says nothing of a run that is at work, or that the caller
+ * may not see.
+ */
+static void
+add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
+{
+	ShedlockLogged logged;
+	const char *outcome = ShedlockRunOutcome(name, token);
+
+	ShedlockHistoryRead(name->nsp, token, &logged);
+	if (outcome == NULL || strcmp(outcome, "running") == 0 || !ShedlockMaySee(logged.role))
+		return;
+	appendStringInfo(buf, "\nIts last run began at %s; outcome: %s.",
+					 ShedlockTimeString(logged.started_at), outcome);
+	if (ended_badly(name, token, &logged))
+		add_error(buf, &logged);
+}
+
+/*
+ * is_unknown - has no lock, no tick and no run that name?
+ */
+static bool
+is_unknown(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last)
+{
+	ShedlockLogged logged;
+
+	if (row->found || last->found)
+		return false;
+	ShedlockHistoryLast(name, &logged);
+	return logged.token == 0;
+}
+
+/*
  * ShedlockWhy - what an acquire or a run would be answered now, and why; palloc'd
  *
- * state: as for lock_reason().
+ * state: as for lock_reason().  The lock, the last run and what is due next are lines of
+ * their own.
  */
 char *
 ShedlockWhy(const ShedlockName *name, const char *state)
 {
 	ShedlockRow row;
 	ShedlockTick last;
+	StringInfoData buf;
 	char	   *reason = NULL;
 	const char *run = NULL;
 
@@ -300,15 +392,19 @@ ShedlockWhy(const ShedlockName *name, const char *state)
 		reason = permits_reason(name);
 	if (reason == NULL)
 		reason = lock_reason(name, &row, state);
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, reason);
 	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0)
 		run = run_reason(name, row.token, &last);
-	if (run)
-		return psprintf("%s  %s", reason, run);
-	if (!last.found)
-		return reason;
 	if (!last.has_plan)
 		last.plan.catch_up = SHEDLOCK_CATCH_UP_LATEST;
-	return psprintf("%s  %s", reason,
-					ShedlockTickReason(name, &last, last.has_schedule ? &last.plan : NULL,
-									   GetCurrentTimestamp()));
+	if (run)
+		appendStringInfo(&buf, "\n%s", run);
+	else if (last.found)
+		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, GetCurrentTimestamp());
+	else if (row.found && row.token != 0)
+		add_last_run(&buf, name, row.token);
+	else if (state == NULL && is_unknown(name, &row, &last))
+		appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
+	return buf.data;
 }

@@ -303,6 +303,8 @@ ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
 	logged->outcome = TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull));
 	d = slot_getattr(slot, Anum_sqlstate, &isnull);
 	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
+	d = slot_getattr(slot, Anum_message, &isnull);
+	logged->message = isnull ? NULL : TextDatumGetCString(d);
 	d = slot_getattr(slot, Anum_exit_code, &isnull);
 	logged->exit_code = NULL;
 	if (!isnull)

@@ -157,6 +157,7 @@ typedef struct ShedlockLogged
 	char	   *name;
 	char	   *outcome;
 	char	   *sqlstate;		/* or NULL */
+	char	   *message;		/* or NULL */
 	int32	   *exit_code;		/* or NULL */
 	Oid			role;
 	TimestampTz started_at;

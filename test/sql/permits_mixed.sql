@@ -101,9 +101,9 @@ SELECT length(_shedlock_cron_call(:'long', 'SELECT 1', permits => 9)) > 253;
 DO $$ BEGIN FOR n IN 1 .. 12 LOOP PERFORM shedlock_run_begin('mixed why', permits => 1000); END LOOP; END $$;
 SELECT count(*) FROM regexp_matches(shedlock_why('mixed why'), 'Permit \d+: It has been held', 'g');
 SELECT lock FROM shedlock_run_begin('mixed why', permits => 1000) \gset
-SELECT regexp_replace(shedlock_why(:'lock'), '^.*  ', '');
+SELECT regexp_replace(shedlock_why(:'lock'), E'^.*(  |\n)', '');
 SELECT FROM shedlock_run_begin('mixed why/0') \gset
-SELECT regexp_replace(shedlock_why('mixed why/0'), '^.*  ', '');
+SELECT regexp_replace(shedlock_why('mixed why/0'), E'^.*(  |\n)', '');
 
 SELECT count(*) FROM shedlock_locks WHERE name ~ '^mixed' AND NOT shedlock_force_release(name);
 TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;

@@ -81,6 +81,13 @@ SELECT replace(pg_temp.why('why run'), '@ADDRESS', '');
 RESET ROLE;
 SELECT shedlock_again('why run') \gset
 SELECT pg_temp.why('why run');
+-- the message of a run without ticks, too, in one line, and not for others
+SELECT token FROM shedlock_run_begin('why error') \gset
+SELECT shedlock_run_end('why error', :token, 'failed', E'no space\nleft ' || repeat('x', 500)) \gset
+SELECT pg_temp.why('why error');
+SET ROLE regress_shedlock_why;
+SELECT replace(pg_temp.why('why error'), '@ADDRESS', '');
+RESET ROLE;
 CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly');
 SELECT pg_temp.why('why run');
 CREATE TABLE why (reason text);

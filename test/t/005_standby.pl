@@ -83,7 +83,7 @@ is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDE
 is($standby->safe_psql($dbname, 'SELECT name, schedule, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_schedules'),
 	'run|every 36500 days|unknown|1|2|||f', 'standby: the view shows the schedules');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('run')"),
-	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.  Attempt 1 at tick .* began at .*; outcome: unknown\.$/,
+	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.\nAttempt 1 at tick .* began at .*; outcome: unknown\.$/,
 	'standby: shedlock_why says what it can of a run');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('permits')"),
 	qr/^It has permits\.  Permit 1: It was acquired by ".*" at .*; only the primary can tell whether it is still held\.$/,
