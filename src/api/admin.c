@@ -192,11 +192,12 @@ static bool
 settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *holder, bool ends)
 {
 	bool		settled = ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM);
-	List	   *runs = settled ? NIL :
-		ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
+	List	   *runs = NIL;
 	bool		held = false;
 	ListCell   *lc;
 
+	if (!settled)
+		runs = ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
 	if (settled || holder->kind == SHEDLOCK_SESSION)
 		held = hold_row(store, name, holder->token, ends);
 	foreach(lc, runs)

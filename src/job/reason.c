@@ -144,13 +144,13 @@ ended_badly(const ShedlockName *name, int64 token, ShedlockLogged *logged)
 static void
 add_error(StringInfo buf, const ShedlockLogged *logged)
 {
-	char		text[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
+	char		shown[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
 
 	if (logged->message == NULL || logged->message[0] == '\0')
 		return;
-	ShedlockClip(text, logged->message, ERROR_MAX);
-	(void) ShedlockMaskText(text);
-	appendStringInfo(buf, "\nIts message: %s", text);
+	ShedlockClip(shown, logged->message, ERROR_MAX);
+	(void) ShedlockMaskText(shown);
+	appendStringInfo(buf, "\nIts message: %s", shown);
 }
 
 /*

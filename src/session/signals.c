@@ -34,7 +34,7 @@ typedef struct Signal
 	TimestampTz backend_start;
 	int			signo;
 	bool		settled;		/* it was sent, or the process was gone */
-	char		name[FLEXIBLE_ARRAY_MEMBER]; /* of a lock that the process has */
+	char		name[FLEXIBLE_ARRAY_MEMBER];	/* of a lock of the process */
 } Signal;
 
 /* Those of this transaction, the last one first */
