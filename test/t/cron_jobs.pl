@@ -371,7 +371,7 @@ my @hostile = (
 	[ '"double"', 'SELECT "relname" FROM "pg_class" LIMIT 1' ],
 	[ "two lines", "SELECT 1;\r\n-- done\n" ],
 	[ 'back\\slash\\', q{SELECT E'\\\\n', '\\', $x$\\$x$} ],
-	[ "green", "SELECT '\xe6\x97\xa5' -- \xc3\xbc" ],
+	[ "gr\xc3\xbcn", "SELECT '\xe6\x97\xa5' -- \xc3\xbc" ],
 	[ '$$', 'SELECT $$a$$' ],
 	[ '%s %I', q{SELECT '%L'} ],
 	[ ' ', '  SELECT 1  ' ],
