@@ -213,20 +213,25 @@ shedlock_acquire_any(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_permits);
 /*
  * shedlock_permits(name, permits) - the names of that many permits
+ *
+ * Any name is allowed that a job can have, also one that the caller may not use.  Errors:
+ * 22023.
  */
 Datum
 shedlock_permits(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	int			permits = PG_GETARG_INT32(1);
+	ShedlockName name;
 	Datum	   *elems;
 
+	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	ShedlockCheckText(name.str, "lock name");
 	ShedlockCheckPermits(permits, false);
 	if (ShedlockBroken(PERMITS_EXCEEDED))
 		permits++;
 	elems = palloc((Size) permits * sizeof(Datum));
 	for (int i = 0; i < permits; i++)
-		elems[i] = CStringGetTextDatum(ShedlockPermitName(name, i + 1));
+		elems[i] = CStringGetTextDatum(ShedlockPermitName(name.str, i + 1));
 	PG_RETURN_ARRAYTYPE_P(construct_array(elems, permits, TEXTOID, -1, false, TYPALIGN_INT));
 }
 

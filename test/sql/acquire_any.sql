@@ -253,8 +253,10 @@ $$;
 SELECT count(DISTINCT pg_temp.random_name()) > 1 AS random FROM generate_series(1, 60);
 
 -- Permits
-SELECT shedlock_permits('a', 3), shedlock_permits('', 1), shedlock_permits(NULL, 1), shedlock_permits('a', NULL);
+SELECT shedlock_permits('a', 3), shedlock_permits(NULL, 1), shedlock_permits('a', NULL);
 SELECT cardinality(shedlock_permits('a', 1000));
+-- A name is checked before its permits are named: these would be two gigabytes.
+SELECT pg_temp.error_of($$SELECT shedlock_permits(repeat('x', 2000000), 1000)$$), pg_temp.error_of($$SELECT shedlock_permits(E'a\nb', 1)$$), pg_temp.error_of($$SELECT shedlock_permits('', 1)$$);
 SELECT pg_temp.error_of(format('SELECT shedlock_permits(''a'', %s)', n)) FROM unnest('{0,-1,1001}'::integer[]) n;
 SELECT cardinality(pg_temp.names_of(shedlock_permits('a', 3), 2));
 SELECT cardinality(pg_temp.names_of(shedlock_permits('a', 3), 2));
