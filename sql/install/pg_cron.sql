@@ -877,7 +877,10 @@ FROM job
 						 OPERATOR(pg_catalog.-) LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision,
 													  '30 seconds'::interval)) END AS used_until
 		FROM shedlock_tick k
-		WHERE k.name OPERATOR(pg_catalog.=) g.name AND d.shown) t ON true
+		WHERE k.name OPERATOR(pg_catalog.=) g.name AND d.shown AND
+			  -- what can be computed with, and every driver reads: see shedlock_locks
+			  k.tick OPERATOR(pg_catalog.>) '0001-01-02 00:00:00+00' AND
+			  k.tick OPERATOR(pg_catalog.<) '9000-01-01 00:00:00+00') t ON true
 	 CROSS JOIN LATERAL _shedlock_cron_due(d.schedule, d.time_zone,
 		GREATEST(pg_catalog.clock_timestamp(), t.used_until)) e
 	 LEFT JOIN way x ON g.name IS NOT NULL AND x.schema_name IS NOT DISTINCT FROM g.schema_name AND

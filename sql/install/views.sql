@@ -15,6 +15,7 @@ CREATE FUNCTION _shedlock_status(
 	OUT locked_role oid,
 	OUT waiters integer,
 	OUT pid integer,
+	OUT paused boolean,
 	OUT paused_until timestamptz,
 	OUT paused_by text,
 	OUT pause_reason text)
@@ -23,15 +24,15 @@ RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_status(text[]) IS
 'Returns the locks that are not free, of all names or of these; the view shedlock_locks shows them';
 
+-- No column is infinite, or in a year that has not four digits: many drivers cannot read
+-- that, and would fail at the whole answer because of one row.
 CREATE VIEW shedlock_locks AS
 SELECT s.name,
 	   s.state,
 	   s.kind,
-	   CASE WHEN pg_catalog.isfinite(s.locked_at) AND
-				 s.state OPERATOR(pg_catalog.<>) 'paused' AND s.state OPERATOR(pg_catalog.<>) 'kept'
+	   CASE WHEN s.state OPERATOR(pg_catalog.<>) 'paused' AND s.state OPERATOR(pg_catalog.<>) 'kept'
 			THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at END AS held_for,
-	   CASE WHEN pg_catalog.isfinite(s.lock_until) AND
-				 s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+	   CASE WHEN s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 			THEN s.lock_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() END AS remaining,
 	   s.lock_until,
 	   s.locked_at,
@@ -41,6 +42,7 @@ SELECT s.name,
 	   s.pid,
 	   a.application_name,
 	   a.query,
+	   s.paused,
 	   s.paused_until,
 	   s.paused_by,
 	   s.pause_reason,
@@ -54,8 +56,8 @@ COMMENT ON COLUMN shedlock_locks.state IS
 'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired before a failover, or in another cluster, and counts as a lease; paused; unknown: cannot be told on a standby';
 COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run or leased run, as last acquired; released: the holder released the lock, or it was never acquired';
 COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
-COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is infinite or in the past';
-COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released; its server ends the holder of a session lock or run a little sooner';
+COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is NULL or in the past';
+COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released; its server ends the holder of a session lock or run a little sooner; NULL: when its session ends';
 COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was last acquired';
 COMMENT ON COLUMN shedlock_locks.locked_by IS
 'Name of the holder; without a client address that pg_stat_activity would hide from the reader';
@@ -64,7 +66,8 @@ COMMENT ON COLUMN shedlock_locks.waiters IS 'Number of waiting sessions';
 COMMENT ON COLUMN shedlock_locks.pid IS 'Server process that holds the advisory half; NULL if none does';
 COMMENT ON COLUMN shedlock_locks.application_name IS 'application_name of that process';
 COMMENT ON COLUMN shedlock_locks.query IS 'Statement of that process, as in pg_stat_activity';
-COMMENT ON COLUMN shedlock_locks.paused_until IS 'The lock cannot be acquired before this time';
+COMMENT ON COLUMN shedlock_locks.paused IS 'Whether the lock is paused, whatever its state';
+COMMENT ON COLUMN shedlock_locks.paused_until IS 'The lock cannot be acquired before this time; NULL for a paused lock: before shedlock_resume';
 COMMENT ON COLUMN shedlock_locks.paused_by IS 'Role that paused the lock';
 COMMENT ON COLUMN shedlock_locks.pause_reason IS 'Why the lock was paused';
 COMMENT ON COLUMN shedlock_locks.locked_role IS 'Role that acquired the lock; locked_by is free text';

@@ -180,12 +180,9 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	values[0] = CStringGetTextDatum(name->str);
 	values[1] = schedule;
 	values[2] = slot->tts_values[Anum_time_zone - 1];
-	values[3] = TimestampTzGetDatum(last.tick);
 	values[4] = outcome ? CStringGetTextDatum(outcome) : 0;
 	values[5] = Int32GetDatum(last.attempt);
 	values[6] = slot->tts_values[Anum_attempts - 1];
-	values[7] = TimestampTzGetDatum(attempt_at);
-	values[8] = TimestampTzGetDatum(next);
 	values[9] = 0;
 	values[10] = BoolGetDatum(paused);
 
@@ -193,8 +190,9 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	nulls[2] = slot->tts_isnull[Anum_time_zone - 1];
 	nulls[4] = outcome == NULL;
 	nulls[6] = slot->tts_isnull[Anum_attempts - 1];
-	nulls[7] = TIMESTAMP_IS_NOEND(attempt_at);
-	nulls[8] = TIMESTAMP_IS_NOEND(next);
+	ShedlockShowTime(last.tick, &values[3], &nulls[3]);
+	ShedlockShowTime(attempt_at, &values[7], &nulls[7]);
+	ShedlockShowTime(next, &values[8], &nulls[8]);
 	nulls[9] = TIMESTAMP_NOT_FINITE(since) || now - since <= ON_TIME_MAX;
 	if (!nulls[9])
 		values[9] = DirectFunctionCall2(timestamp_mi, TimestampGetDatum(now),

@@ -154,7 +154,7 @@ committed_state(const ShedlockRow *row, const KeyStatus *entry,
  * put_row - one line of the result
  */
 static void
-put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
+put_row(const LockStatus *status, const ShedlockRow *row, const char *state,
 		const KeyStatus *entry, int pid)
 {
 	/* in the order of the columns of _shedlock_status() */
@@ -162,14 +162,14 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 		CStringGetTextDatum(row->name),
 		CStringGetTextDatum(state),
 		CStringGetTextDatum(ShedlockKindText(row->kind)),
-		TimestampTzGetDatum(row->lock_until),
-		TimestampTzGetDatum(row->locked_at),
+		0, 0,
 		CStringGetTextDatum(ShedlockShownBy(row)),
 		Int64GetDatum(row->token),
 		ObjectIdGetDatum(row->locked_role),
 		Int32GetDatum(entry ? entry->waiters : 0),
 		Int32GetDatum(pid),
-		TimestampTzGetDatum(row->paused_until),
+		BoolGetDatum(row->paused_until > status->now),
+		0,
 		row->paused_by ? CStringGetTextDatum(row->paused_by) : 0,
 		row->pause_reason ? CStringGetTextDatum(row->pause_reason) : 0
 	};
@@ -179,12 +179,15 @@ put_row(ReturnSetInfo *rsinfo, const ShedlockRow *row, const char *state,
 		!OidIsValid(row->locked_role),
 		false,
 		pid == 0,
-		row->paused_until == DT_NOBEGIN,
+		false, false,
 		row->paused_by == NULL,
 		row->pause_reason == NULL
 	};
 
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	ShedlockShowTime(row->lock_until, &values[3], &nulls[3]);
+	ShedlockShowTime(row->locked_at, &values[4], &nulls[4]);
+	ShedlockShowTime(row->paused_until, &values[11], &nulls[11]);
+	tuplestore_putvalues(status->rsinfo->setResult, status->rsinfo->setDesc, values, nulls);
 }
 
 /*
@@ -232,7 +235,7 @@ show_lock(TupleTableSlot *slot, void *arg)
 		ShedlockLearnOrigin(status->store.rel, &row);
 		state = committed_state(&row, entry, status->now, &pid);
 		if (state)
-			put_row(status->rsinfo, &row, state, entry, pid);
+			put_row(status, &row, state, entry, pid);
 		if (state && entry)
 			entry->shown = true;
 	}
@@ -316,7 +319,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!entry->shown)
-			put_row(status.rsinfo, row, "uncommitted", entry, linitial_int(entry->pids));
+			put_row(&status, row, "uncommitted", entry, linitial_int(entry->pids));
 		entry->shown = true;
 	}
 	UnregisterSnapshot(status.snapshot);

@@ -22,6 +22,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -247,6 +248,21 @@ ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull)
 }
 
 /*
+ * ShedlockShowTime - set a column of a view to a time, to null for one that not every
+ * driver reads
+ *
+ * Drivers fail at infinity, at times before the year 1 and after 9999 in the session's time
+ * zone, and with them all of the answer.
+ */
+void
+ShedlockShowTime(TimestampTz when, Datum *value, bool *isnull)
+{
+	*value = TimestampTzGetDatum(when);
+	*isnull = when < (date2j(1, 1, 2) - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY ||
+		when >= (date2j(9999, 12, 31) - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY;
+}
+
+/*
  * ShedlockIntervalSetting - an interval of so many seconds; NULL for 0
  *
  * It is shedlock.max_lock_at_most_for if that is shorter.
@@ -302,6 +318,31 @@ interval_days(const Interval *span)
 }
 
 /*
+ * signs_differ - has an interval parts of both signs?
+ *
+ * It can be short while a part of it, multiplied or added to a time, is out of range.  In a
+ * short month, 1 month -29 days could end before it begins.
+ */
+static bool
+signs_differ(const Interval *span)
+{
+	return (span->month < 0 || span->day < 0 || span->time < 0) &&
+		(span->month > 0 || span->day > 0 || span->time > 0);
+}
+
+/*
+ * ShedlockIsPeriod - can an interval be the period of a schedule?
+ */
+bool
+ShedlockIsPeriod(const Interval *span)
+{
+	double		days = interval_days(span);
+
+	return span->month == 0 && !signs_differ(span) && days > 0 &&
+		days <= SHEDLOCK_YEARS_MAX * 366.0;
+}
+
+/*
  * ShedlockIsOverCap - is a duration longer than so many seconds?
  *
  * A month counts as 31 days.  cap 0: there is no cap.
@@ -332,11 +373,7 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 	if (span == NULL)
 		return;
 	days = interval_days(span);
-
-	/* In a short month, 1 month -29 days could end before it begins. */
-	if (span->month != 0 && (span->month < 0 || span->day < 0 || span->time < 0))
-		days = -1;
-	bad_sign = days < 0 || (days == 0 && !zero_ok);
+	bad_sign = signs_differ(span) || days < 0 || (days == 0 && !zero_ok);
 	too_long = days > SHEDLOCK_YEARS_MAX * 366.0;
 	if (!bad_sign && !too_long && !ShedlockIsOverCap(span, cap))
 		return;
@@ -346,7 +383,9 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 	if (bad_sign)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg(zero_ok ? "%s must not be negative" : "%s must be positive", what)));
+				 errmsg(zero_ok ? "%s must not be negative" : "%s must be positive", what),
+				 signs_differ(span) ?
+				 errdetail("Its months, days and time have different signs.") : 0));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("%s is too long", what),

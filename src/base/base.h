@@ -134,9 +134,11 @@ extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
 							 const char *what);
 extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
 extern Datum ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull);
+extern void ShedlockShowTime(TimestampTz when, Datum *value, bool *isnull);
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockCopyInterval(const Interval *span);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
+extern bool ShedlockIsPeriod(const Interval *span);
 extern bool ShedlockIsOverCap(const Interval *span, int cap);
 extern void ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 								  bool zero_ok, int cap, const char *cap_setting);

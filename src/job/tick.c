@@ -35,7 +35,7 @@ enum
 /*
  * ShedlockTickFromColumns - the state in a row of shedlock_tick
  *
- * What the fields point to is palloc'd.  A schedule that cannot be parsed any more
+ * What the fields point to is palloc'd.  A schedule or period that would be refused now
  * counts as none.
  */
 void
@@ -61,7 +61,7 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 	{
 		plan->period = ShedlockCopyInterval(DatumGetIntervalP(VALUE(period)));
 		plan->schedule.period = ShedlockIntervalMicroseconds(plan->period);
-		last->has_schedule = plan->schedule.period > 0;
+		last->has_schedule = ShedlockIsPeriod(plan->period);
 	}
 	else if (!IS_NULL(schedule) && !IS_NULL(time_zone))
 		last->has_schedule = ShedlockFindSchedule(TextDatumGetCString(VALUE(schedule)),

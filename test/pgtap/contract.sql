@@ -334,7 +334,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_locks')$$,
 	ARRAY['name text', 'state text', 'kind text', 'held_for interval', 'remaining interval',
 		  'lock_until timestamp with time zone', 'locked_at timestamp with time zone', 'locked_by text',
 		  'token bigint', 'waiters integer', 'pid integer', 'application_name text', 'query text',
-		  'paused_until timestamp with time zone', 'paused_by text', 'pause_reason text', 'locked_role name'],
+		  'paused boolean', 'paused_until timestamp with time zone', 'paused_by text', 'pause_reason text', 'locked_role name'],
 	'columns of shedlock_locks');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
 	ARRAY['name character varying(255)', 'token bigint', 'outcome text',

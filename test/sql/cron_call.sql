@@ -80,13 +80,13 @@ INSERT INTO round_trip VALUES
 	('formats', '%s', 'SELECT ''%L'', ''%%'''),
 	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
 SET IntervalStyle = sql_standard;
-UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day -1 min', NULL, '90 min', NULL, NULL, NULL, 'all', '2 h 1 s', 3, '0.5 s', 5, '2026-02-28 23:59:59.9 UTC');
+UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day 1 min', NULL, '90 min', NULL, NULL, NULL, 'all', '2 h 1 s', 3, '0.5 s', 5, '2026-02-28 23:59:59.9 UTC');
 CREATE VIEW not_the_same AS
 SELECT r.label, r.call
 FROM round_trip r, _shedlock_guarded_call(r.call) g
 WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schedule, g.time_zone,
 	   g.catch_up, g.max_late, g.attempts, g.backoff, g.permits, g.schema_name, g.scheduled_at) IS DISTINCT FROM
-	  (r.name, r.command, '1 day -1 min'::interval, NULL::interval, '90 min'::interval, 'skip', NULL::text, NULL::text,
+	  (r.name, r.command, '1 day 1 min'::interval, NULL::interval, '90 min'::interval, 'skip', NULL::text, NULL::text,
 	   'all', '2 h 1 s'::interval, 3, '0.5 s'::interval, 5, 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
 
 SELECT * FROM not_the_same;
@@ -95,7 +95,7 @@ SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
 SELECT * FROM not_the_same;
-SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day -1 min', NULL, NULL, 'error', '0 3 * * *', 'Europe/Berlin', 'none', '90 min', 3, '1 min', 4, '2026-11-22 03:10:11+01') AS call;
+SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day 1 min', NULL, NULL, 'error', '0 3 * * *', 'Europe/Berlin', 'none', '90 min', 3, '1 min', 4, '2026-11-22 03:10:11+01') AS call;
 RESET ALL;
 
 DROP VIEW not_the_same;

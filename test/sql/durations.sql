@@ -26,12 +26,17 @@ SELECT left(pg_temp.at_most('-infinity'), 5) IN ('22007', '22023') AS refused;
 -- duration can be of any length around a day.
 SELECT pg_temp.at_most('-11 months 335 days');
 SELECT pg_temp.at_most('1 month -29 days');
+
+-- Parts of different signs could be far out of range each.
+SELECT pg_temp.at_most('1 day -1 h'), pg_temp.at_most('106751991 days -2562047783:00:00');
+SELECT pg_temp.error_of(format('SELECT shedlock_once_every(''durations signs'', %L)', span)) FROM unnest('{-1 day 48 h, 106751991 days -2562047783:00:00}'::text[]) span;
+SELECT shedlock_extend('durations signs', NULL, '1 h', '1 day -24 h');
 SELECT count(*) FROM shedlock WHERE lock_until <= locked_at;
 
 -- Good durations are added on the calendar of UTC.
 SET timezone = 'America/New_York';
 SELECT span, shedlock_acquire('durations ' || span, span) AS taken
-FROM unnest('{0.000001, 00:00:01, 1 day, 36 h, 1 mon, 1 year, 100 years, 36500 days, 1 day -1 h}'::interval[]) span;
+FROM unnest('{0.000001, 00:00:01, 1 day, 36 h, 1 mon, 1 year, 100 years, 36500 days}'::interval[]) span;
 SELECT lock_at_most_for, lock_until = locked_at + lock_at_most_for AS lasts
 FROM shedlock WHERE name LIKE 'durations %' ORDER BY lock_at_most_for;
 RESET timezone;

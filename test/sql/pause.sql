@@ -5,7 +5,7 @@
 
 SELECT shedlock_pause('pause');
 SELECT shedlock_acquire('pause'), shedlock_acquire_token('pause'), shedlock_acquire_session('pause');
-SELECT name, state, kind, paused_until, paused_by = current_user AS paused_by, pause_reason, pid
+SELECT name, state, kind, paused, paused_until, paused_by = current_user AS paused_by, pause_reason, pid
 FROM shedlock_locks WHERE name = 'pause';
 SELECT shedlock_resume('pause');
 SELECT shedlock_resume('pause');
