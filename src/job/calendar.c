@@ -36,8 +36,8 @@
 
 /*
  * Days by which a tick can be away from the day of its local time in UTC, and for
- * which the clock may have shown a time before it shows it again.  POSIX zones can
- * be a week away from UTC.
+ * which the clock may have shown a time before it shows it again.  No zone of the world
+ * needs more than two; the format of their files allows a week.
  */
 #define SLACK			16
 

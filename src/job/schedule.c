@@ -21,6 +21,7 @@
 #include "mb/pg_wchar.h"
 #include "port/pg_bitutils.h"
 #include "utils/datetime.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* The longest schedule, in bytes. */
@@ -334,15 +335,73 @@ parse(const char *text, ShedlockSchedule *schedule)
 	return parser.problem;
 }
 
+static bool
+has_digit(const char *str)
+{
+	return strpbrk(str, "0123456789") != NULL;
+}
+
 /*
- * find_zone - a time zone that SET TIME ZONE accepts by name; or NULL
+ * numbered_zones - the names with a digit in pg_timezone_names, as Etc/GMT-2; kept
  *
- * "+01:00" would be POSIX's way to write an hour west of Greenwich.
+ * The last one is NULL.
+ */
+static char **
+numbered_zones(void)
+{
+	static char **known = NULL;
+	List	   *names = NIL;
+	ListCell   *lc;
+	pg_tzenum  *all;
+	pg_tz	   *zone;
+	char	  **copy;
+
+	if (known)
+		return known;
+	all = pg_tzenumerate_start();
+	while ((zone = pg_tzenumerate_next(all)) != NULL)
+	{
+		if (has_digit(pg_get_timezone_name(zone)))
+			names = lappend(names, pstrdup(pg_get_timezone_name(zone)));
+	}
+	pg_tzenumerate_end(all);
+
+	copy = MemoryContextAllocZero(TopMemoryContext, ((Size) list_length(names) + 1) * sizeof(char *));
+	foreach(lc, names)
+		copy[foreach_current_index(lc)] = MemoryContextStrdup(TopMemoryContext, lfirst(lc));
+	list_free_deep(names);
+	return known = copy;
+}
+
+/*
+ * is_zone_name - can a text be the name of a zone, not a POSIX rule?
+ *
+ * To pg_tzset() a text that no file of the time zone directory has is a POSIX rule if an
+ * offset from UTC can be read in it: UTC+2 and Berlin+2 are two hours *west* of Greenwich.
+ * An offset has a digit, so only the few names with a digit are looked up.  This comes
+ * before pg_tzset(), which keeps each zone that it knows to the end of the process: there
+ * are as many rules as texts, but no more names than files.
+ */
+static bool
+is_zone_name(const char *name)
+{
+	if (!has_digit(name))
+		return true;
+	for (char **zone = numbered_zones(); *zone; zone++)
+	{
+		if (pg_strcasecmp(*zone, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * find_zone - a time zone of pg_timezone_names; or NULL
  */
 static pg_tz *
 find_zone(const char *name)
 {
-	pg_tz	   *zone = strchr("+-0123456789", *name) ? NULL : pg_tzset(name);
+	pg_tz	   *zone = is_zone_name(name) ? pg_tzset(name) : NULL;
 
 	return zone && pg_tz_acceptable(zone) ? zone : NULL;
 }
@@ -388,7 +447,8 @@ ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *sche
 	if (schedule->zone == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", zone)));
+				 errmsg("time zone \"%s\" not recognized", zone),
+				 errhint("Use a name in pg_timezone_names: a region such as Europe/Berlin, or UTC, or Etc/GMT-2, which is two hours ahead of UTC.")));
 }
 
 /*

@@ -75,11 +75,23 @@ FROM unnest(ARRAY[
 	'0 0 30 2 *', '0 0 31 2 *', '0 0 31 4,6,9,11 *', '0 0 30-31 2 *', '0 0 31 apr */2', '0 0 30,31 feb */7', '@yearly 2']) WITH ORDINALITY AS s(schedule, n)
 ORDER BY n;
 
--- Time zones are those of SET TIME ZONE, but for bare offsets, whose sign would be POSIX's
+-- Time zones are those of pg_timezone_names: in a rule of POSIX, which SET TIME ZONE accepts,
+-- east and west are the other way round.
 SELECT time_zone, shedlock_next_tick('0 0 * * *', time_zone, '2026-06-15 12:00') AS tick
-FROM unnest('{UTC, utc, GMT, Europe/Berlin, europe/BERLIN, Asia/Kolkata, ABC5, ABC-5:30, <+03>-3, EST5EDT}'::text[]) time_zone;
+FROM unnest('{UTC, utc, GMT, Europe/Berlin, europe/BERLIN, Asia/Kolkata, Etc/GMT-2, etc/gmt+5, GMT0, EST5EDT}'::text[]) time_zone;
 SELECT to_json(left(time_zone, 25)) AS time_zone, left(pg_temp.refusal('0 0 * * *', time_zone), 60) AS refusal
-FROM unnest(ARRAY['', ' ', 'Europe/Nowhere', 'Berlin', '+01:00', '2', '-3', '../../../etc/passwd', 'Europe', repeat('x', 300)]) time_zone;
+FROM unnest(ARRAY['', ' ', 'Europe/Nowhere', 'Berlin', '+01:00', '2', '-3', 'UTC+2', 'Berlin+1', 'X3', 'ABC-5:30', '<+03>-3', 'Etc/GMT+20', 'GMT+2', 'EST5EDT,M3.2.0,M11.1.0', '../../../etc/passwd', 'Europe', repeat('x', 300)]) time_zone;
+-- The server keeps each zone that it has read, so a rule is not read, in a row neither.
+CREATE FUNCTION pg_temp.kept() RETURNS bigint LANGUAGE sql AS $$
+	SELECT coalesce(sum(total_bytes), 0)::bigint FROM pg_backend_memory_contexts WHERE name = 'Timezones'
+$$;
+INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone, catch_up, attempts, backoff)
+SELECT 'cron_grammar ' || n, now(), now(), '', '0 0 * * *', 'X' || n, 'latest', 1, '1 min' FROM generate_series(1, 500) n;
+SELECT pg_temp.kept() AS kept \gset
+SELECT count(DISTINCT pg_temp.refusal('0 0 * * *', 'Y' || n)) AS refused FROM generate_series(1, 500) n;
+SELECT count(*) AS shown, count(next_due) AS due FROM shedlock_schedules WHERE name LIKE 'cron_grammar %';
+SELECT pg_temp.kept() - :kept AS grown;
+DELETE FROM shedlock_tick WHERE name LIKE 'cron_grammar %';
 SELECT pg_temp.refusal(NULL), pg_temp.refusal('* * * * *', NULL);
 SELECT shedlock_tick(NULL);
 SELECT shedlock_tick('* * * * *', NULL);
