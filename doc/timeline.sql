@@ -15,6 +15,10 @@
 \pset null ''
 \pset pager off
 \timing off
+-- The owner of the database can set another path for all its sessions.  With this one no
+-- function, operator or type of another role is called: what is not of the server is written
+-- with the extension's schema, which psql quotes.
+SET search_path = pg_catalog, pg_temp;
 \if :{?since}
 \else
 	\set since '1 day'
@@ -38,10 +42,9 @@ BEGIN
 	END IF;
 END
 $$;
-SELECT format('%I', nspname) AS shedlock
+SELECT nspname AS shedlock
 FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace
 WHERE extname = 'shedlock' \gset
-SET search_path = :shedlock, pg_temp;
 
 -- Each line of the page is markup, a text of anybody's, and markup.  Only the last SELECT
 -- handles these texts, and escapes all of them.
@@ -53,12 +56,13 @@ span AS (
 	FROM (SELECT least(now(), :'until'::text::timestamptz) AS upto) u
 ),
 -- Twice the range, to know the tick before the first one in it.  When a run that is lost
--- ended is unknown.
+-- ended is unknown.  Times that were written by hand may be of any year.
 seen AS MATERIALIZED (
-	SELECT name, token, outcome, started_at, ended_at, coalesce(ended_at, CASE outcome WHEN 'lost' THEN started_at ELSE now END) AS till, tick, attempt,
+	SELECT name, token, outcome, started_at, ended_at, coalesce(least(ended_at, now), CASE outcome WHEN 'lost' THEN started_at ELSE now END) AS till,
+		   CASE WHEN tick > '0001-01-02 00:00Z' AND tick < '9000-01-01 00:00Z' THEN tick END AS tick, attempt,
 		   gave_up, sqlstate, message, exit_code, run_role, locked_by
-	FROM shedlock_history, span
-	WHERE started_at <= upto AND
+	FROM :"shedlock".shedlock_history, span
+	WHERE started_at <= upto AND isfinite(started_at) AND
 		  (started_at > since - (upto - since) OR ended_at IS NULL OR ended_at >= since)
 ),
 run AS MATERIALIZED (
@@ -72,14 +76,14 @@ sign (outcome, class, letter, rank) AS (
 	VALUES ('succeeded', 'ok', '', 1), ('failed', 'failed', 'F', 2), ('timed out', 'late', 'T', 3),
 		   ('cancelled', 'off', 'C', 4), ('lost', 'lost', 'L', 5), ('running', 'runs', 'R', 6), ('unknown', 'off', '?', 7)
 ),
-schedule AS MATERIALIZED (SELECT * FROM shedlock_schedules),
+schedule AS MATERIALIZED (SELECT * FROM :"shedlock".shedlock_schedules),
 pause AS (
-	SELECT name, paused_until, paused_by, pause_reason FROM shedlock_locks WHERE paused_until > now()
+	SELECT name, paused, paused_until, paused_by, pause_reason FROM :"shedlock".shedlock_locks WHERE paused
 ),
 job AS MATERIALIZED (
 	SELECT row_number() OVER (ORDER BY overdue IS NULL, NOT troubled, name COLLATE "C") AS n, j.*
 	FROM (SELECT names.name, s.schedule, s.time_zone, s.last_tick, s.attempts, s.next_attempt_at, s.next_due, s.overdue,
-				 p.paused_until, p.paused_by, p.pause_reason,
+				 p.paused, p.paused_until, p.paused_by, p.pause_reason,
 				 coalesce(r.outcome NOT IN ('succeeded', 'running'), false) AS troubled
 		  FROM (SELECT name FROM run UNION SELECT name FROM schedule UNION SELECT name FROM pause) names
 			   LEFT JOIN schedule s ON s.name = names.name LEFT JOIN pause p ON p.name = names.name
@@ -105,9 +109,9 @@ step AS (
 										 j.last_tick + interval '1 us') AS following,
 		   CASE WHEN schedule LIKE 'every %'
 				THEN (tick AT TIME ZONE 'UTC' + substr(schedule, 7)::interval) AT TIME ZONE 'UTC'
-				ELSE shedlock_next_tick(schedule, time_zone, tick) END AS expected
+				ELSE :"shedlock".shedlock_next_tick(schedule, time_zone, tick) END AS expected
 	FROM (SELECT DISTINCT name, tick FROM seen WHERE tick IS NOT NULL) t JOIN job j USING (name)
-	WHERE attempts IS NOT NULL
+	WHERE attempts IS NOT NULL AND next_due IS NOT NULL -- else its schedule cannot be read
 ),
 gap AS (
 	SELECT step.*, 36 + 26 * (n - 1) AS y, greatest(expected, since) AS a, least(following, upto) AS b
@@ -205,7 +209,7 @@ svg .sign { font: bold 10px sans-serif; text-anchor: middle } svg .mid { text-an
 			round((240 + per_second * extract(epoch FROM a - since))::numeric, 1), y + 10, round(greatest(per_second * extract(epoch FROM b - a), 4)::numeric, 1)),
 			format(E'%s\nno run for tick %s%s', name, expected, CASE WHEN EXISTS (SELECT FROM job j WHERE j.n = gap.n AND
 				CASE WHEN schedule LIKE 'every %' THEN (expected AT TIME ZONE 'UTC' + substr(schedule, 7)::interval) AT TIME ZONE 'UTC'
-					 ELSE shedlock_next_tick(schedule, time_zone, expected) END < following)
+					 ELSE :"shedlock".shedlock_next_tick(schedule, time_zone, expected) END < following)
 				THEN ' and the following ones until ' || following ELSE '' END), '</title></rect>' FROM gap, scale
 	UNION ALL SELECT 4, 6, 0, format('<rect class="bar overdue" x="%s" y="%s" width="%s" height="9"><title>',
 			round((240 + per_second * extract(epoch FROM a - since))::numeric, 1), y, round(greatest(per_second * extract(epoch FROM upto - a), 4)::numeric, 1)),
@@ -225,7 +229,7 @@ svg .sign { font: bold 10px sans-serif; text-anchor: middle } svg .mid { text-an
 	UNION ALL SELECT 4, 11, 2 * n, format('<text x="8" y="%s" clip-path="url(#shedlock-names)">', 36 + 26 * n - 8), CASE WHEN length(name) > 34 THEN left(name, 32) || '...' ELSE name END, '' FROM job
 	UNION ALL SELECT 4, 11, 2 * n + 1, '<title>', concat_ws(E'\n', name, schedule || coalesce(', time zone ' || time_zone, '')), '</title></text>' FROM job
 	UNION ALL SELECT 4, 12, 2 * n, format('<text x="992" y="%s" class="%s">', 36 + 26 * n - 8, CASE WHEN overdue IS NOT NULL THEN 'bad' ELSE 'weak' END),
-			CASE WHEN paused_until IS NOT NULL THEN 'paused until ' || CASE WHEN isfinite(paused_until) THEN to_char(paused_until, 'YYYY-MM-DD HH24:MI') ELSE 'resumed' END
+			CASE WHEN paused THEN 'paused until ' || coalesce(to_char(paused_until, 'YYYY-MM-DD HH24:MI'), 'resumed')
 				 WHEN overdue IS NOT NULL THEN 'overdue by ' || date_trunc('second', overdue + interval '1 min')
 				 WHEN next_attempt_at IS NOT NULL THEN 'attempt ' || to_char(next_attempt_at, 'YYYY-MM-DD HH24:MI:SS')
 				 WHEN next_due IS NOT NULL THEN 'next ' || to_char(next_due, 'YYYY-MM-DD HH24:MI:SS') END, '' FROM job

@@ -386,5 +386,98 @@ is($node->safe_psql('postgres', "$prepare BEGIN; SELECT FROM renamed.shedlock_ad
 		  . "SELECT mode FROM pg_locks WHERE relation = 'pg_namespace'::regclass AND pid = pg_backend_pid() AND mode = 'ShareLock'; ROLLBACK") =~ s/\A\s+//r,
 	'ShareLock', 'shedlock_adopt of a superuser keeps schemas from being renamed');
 
+# What the documentation tells a role with more rights than the owner of the database to run
+# calls nothing of the owner's: neither in a database whose search_path has the owner's
+# schema in front, nor with the extension in a schema in which others create objects.
+my $markdown = join "\n", map { slurp_file($_) } 'README.md', sort glob 'doc/*.md';
+my ($path) = $markdown =~ /^```sql owned\n(SET search_path = scheduling;)/m or die 'operations.md sets no path';
+my @blocks = $markdown =~ /^```sql\b[^\n]*\n(.*?)^```$/msg;
+my ($role, $own_schema) = slurp_file('doc/monitoring.md') =~ /^```sql\n(.*?)^```$/msg;
+my %query = slurp_file('doc/monitoring/queries.yaml') =~ /^(\w+):\n  query: \|\n((?:    .*\n)+)/mg;
+my $listener = join "\n", slurp_file('doc/operations.md') =~ /^```python listener\n(.*?)^```$/msg;
+my $can_listen = eval { run_log([ '/usr/bin/python3', '-c', 'import psycopg' ]) };
+cmp_ok(@blocks + keys %query, '>', 50, 'texts are found');
+
+# In these a call can fit a trap better than what pg_catalog has, because none there has
+# exactly its types.
+my %words = map { $_ => 1 } join("\n", slurp_file('doc/timeline.sql'), values %query, $listener) =~ /(\w+)\(/g;
+my $fitting = sprintf q{
+SET search_path = pg_catalog;
+DO $do$
+DECLARE
+	types CONSTANT text[] := '{text,varchar,name,integer,bigint,numeric,float8,interval,timestamptz}';
+	made integer := 0;
+	f text;
+	l text;
+	r text;
+BEGIN
+	FOREACH l IN ARRAY types LOOP
+		FOREACH r IN ARRAY types || NULL LOOP
+			EXECUTE format('CREATE FUNCTION public.spring_operator(%%s) RETURNS boolean LANGUAGE plpgsql AS $f$ BEGIN RAISE ''sprung: operator''; END $f$', concat_ws(', ', l, r));
+			FOREACH f IN ARRAY '{=,<>,<,>,<=,>=,+,-,*,/,||,~~,!~~,~}'::text[] LOOP
+				BEGIN
+					EXECUTE format('CREATE OPERATOR public.%%s (LEFTARG = %%s, RIGHTARG = %%s, FUNCTION = public.spring_operator)', f, l, r);
+					made := made + 1;
+				EXCEPTION WHEN OTHERS THEN NULL;
+				END;
+			END LOOP;
+			FOR f IN SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY ('{%s}') LOOP
+				BEGIN
+					EXECUTE format('CREATE FUNCTION public.%%I(%%s) RETURNS text LANGUAGE plpgsql AS $f$ BEGIN RAISE ''sprung: %%s''; END $f$', f, concat_ws(', ', l, r), f);
+					made := made + 1;
+				EXCEPTION WHEN OTHERS THEN NULL;
+				END;
+			END LOOP;
+		END LOOP;
+	END LOOP;
+	RAISE INFO 'made %%', made;
+END
+$do$;
+}, join ',', sort keys %words;
+my %schema = (owned => 'scheduling', shared => 'public');
+foreach my $dbname (sort keys %schema)
+{
+	my $schema = $schema{$dbname};
+
+	$node->safe_psql('postgres', "CREATE DATABASE $dbname OWNER mallory");
+	$node->safe_psql($dbname, ($schema eq 'public' ? '' : "CREATE SCHEMA $schema; ") . "SET client_min_messages = error; CREATE EXTENSION shedlock SCHEMA $schema");
+	$node->psql($dbname, "SET search_path = $schema; CALL shedlock_run('fails', 'SELECT 1 / 0', once_every => '1 s', attempts => 1); CALL shedlock_run('late', 'SELECT 1', schedule => '* * * * *');"
+		  . "SELECT shedlock_pause('late'), shedlock_acquire_session('late session')", on_error_stop => 0);
+	($status, $out, $err) = $node->psql($dbname, $fitting . ($traps =~ s/^CREATE SCHEMA trap;$//mr =~ s/\btrap\./public./gr));
+	is($status, 0, "traps are set in public of $dbname");
+	like($err, qr/made \d{4}.*made [2-9]\d{3}/s, 'thousands of them');
+	$node->safe_psql('postgres', "ALTER DATABASE $dbname SET search_path = public, pg_catalog");
+	like(error_of($node, 'SELECT now()', dbname => $dbname), qr/sprung/, 'a trap raises an error if it is called');
+
+	my ($page, $complaint) = run_command([ 'scripts/timeline', '-d', $node->connstr($dbname) ]);
+	is($complaint, '', "$dbname: doc/timeline.sql calls no trap");
+	ok($page =~ /<title>fails\nfailed.*<\/html>/s, '  and its page is complete');
+
+	$node->psql($dbname, $role, on_error_stop => 0);
+	$node->safe_psql($dbname, $own_schema =~ s/^CREATE SCHEMA.*//mr) if $schema ne 'public';
+	foreach my $name (sort keys %query)
+	{
+		($status, $out, $err) = $node->psql($dbname, $query{$name}, extra_params => [ '-U', 'prometheus' ]);
+		is($err, '', "$dbname: the query $name calls no trap");
+		isnt($out, '', '  and has an answer') if $name ne 'shedlock_lock_held';
+	}
+  SKIP:
+	{
+		skip 'this needs Python with psycopg', 1 if !$can_listen;
+
+		# It ends when it begins to wait for events.
+		my $code = $listener =~ s/\bpublic\.shedlock/$schema.shedlock/gr;
+		my ($said, $trouble) = run_command([ '/usr/bin/python3', '-c',
+			"$code\nclass select:\n    select = lambda *_: sys.exit('listens')\n" . 'listen("' . $node->connstr($dbname) . ' user=prometheus")' ]);
+		like($trouble, qr/^listens\z/m, "$dbname: the listener calls no trap");
+	}
+}
+
+# In order, with the path that the manual says; much of it fails, because each text supposes
+# other objects.
+($status, $out, $err) = $node->psql('owned', "SET statement_timeout = '5 s';\n" . join('', map { "$path\n$_\n" } @blocks), on_error_stop => 0);
+is(join("\n", grep { /sprung/ } split(/\n/, $err)), '', 'what people type with the path that the manual says calls no trap');
+cmp_ok(scalar(() = $out =~ /^[tf]$/mg), '>', 30, '  and much of it is executed');
+
 $node->stop;
 done_testing();

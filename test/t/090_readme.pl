@@ -4,6 +4,7 @@
 #
 #	```sql            one session for all of a file, in a database of its own
 #	```sql pg_cron    one session for all files, in the database of a real pg_cron
+#	```sql owned      the same, with the extension in a schema of its own
 #	```sql other      the same, where a table named shedlock exists
 #	```sql adopt      the same, with tables of ShedLock
 #	```sql tenants    not here, but in 048_tenants.pl
@@ -58,6 +59,7 @@ $orders
 CREATE MATERIALIZED VIEW sales AS SELECT * FROM orders;
 CREATE UNIQUE INDEX ON sales (id);
 },
+	'owned' => 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling',
 	'other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)',
 	'adopt' => q{
 CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL,
