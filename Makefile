@@ -16,6 +16,7 @@ OBJS = \
 	src/advisory/locktable.o \
 	src/advisory/wake.o \
 	src/advisory/line.o \
+	src/table/relation.o \
 	src/table/store.o \
 	src/table/write.o \
 	src/table/fetch.o \
@@ -43,6 +44,7 @@ OBJS = \
 	src/job/plan.o \
 	src/job/due.o \
 	src/job/tick.o \
+	src/job/outcome.o \
 	src/job/execute.o \
 	src/job/finish.o \
 	src/job/reason.o \

@@ -22,6 +22,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/backend_status.h"
 #include "utils/guc_tables.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 
@@ -149,6 +150,13 @@ typedef bool UpdatedIndexes;
 	table_beginscan_tidrange(rel, snapshot, first, last WITH_FLAGS)
 #define begin_index_fetch(rel) \
 	table_index_fetch_begin(rel WITH_FLAGS)
+
+/* Has RelationGetIndexAttrBitmap() its answer, so that it opens no index? */
+#if PG_VERSION_NUM >= 160000
+#define index_columns_known(rel)	((rel)->rd_attrsvalid)
+#else
+#define index_columns_known(rel)	((rel)->rd_indexattr != NULL)
+#endif
 
 /* Since 18 the server tells deferrable primary keys apart. */
 #if PG_VERSION_NUM >= 180000

@@ -19,7 +19,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "commands/trigger.h"
 #include "job/job.h"
 #include "miscadmin.h"
@@ -34,11 +33,41 @@
 /* Of so many ends, the first one of a process prunes the history: many end one run only. */
 #define PRUNE_EVERY		16
 
+/* The least time that the end of a run waits for a lock, whatever limits the run has. */
+#define WAIT_MIN_MS		1000
+
+/* How often an end is tried again while the server's lock table is full. */
+#define FULL_TRIES		50
+#define FULL_NAP_MS		100
+
+/*
+ * lock_tables - lock what the end of a run writes to, before it writes anything
+ *
+ * So it never keeps others from a row while it waits for a table.  Where nothing may wait,
+ * write.c tries each lock when it is needed: that costs less, and a refusal undoes the end.
+ */
+static void
+lock_tables(Oid nsp, bool has_tick)
+{
+	const char *tables[5];
+	int			n = 0;
+
+	if (shedlock_never_waits)
+		return;
+	tables[n++] = "shedlock";
+	if (has_tick)
+		tables[n++] = "shedlock_tick";
+	tables[n++] = "shedlock_run_log";
+	tables[n++] = "shedlock_run_stat";
+	tables[n] = NULL;
+	ShedlockLockTables(nsp, tables);
+}
+
 /*
  * release_run - write that the lock is released, unless it was lost
  *
- * Waits for a foreign row lock as an UPDATE does.  Only that wait can be
- * cancelled.  Where nothing may wait, a lost lock is an error.
+ * Waits for a foreign row lock as an UPDATE does.  Where nothing may wait, a lost lock is
+ * an error.
  */
 static void
 release_run(ShedlockRun *run)
@@ -62,11 +91,7 @@ release_run(ShedlockRun *run)
 			break;
 		}
 		ShedlockSetReleased(&row, GetCurrentTimestamp(), true);
-		if (wait)
-			RESUME_CANCEL_INTERRUPTS();
 		written = ShedlockUpdateRow(&store, &row, wait) == TM_Ok;
-		if (wait)
-			HOLD_CANCEL_INTERRUPTS();
 	}
 	ShedlockClose(&store);
 	if (holding)
@@ -84,6 +109,7 @@ end_run(ShedlockRun *run)
 	const ShedlockName *name = &run->job;
 	ShedlockEnding ending = {.outcome = run->outcome};
 
+	lock_tables(name->nsp, run->plan != NULL);
 	release_run(run);
 	if (run->plan)
 		ending.gave_up = ShedlockEndTick(name, run->token, run->outcome);
@@ -97,6 +123,16 @@ end_run(ShedlockRun *run)
 	ShedlockHistoryEnd(name->nsp, run->token, &ending);
 	run->events = ShedlockTells(run->outcome) ?
 		ShedlockEndEvents(name->nsp, run->token, NULL) : NIL;
+}
+
+/*
+ * end_unlogged - release the lock and settle the tick
+ */
+static void
+end_unlogged(ShedlockRun *run)
+{
+	release_run(run);
+	(void) ShedlockEndTick(&run->job, run->token, run->outcome);
 }
 
 /*
@@ -320,21 +356,91 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 }
 
 /*
- * end_canceled - end a run again whose end was cancelled while it waited, unless it has to wait
+ * wait_limit - how long the end of a run may wait for a lock, in milliseconds; 0: no limit
  *
- * The call of an administrator who cancels a run locks its row, and sends the cancel when
- * the row is free.  A command that has ended by then has the outcome that it had.  Returns
- * true if the run has ended.
+ * statement_timeout, and the rest of its lock_at_most_for.
  */
-static bool
-end_canceled(ShedlockRun *run)
+static int
+wait_limit(const ShedlockRun *run)
+{
+	const ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, run->token);
+	int64		limit = StatementTimeout > 0 ? StatementTimeout : INT_MAX;
+
+	if (holding && holding->state.deadline != DT_NOEND)
+		limit = Min(limit, (holding->state.deadline - ShedlockSteadyNow()) / 1000);
+	return limit == INT_MAX ? 0 : (int) Max(limit, WAIT_MIN_MS);
+}
+
+/*
+ * try_end - one of the ways to end a run, in a transaction of its own
+ *
+ * limit: of its waits for locks, in milliseconds; 0: none.  While the server's lock table is
+ * full, this tries again.  As try_step() otherwise.
+ */
+static ErrorData *
+try_end(ShedlockRun *run, void (*step) (ShedlockRun *), int limit)
+{
+	ErrorData  *failure;
+
+	LockTimeout = limit;
+	failure = try_step(run, step, true);
+	for (int tries = 0; failure && failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY &&
+		 tries < FULL_TRIES; tries++)
+	{
+		ShedlockNap(FULL_NAP_MS);
+		failure = try_step(run, step, true);
+	}
+	LockTimeout = 0;
+
+	/* The caller has set no lock_timeout. */
+	if (failure && failure->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		failure->message =
+			pstrdup("another transaction has a table or row of extension \"shedlock\" locked for too long");
+	return failure;
+}
+
+/*
+ * try_now - the same, but without any wait for a lock
+ */
+static ErrorData *
+try_now(ShedlockRun *run, void (*step) (ShedlockRun *))
 {
 	ErrorData  *failure;
 
 	shedlock_never_waits = true;
-	failure = try_step(run, end_run, true);
+	failure = try_end(run, step, 0);
 	shedlock_never_waits = false;
-	return failure == NULL;
+	return failure;
+}
+
+/*
+ * end_alone - end a run in a transaction of its own, as completely as possible
+ *
+ * What was canceled while it waited is tried again without a wait: the call of an
+ * administrator who cancels a run locks the row of its tick, and sends the cancel when that is
+ * free.  A command that has ended by then has the outcome that it had.
+ * Returns whether it is logged.  *failure: why its lock is not released, or NULL.
+ */
+static bool
+end_alone(ShedlockRun *run, ErrorData **failure)
+{
+	*failure = try_end(run, end_run, wait_limit(run));
+	if (*failure == NULL)
+		return true;
+	if ((*failure)->sqlerrcode == ERRCODE_QUERY_CANCELED && try_now(run, end_run) == NULL)
+	{
+		*failure = NULL;
+		return true;
+	}
+	ereport(WARNING,
+			(errcode((*failure)->sqlerrcode),
+			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
+					run->outcome, run->request.name.str, (*failure)->message)));
+	if (run->plan)
+		*failure = try_now(run, end_unlogged);
+	if (*failure)
+		*failure = try_end(run, release_run, 0);
+	return false;
 }
 
 /*
@@ -342,10 +448,11 @@ end_canceled(ShedlockRun *run)
  *
  * Expects a transaction that has just been started, and leaves one that may have pruned
  * the history.
- * Holds off cancels and timeouts, because a cancel that comes after the command
- * must not strand the lock.  The lock is worth more than the history, so if
- * both fail the lock is released alone, and the view shows the run as lost.  If
- * even that fails, the lock stays held until this process ends or begins another
+ * Holds off cancels and timeouts, because a cancel that comes after the command must not
+ * strand the lock: they end only a wait for another transaction, and what can be written
+ * without it is.  The lock and the tick are worth more than the history, so if all
+ * three fail these two are written alone, or the lock, and the view shows the run as lost.
+ * If even that fails, the lock stays held until this process ends or begins another
  * run of the name.  Reports failures as WARNINGs.
  */
 void
@@ -354,31 +461,21 @@ ShedlockEndRun(ShedlockRun *run)
 	const char *name = run->request.name.str;
 	uint32		holdoff = QueryCancelHoldoffCount;
 	int			lock_timeout = LockTimeout;
-	ErrorData  *failure;
+	ErrorData  *failure = NULL;
 	ErrorData  *unlogged = NULL;
 	ErrorData  *untold = NULL;
-	bool		logged;
+	bool		logged = true;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
 
-	/* lock_timeout would not end a wait here, but whatever follows. */
+	/* That of the command is not for its end. */
 	LockTimeout = 0;
 	HOLD_CANCEL_INTERRUPTS();
-	failure = run->ended ? NULL : try_step(run, end_run, true);
-	if (failure && failure->sqlerrcode == ERRCODE_QUERY_CANCELED && end_canceled(run))
-		failure = NULL;
-	logged = failure == NULL;
-	if (run->ended && run->warned)
+	if (!run->ended)
+		logged = end_alone(run, &failure);
+	else if (run->warned)
 		unlogged = try_step(run, log_warning, true);
-	if (!logged)
-	{
-		ereport(WARNING,
-				(errcode(failure->sqlerrcode),
-				 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
-						run->outcome, name, failure->message)));
-		failure = try_step(run, release_run, true);
-	}
-	else if (run->events != NIL)
+	if (logged && run->events != NIL)
 		untold = try_step(run, tell_end, true);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
@@ -401,48 +498,6 @@ ShedlockEndRun(ShedlockRun *run)
 	/* The CALL commits at its end, unless it raises an error. */
 	else if (logged && prune_is_due())
 		report_not_pruned(try_step(run, prune_history, run->error != NULL));
-}
-
-/*
- * run_lives - does a run still hold its lock on this server?
- */
-static bool
-run_lives(const ShedlockName *name, int64 token)
-{
-	ShedlockRow row;
-
-	ShedlockLookUpRow(name, &row);
-	return row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp()) &&
-		(row.kind == SHEDLOCK_LEASED_RUN ||
-		 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
-}
-
-/*
- * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
- *
- * name: of the job.
- * A run without a holder is lost only if the log, read after the lock, still says
- * that it is running.  "unknown": it is running according to the log, on a standby,
- * which has no holders.
- */
-const char *
-ShedlockRunOutcome(const ShedlockName *name, int64 token)
-{
-	ShedlockLogged logged;
-	ShedlockName lock;
-
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.token == 0)
-		return NULL;
-	if (strcmp(logged.outcome, "running") != 0)
-		return logged.outcome;
-	if (RecoveryInProgress())
-		return "unknown";
-	ShedlockMakeLockName(name, logged.permit, &lock);
-	if (run_lives(&lock, token))
-		return logged.outcome;
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;
 }
 
 /*

@@ -233,6 +233,9 @@ extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name
 extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait,
 										  bool explain, const char **reason);
 
+/* outcome.c */
+extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
+
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);
 extern void ShedlockKeepWarnings(void);
@@ -249,7 +252,6 @@ extern void ShedlockEndInCommand(ShedlockRun *run);
 extern void ShedlockEndRun(ShedlockRun *run);
 extern bool ShedlockEndLeasedRun(const ShedlockName *name, int64 token,
 								 ShedlockEnding *ending);
-extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
 
 /* run.c */
 extern void ShedlockGuardCommand(ShedlockRun *run);

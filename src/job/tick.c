@@ -311,16 +311,14 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
  *
  * change: changes *last, or returns false if there is nothing to change; called
  * again if the row has changed meanwhile.  Waits for a row lock as an UPDATE does,
- * but not for a name's first claim, which has no row yet.  That wait can be cancelled
- * even where a caller holds off cancels: anybody can claim the tick and leave the
- * transaction open.  Returns true if it was written, when the caller commits.
+ * but not for a name's first claim, which has no row yet.  Returns true if it was
+ * written, when the caller commits.
  */
 static bool
 change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *arg), void *arg)
 {
 	ShedlockStore store;
 	ShedlockTick last;
-	uint32		holdoff = QueryCancelHoldoffCount;
 	bool		changed;
 	bool		written = false;
 
@@ -331,10 +329,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 		changed = last.found && change(&last, arg);
 		if (!changed)
 			break;
-		if (wait)
-			QueryCancelHoldoffCount = 0;
 		written = ShedlockWriteTick(&store, name, &last, wait);
-		QueryCancelHoldoffCount = holdoff;
 	}
 	ShedlockClose(&store);
 	return changed;

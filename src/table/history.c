@@ -6,7 +6,7 @@
  * The transaction that acquires the lock of a run logs it as running, and the one that
  * releases the lock logs the outcome (I6).  A process that dies writes no tables (I10):
  * its run stays logged as running until the lock's next acquirer logs it as lost.  The
- * view shows it as lost at once (finish.c).
+ * view shows it as lost at once (outcome.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *

@@ -95,11 +95,11 @@ open_index(Relation rel, bool (*fits) (Relation index), const char *columns)
 
 	foreach(lc, RelationGetIndexList(rel))
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Relation	index = ShedlockOpenIndex(lfirst_oid(lc));
 
 		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid && fits(index))
 			return index;
-		index_close(index, AccessShareLock);
+		ShedlockCloseIndex(index);
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -175,7 +175,7 @@ find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	index_close(index, AccessShareLock);
+	ShedlockCloseIndex(index);
 	ShedlockClose(&store);
 }
 
@@ -367,7 +367,7 @@ ShedlockHistoryPrune(Oid nsp)
 	if (pruning.name_index)
 	{
 		ExecDropSingleTupleTableSlot(pruning.last);
-		index_close(pruning.name_index, AccessShareLock);
+		ShedlockCloseIndex(pruning.name_index);
 	}
 	ShedlockClose(&store);
 }

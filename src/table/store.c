@@ -19,14 +19,12 @@
 #include "commands/sequence.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "storage/sinval.h"
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
-#include "utils/resowner.h"
 
 /* How many numbers of the sequence may be too small for a token. */
 #define TOKEN_TRIES		1000
@@ -315,37 +313,49 @@ relation_of(Oid nsp, const char *relname)
  * open_relation - open a table in the extension's schema, and lock it
  *
  * A wait for the lock may be a wait for DROP EXTENSION: if the catalogs have changed
- * meanwhile, the name is looked up again.  The lock belongs to the current
- * subtransaction, like the rows that are written: with a cursor's resource owner it
- * would be released if the cursor fails later.
+ * meanwhile, the name is looked up again.
  */
 static Relation
 open_relation(Oid nsp, const char *relname, LOCKMODE lockmode)
 {
-	ResourceOwner caller = CurrentResourceOwner;
 	Relation	rel;
 	Oid			relid;
 
-	CurrentResourceOwner = CurTransactionResourceOwner;
 	for (;;)
 	{
 		uint64		inval_count = SharedInvalidMessageCounter;
 
 		relid = relation_of(nsp, relname);
-		if (!shedlock_never_waits)
-			LockRelationOid(relid, lockmode);
-		else if (!ConditionalLockRelationOid(relid, lockmode))
-			ShedlockRefuseToWait();
+		ShedlockLockRelation(relid, lockmode);
 		if (inval_count == SharedInvalidMessageCounter ||
 			relation_of(nsp, relname) == relid)
 			break;
-		UnlockRelationOid(relid, lockmode);
+		ShedlockUnlockRelation(relid, lockmode);
 	}
-	CurrentResourceOwner = caller;
 
 	rel = table_open(relid, NoLock);
 	ShedlockCheckColumns(rel);
 	return rel;
+}
+
+/*
+ * ShedlockLockTables - lock tables of the extension, and their indexes, before the first
+ * write to one of them
+ *
+ * tables: their names, and NULL.  So a transaction that has written holds no row while it
+ * waits for one of these locks.  Errors: those of ShedlockOpen().  Locks: RowExclusiveLock to
+ * the end of the transaction.
+ */
+void
+ShedlockLockTables(Oid nsp, const char *const *tables)
+{
+	for (; *tables; tables++)
+	{
+		Relation	rel = open_relation(nsp, *tables, RowExclusiveLock);
+
+		ShedlockLockIndexes(rel);
+		table_close(rel, NoLock);
+	}
 }
 
 /*
@@ -375,7 +385,7 @@ ShedlockPrimaryKey(ShedlockStore *store)
 {
 	if (store->index == NULL)
 	{
-		store->index = index_open(primary_key_index(store->rel), AccessShareLock);
+		store->index = ShedlockOpenIndex(primary_key_index(store->rel));
 		if (store->index->rd_index->indnkeyatts != 1 ||
 			store->index->rd_index->indkey.values[0] != 1)
 			ereport(ERROR,
@@ -442,19 +452,15 @@ ShedlockOpenForScan(Oid nsp, const char *table)
 void
 ShedlockCloseAfter(ShedlockStore *store, bool written)
 {
-	ResourceOwner caller = CurrentResourceOwner;
 	Oid			relid = RelationGetRelid(store->rel);
 
 	if (store->slot)
 		ExecDropSingleTupleTableSlot(store->slot);
 	if (store->index)
-		index_close(store->index, AccessShareLock);
+		ShedlockCloseIndex(store->index);
 	table_close(store->rel, NoLock);
-	if (written)
-		return;
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	UnlockRelationOid(relid, store->lockmode);
-	CurrentResourceOwner = caller;
+	if (!written)
+		ShedlockUnlockRelation(relid, store->lockmode);
 }
 
 /*

@@ -198,9 +198,19 @@ typedef struct ShedlockColumns
 	bool	   *replace;
 } ShedlockColumns;
 
+/* relation.c */
+extern void ShedlockLockRelation(Oid relid, LOCKMODE lockmode);
+extern void ShedlockUnlockRelation(Oid relid, LOCKMODE lockmode);
+extern void ShedlockLockIndexes(Relation rel);
+extern void ShedlockLockForUpdate(Relation rel);
+extern void ShedlockLockToast(Relation rel);
+extern Relation ShedlockOpenIndex(Oid relid);
+extern void ShedlockCloseIndex(Relation index);
+
 /* store.c */
 extern int	ShedlockOwnColumns(Relation rel);
 extern void ShedlockCheckColumns(Relation rel);
+extern void ShedlockLockTables(Oid nsp, const char *const *tables);
 extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
 extern void ShedlockCheckPromises(const ShedlockStore *store);
 extern void ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp);

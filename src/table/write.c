@@ -15,10 +15,13 @@
  */
 #include "postgres.h"
 
+#include "access/heaptoast.h"
+#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
@@ -37,6 +40,8 @@ open_indexes(ShedlockStore *store, bool speculative)
 {
 	ResultRelInfo *relinfo = makeNode(ResultRelInfo);
 
+	if (shedlock_never_waits)
+		ShedlockLockIndexes(store->rel);
 	InitResultRelInfo(relinfo, store->rel, 0, NULL, 0);
 	ExecOpenIndices(relinfo, speculative);
 	return relinfo;
@@ -108,6 +113,15 @@ fill_added(ShedlockStore *store, const ShedlockColumns *columns, EState *estate)
 }
 
 /*
+ * may_need_toast - may the server store values of the row out of line, or remove them?
+ */
+static bool
+may_need_toast(HeapTuple tuple)
+{
+	return HeapTupleHasExternal(tuple) || tuple->t_len > TOAST_TUPLE_THRESHOLD;
+}
+
+/*
  * form_slot - a slot with the row to write
  *
  * compute: also compute generated columns that were added to the table, all of them,
@@ -118,8 +132,11 @@ form_slot(ShedlockStore *store, const ShedlockColumns *columns, bool compute)
 {
 	TupleDesc	desc = RelationGetDescr(store->rel);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+	HeapTuple	tuple = heap_form_tuple(desc, columns->values, columns->nulls);
 
-	ExecStoreHeapTuple(heap_form_tuple(desc, columns->values, columns->nulls), slot, true);
+	if (may_need_toast(tuple))
+		ShedlockLockToast(store->rel);
+	ExecStoreHeapTuple(tuple, slot, true);
 	slot->tts_tableOid = RelationGetRelid(store->rel);
 	if (compute && desc->constr && desc->constr->has_generated_stored)
 	{
@@ -272,8 +289,9 @@ lock_unless_free(ShedlockStore *store, bool *wait)
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
  * wait: wait for a transaction that has the row locked, as UPDATE does; otherwise
- * return TM_BeingModified.  Returns TM_Ok if the row was written.  Errors: 27000 if the
- * current command wrote the row; with wait, 55P03 if shedlock_never_waits is set.
+ * return TM_BeingModified.  A cancel ends the wait even where a caller holds off cancels.
+ * Returns TM_Ok if the row was written.  Errors: 27000 if the current command wrote the row;
+ * with wait, 55P03 if shedlock_never_waits is set.
  */
 TM_Result
 ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
@@ -283,6 +301,8 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	LockTupleMode lockmode;
 	UpdatedIndexes updated = UPDATED_NO_INDEX;
 	TM_Result	result = TM_Ok;
+	bool		waits = wait;
+	uint32		holdoff = QueryCancelHoldoffCount;
 
 	check_not_newer(store);
 	if (wait && shedlock_never_waits)
@@ -300,10 +320,16 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 			columns->nulls[i] = store->slot->tts_isnull[i];
 		}
 	}
+	if (may_need_toast(ExecFetchSlotHeapTuple(store->slot, false, NULL)))
+		ShedlockLockToast(store->rel);
 	slot = form_slot(store, columns, true);
+	ShedlockLockForUpdate(store->rel);
+	if (waits)
+		QueryCancelHoldoffCount = 0;
 	result = update_tuple(store->rel, &store->slot->tts_tid, slot,
 						  GetCurrentCommandId(true), wait,
 						  &failure, &lockmode, &updated);
+	QueryCancelHoldoffCount = holdoff;
 
 	if (result == TM_Ok && updated != UPDATED_NO_INDEX)
 	{
@@ -340,6 +366,7 @@ ShedlockDelete(ShedlockStore *store, bool wait)
 	TM_Result	result;
 
 	check_not_newer(store);
+	ShedlockLockForUpdate(store->rel);
 	result = delete_tuple(store->rel, &store->slot->tts_tid, GetCurrentCommandId(true), wait,
 						  &failure);
 	if (result == TM_Ok)

@@ -251,7 +251,8 @@ REVOKE EXECUTE ON FUNCTION shedlock_stats_reset(text) FROM PUBLIC;
 DROP ROLE regress_shedlock_stats, regress_shedlock_stats_b;
 
 -- If the table was altered so that no run could be counted, none begins, because its end
--- would fail.  If that happens during a run, its lock is released all the same.
+-- would fail.  If that happens during a run, its lock is released all the same, and its tick
+-- used up.
 \set VERBOSITY default
 \set SHOW_CONTEXT never
 SELECT shedlock_stats_reset();
@@ -260,6 +261,7 @@ CALL shedlock_run('stats altered', 'ALTER TABLE shedlock_run_stat RENAME gave_up
 	once_every => '36500 days', attempts => 3);
 SELECT outcome FROM shedlock_history WHERE name = 'stats altered';
 SELECT state FROM shedlock_locks WHERE name = 'stats altered';
+SELECT done, shedlock_again(name) FROM shedlock_tick WHERE name = 'stats altered';
 CALL shedlock_run('stats altered', 'DO $$BEGIN RAISE NOTICE ''at work''; END$$', once_every => '36500 days', attempts => 3);
 SELECT pg_temp.error_of('SELECT * FROM shedlock_run_begin(''stats altered'')');
 SELECT pg_temp.error_of(format('SELECT shedlock_run_end(''stats open'', %s)', :token));

@@ -58,6 +58,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('cancelled'), outcome F
 
 # The same, and the session with the row waits for a lock that the release holds.
 ask($other, 'SET deadlock_timeout = 60000');
+ask($runner, 'SET deadlock_timeout = 5000');
 begin_run('row deadlock');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row deadlock' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'row deadlock: the release waits');
@@ -83,7 +84,7 @@ ask($other, 'COMMIT');
 
 # A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
 # lock is released all the same, and the client gets the command's error.
-ask($runner, 'SET lock_timeout = 3000; SET deadlock_timeout = 5000');
+ask($runner, 'SET lock_timeout = 3000');
 begin_run('deadlock');
 ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
 ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: the log entry waits');
@@ -420,6 +421,43 @@ is($crowd->safe_psql('postgres', "SELECT shedlock_acquire('no memory at exit')")
 unlike(slurp_file($crowd->logfile), qr/PANIC|out of memory|was terminated/, 'no memory: the log has no complaint');
 $waiter->quit;
 $crowd->stop;
+
+# The server's lock table is full when a run ends, and has room again after a second.  A lock
+# on a table needs such room as soon as others have strong locks on many tables.
+my $full = start_node('full', conf => "max_connections = 10\nmax_locks_per_transaction = 50\nautovacuum = off\n");
+my ($gate, $ends) = map { session($full) } 1, 2;
+my $ends_pid = pid_of($ends);
+$full->safe_psql('postgres', q{SELECT format('CREATE TABLE many_%s ()', i) FROM generate_series(1, 800) i \gexec});
+ask($gate, 'SELECT pg_advisory_lock(1)');
+$ends->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('full', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n");
+ok(defined await($full, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $ends_pid"), 'full: a run is in progress');
+ask($gate, q{DO $$
+DECLARE
+	name text;
+	locked int := 0;
+BEGIN
+	PERFORM pg_advisory_lock(2), pg_advisory_unlock(2), pg_sleep(0);
+	FOR name IN SELECT relname FROM pg_class WHERE relname ~ '^many_\d' LOOP
+		EXECUTE format('LOCK %I IN SHARE MODE', name);
+	END LOOP;
+	LOOP
+		BEGIN
+			PERFORM pg_advisory_xact_lock(3, locked);
+		EXCEPTION WHEN out_of_memory THEN
+			EXIT;
+		END;
+		locked := locked + 1;
+	END LOOP;
+	PERFORM pg_advisory_unlock(1), pg_sleep(1);
+	RAISE NOTICE '% more locks', locked;
+END $$});
+like($gate->{heard}, qr/NOTICE: +\d+ more locks/, 'full: the lock table was full');
+ask($ends, 'SELECT 1');
+is($ends->{heard}, '', 'full: the client gets no warning');
+is(ask($ends, q{SELECT outcome, (SELECT done FROM shedlock_tick WHERE name = 'full'), shedlock_acquire('full') FROM shedlock_history WHERE name = 'full'}),
+	'succeeded|t|t', 'full: the end is written as soon as there is room');
+$_->quit foreach $gate, $ends;
+$full->stop;
 
 # Over TCP the row has the client's address.
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('address'); SELECT locked_by ~ '\@127\\.0\\.0\\.1 #\\d+\$' FROM shedlock WHERE name = 'address'",

@@ -223,17 +223,29 @@ foreach my $table ('shedlock', 'shedlock_tick')
 	ask($other, 'COMMIT');
 	ends_alone($name, end_of_call(), 'another transaction has a table or row');
 }
-foreach my $table ('shedlock', 'shedlock_tick', 'shedlock_run_log', 'shedlock_run_stat')
+# The table for long values has the long warning of one run.  A process that remembers the
+# columns of indexes need not open them all, so it is made to forget.
+my %locks = map { ("table $_" => "LOCK $_") } 'shedlock', 'shedlock_tick', 'shedlock_run_log', 'shedlock_run_stat';
+$locks{"index $_"} = "ALTER INDEX $_ SET TABLESPACE pg_default" foreach split /\n/, $node->safe_psql('postgres', q{
+	SELECT indexrelid::regclass FROM pg_index
+	WHERE indrelid IN ('shedlock'::regclass, 'shedlock_tick'::regclass, 'shedlock_run_log'::regclass, 'shedlock_run_stat'::regclass)});
+$locks{'long values'} = 'REINDEX TABLE ' . $node->safe_psql('postgres', q{SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'shedlock_run_log'::regclass});
+my $warns = q{DO 'BEGIN raise warning ''%'', (SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 120) i); END';};
+foreach my $name (sort keys %locks)
 {
-	my $name = "table $table";
+	my $is_long = $name eq 'long values';
+	my @forget = map { "ALTER TABLE $_ ALTER name SET STATISTICS 0;" } $name =~ /^index/ ? ('shedlock', 'shedlock_tick', 'shedlock_run_log', 'shedlock_run_stat') : ();
 
 	ask($runner, 'RESET lock_timeout');
-	begin_call($name, %due);
-	ask($other, "BEGIN; LOCK $table; SELECT pg_advisory_unlock(1)");
+	begin_call($name, %due, work => $is_long ? $warns : '');
+	ask($other, "@forget BEGIN; $locks{$name}; SELECT pg_advisory_unlock(1)");
 	ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), "$name: its end waits");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
+	is($node->safe_psql('postgres', "SELECT name FROM shedlock_tick WHERE name = '$name' FOR UPDATE NOWAIT"), $name, "$name: the end has not locked a row")
+	  if $name =~ /run_/;
 	ask($other, 'COMMIT');
-	ends_alone($name, end_of_call(), 'another transaction has a table or row');
+	my $heard = end_of_call() =~ s/WARNING: +\w{3840}\n//r;
+	ends_alone($name, $heard, 'another transaction has a table or row');
 }
 ask($runner, 'RESET lock_timeout');
 foreach my $table ('shedlock_run_log', 'shedlock_run_stat')
@@ -249,6 +261,59 @@ foreach my $table ('shedlock_run_log', 'shedlock_run_stat')
 	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
 	is_free($name);
 }
+
+# What ends such a wait: then history and counters go without the run, but its lock is free,
+# and its tick used up.
+sub wait_for_counters
+{
+	my ($name, %options) = @_;
+	my $arguments = ", once_every => '36500 days', attempts => 3" . ($options{arguments} || '');
+
+	begin_call($name, %options, arguments => $arguments);
+	ask($other, 'BEGIN; LOCK shedlock_run_stat; SELECT pg_advisory_unlock(1)');
+	ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), "$name: its end waits for the counters");
+	return;
+}
+
+sub ends_unlogged
+{
+	my ($name, $error) = @_;
+	my $heard = end_of_call();
+
+	like($heard, qr/WARNING: +could not log outcome "succeeded" of lock "$name": $error/, "$name: the client is told why");
+	unlike($heard, qr/ERROR|could not release/, "$name: and nothing else");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
+	is_free($name);
+	is($node->safe_psql('postgres', "SELECT done, attempt FROM shedlock_tick WHERE name = '$name'"), 't|1', "$name: its tick is used up");
+	is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = '$name'"), 'lost', "$name: the history shows it as lost");
+	ask($other, 'COMMIT');
+	return;
+}
+
+my $too_long = 'another transaction has a table or row of extension "shedlock" locked for too long';
+wait_for_counters('waits cancel');
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+ends_unlogged('waits cancel', 'canceling statement due to user request');
+wait_for_counters('waits lock_at_most_for', arguments => ", lock_at_most_for => '2 s'");
+ends_unlogged('waits lock_at_most_for', $too_long);
+wait_for_counters('waits statement_timeout', then => q{; SET statement_timeout = '1s'});
+ends_unlogged('waits statement_timeout', $too_long);
+ask($runner, 'RESET statement_timeout');
+wait_for_counters('waits shedlock_cancel');
+is($node->safe_psql('postgres', q{SET statement_timeout = '60s'; SELECT shedlock_cancel('waits shedlock_cancel')}), 't', 'waits shedlock_cancel: the call does not wait');
+ends_unlogged('waits shedlock_cancel', 'canceling statement due to user request');
+wait_for_counters('waits force_release');
+my $forces = session($node);
+my $forces_pid = pid_of($forces);
+$forces->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_force_release('waits force_release');\n");
+ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $forces_pid"), 'waits force_release: the call waits for the counters, too');
+ask($other, 'COMMIT');
+is(ask($forces, q{SELECT outcome FROM shedlock_history WHERE name = 'waits force_release'}), "t\ncancelled", 'waits force_release: the run is ended by force');
+$forces->quit;
+reap($runner);
+$runner = session($node);
+$pid = pid_of($runner);
+ask($runner, 'SET client_min_messages = debug1');
 
 # Nothing that is wrong with the end undoes the work.
 ask($runner, call('lost', work => 'TRUNCATE shedlock;'));

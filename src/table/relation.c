@@ -1,0 +1,148 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *	  Locks the extension's tables, and what the server opens when it writes to them.
+ *
+ * The server itself waits for the locks of indexes and of the tables for long values, and
+ * such a wait can be neither refused nor bounded.  But it does not wait for what this
+ * transaction has locked.
+ *
+ * All of these locks belong to the current subtransaction, like the rows that are written:
+ * with a cursor's resource owner they would be released if the cursor fails later.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/sinval.h"
+#include "table/table.h"
+#include "utils/relcache.h"
+#include "utils/resowner.h"
+
+/*
+ * ShedlockLockRelation - lock a relation
+ *
+ * A cancel ends the wait even where a caller holds off cancels: anybody can lock a table and
+ * leave the transaction open.  Error: 55P03 instead of a wait if shedlock_never_waits is set.
+ */
+void
+ShedlockLockRelation(Oid relid, LOCKMODE lockmode)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	if (!ConditionalLockRelationOid(relid, lockmode))
+	{
+		uint32		holdoff = QueryCancelHoldoffCount;
+
+		if (shedlock_never_waits)
+			ShedlockRefuseToWait();
+		QueryCancelHoldoffCount = 0;
+		LockRelationOid(relid, lockmode);
+		QueryCancelHoldoffCount = holdoff;
+	}
+	CurrentResourceOwner = caller;
+}
+
+/*
+ * ShedlockUnlockRelation - release what ShedlockLockRelation() has locked
+ */
+void
+ShedlockUnlockRelation(Oid relid, LOCKMODE lockmode)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	UnlockRelationOid(relid, lockmode);
+	CurrentResourceOwner = caller;
+}
+
+/*
+ * ShedlockLockIndexes - lock the indexes of a table that is locked, as a write opens them
+ *
+ * ALTER INDEX needs no lock on the table.  DROP INDEX does, and with CONCURRENTLY it waits
+ * for those who have locked the table.  An index that CREATE INDEX CONCURRENTLY has added
+ * meanwhile is in the list of the second look.
+ *
+ * Locks: RowExclusiveLock to the end of the transaction.
+ */
+void
+ShedlockLockIndexes(Relation rel)
+{
+	uint64		inval_count;
+
+	do
+	{
+		List	   *indexes;
+		ListCell   *lc;
+
+		inval_count = SharedInvalidMessageCounter;
+		indexes = RelationGetIndexList(rel);
+		foreach(lc, indexes)
+			ShedlockLockRelation(lfirst_oid(lc), RowExclusiveLock);
+		list_free(indexes);
+	} while (inval_count != SharedInvalidMessageCounter);
+}
+
+/*
+ * ShedlockLockForUpdate - lock the indexes that the server opens when it updates or deletes
+ * a row, if nothing may wait
+ *
+ * It opens them to know their columns, and remembers these.  A new row, or one that moves,
+ * also needs an entry in each index: write.c.
+ */
+void
+ShedlockLockForUpdate(Relation rel)
+{
+	if (shedlock_never_waits && !index_columns_known(rel))
+		ShedlockLockIndexes(rel);
+}
+
+/*
+ * ShedlockOpenIndex - open an index of a table that is locked, for reading
+ *
+ * Locks: AccessShareLock, until ShedlockCloseIndex().
+ */
+Relation
+ShedlockOpenIndex(Oid relid)
+{
+	ShedlockLockRelation(relid, AccessShareLock);
+	return index_open(relid, NoLock);
+}
+
+/*
+ * ShedlockCloseIndex - close such an index
+ */
+void
+ShedlockCloseIndex(Relation index)
+{
+	Oid			relid = RelationGetRelid(index);
+
+	index_close(index, NoLock);
+	ShedlockUnlockRelation(relid, AccessShareLock);
+}
+
+/*
+ * ShedlockLockToast - lock what a table has for values that are stored out of line
+ *
+ * Call this before a row is written that may have, or had, such values: few have.  Locks: as
+ * ShedlockLockIndexes().
+ */
+void
+ShedlockLockToast(Relation rel)
+{
+	Relation	toast;
+
+	if (!OidIsValid(rel->rd_rel->reltoastrelid))
+		return;
+	ShedlockLockRelation(rel->rd_rel->reltoastrelid, RowExclusiveLock);
+	toast = table_open(rel->rd_rel->reltoastrelid, NoLock);
+	ShedlockLockIndexes(toast);
+	table_close(toast, NoLock);
+}
