@@ -92,6 +92,8 @@ lint-versions:
 		exit 1; }
 	@! grep -ln 'PG_VERSION_NUM' $(filter-out src/base/compat.h,$(C_FILES) $(H_FILES)) || \
 		{ echo "PG_VERSION_NUM belongs into src/base/compat.h"; exit 1; }
+	@! grep -nE 'WalSndCtl|sync_standbys' $(C_FILES) $(H_FILES) | grep -v 'WalSndCtl->lsn\[' || \
+		{ echo "that is private to the server, and minor releases have changed its meaning"; exit 1; }
 
 lint-lists:
 	@same() { \

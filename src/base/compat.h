@@ -187,19 +187,6 @@ backend_status_entry(int i)
 #define backend_status_entry(i)	pgstat_fetch_stat_beentry(i)
 #endif
 
-/*
- * Do commits wait for a standby?  A flag among others since the minor versions of
- * May 2025.  Until the checkpointer has read the settings, each process uses its own.
- */
-#ifdef SYNC_STANDBY_DEFINED
-#define commits_wait() \
-	((WalSndCtl->sync_standbys_status & SYNC_STANDBY_INIT) != 0 ? \
-	 (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0 : \
-	 SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
-#else
-#define commits_wait()			(WalSndCtl->sync_standbys_defined)
-#endif
-
 /* transaction_timeout came in 17. */
 #if PG_VERSION_NUM >= 170000
 #define transaction_ends_by(when) \

@@ -27,6 +27,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
@@ -42,11 +43,12 @@ static XLogRecPtr release_end = InvalidXLogRecPtr;
 
 /*
  * How this commit is to wait for the standby; and how, and up to where in the WAL, the last
- * one did that had to wait.
+ * one did that had to wait, and whether a signal came that may have ended the wait.
  */
 static int	commit_wait_mode = SYNC_REP_NO_WAIT;
 static int	last_wait_mode = SYNC_REP_NO_WAIT;
 static XLogRecPtr last_wait_end = InvalidXLogRecPtr;
+static bool last_wait_disturbed = false;
 
 /* What synchronous_commit was before a release lowered it; -1: it was not. */
 static int	saved_synchronous_commit = -1;
@@ -176,6 +178,9 @@ ShedlockDurabilityCommit(void)
 		return;
 	last_wait_mode = commit_wait_mode;
 	last_wait_end = XactLastCommitEnd;
+
+	/* Set with each cancel, and cleared only where interrupts are obeyed. */
+	last_wait_disturbed = InterruptPending;
 }
 
 /*
@@ -184,18 +189,22 @@ ShedlockDurabilityCommit(void)
  *
  * True if there is to be no standby.  A cancel, or statement_timeout, ends the
  * wait for it with a warning.  What is to run once must not go on then: on a
- * primary that is cut off, its successor may be running it.  Asks what the wait
- * itself asks.  Locks: SyncRepLock, shared, for a moment.
+ * primary that is cut off, its successor may be running it.  A wait also ends when
+ * synchronous_standby_names is emptied, which a session reads only with its next
+ * statement; then no cancel has come.  Of the server's private state this reads only
+ * how far the standby is, and not whether there is to be one: minor releases have changed
+ * that.  Locks: SyncRepLock, shared, for a moment.
  */
 bool
 ShedlockCommitIsSafe(void)
 {
 	bool		safe;
 
-	if (max_wal_senders == 0 || last_wait_mode == SYNC_REP_NO_WAIT)
+	if (max_wal_senders == 0 || last_wait_mode == SYNC_REP_NO_WAIT || !last_wait_disturbed ||
+		SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
 		return true;
 	LWLockAcquire(SyncRepLock, LW_SHARED);
-	safe = !commits_wait() || WalSndCtl->lsn[last_wait_mode] >= last_wait_end;
+	safe = WalSndCtl->lsn[last_wait_mode] >= last_wait_end;
 	LWLockRelease(SyncRepLock);
 	return safe;
 }

@@ -122,8 +122,16 @@ ask($runner, "SET shedlock.notify = 'all'; SET statement_timeout = '50ms'; CALL 
 like($runner->{heard}, qr/ERROR: +canceling statement due to statement timeout/, 'not begun: the CALL is cancelled');
 like(ask($runner, "SELECT format('[%s]', current_setting('shedlock.tick') || current_setting('shedlock.attempt'))"), qr/^\[\]$/m, 'not begun: no tick is shown');
 ask($runner, 'RESET statement_timeout; RESET shedlock.notify');
+
+# The server is told that it needs no standby, which a session reads only with its next
+# statement: a run that waits begins.
+$runner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('released', 'SELECT');\n");
+ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid"), 'released: the begin of a run waits');
 $node->safe_psql('postgres', $_) foreach ('ALTER SYSTEM RESET synchronous_standby_names', 'SELECT pg_reload_conf()');
 ok(defined await($node, q{SELECT current_setting('synchronous_standby_names') = ''}), 'isolated: the server requires no standby again');
+ask($runner, 'SELECT 1');
+is($runner->{heard}, '', 'released: the run continues without the standby');
+is($node->safe_psql('postgres', q{SELECT outcome FROM shedlock_history WHERE name = 'released'}), 'succeeded', 'released: it succeeds');
 is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE isolated ()'); SELECT outcome FROM shedlock_history WHERE name = 'isolated' ORDER BY token"), "cancelled\nsucceeded", 'isolated: the next run succeeds');
 
 # What VACUUM writes without a transaction ID has not reached the standby, and no commit waits
