@@ -8,6 +8,7 @@
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for some tests
+#	make failmalloc     what lets malloc() fail in a server, for test/t/046_rare_ends.pl
 #	make child          the command that the fault checker has the program run
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.
@@ -24,7 +25,7 @@ INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
 	lint-meta lint-indent lint-floors lint-minutes lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
-	pgtap skew child
+	pgtap skew failmalloc child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -197,8 +198,10 @@ FAULTS_CFLAGS = -Wall -Wextra -Werror -Wshadow -Wconversion -Wsign-conversion -W
 
 skew: test/faults/skew.so
 
-# Not by PGXS's rule: it knows nothing of PostgreSQL.
-test/faults/skew.so: test/faults/skew.c
+failmalloc: test/faults/failmalloc.so
+
+# Not by PGXS's rule: they know nothing of PostgreSQL.
+test/faults/skew.so test/faults/failmalloc.so: %.so: %.c
 	$(CC) -O2 -fPIC -shared $(FAULTS_CFLAGS) -o $@ $<
 
 child: test/faults/program/child

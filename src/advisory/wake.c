@@ -147,11 +147,37 @@ ShedlockTryShare(const LOCKTAG *tag)
 }
 
 /*
+ * wake_after_commit - wake a waiter of a lock; raises no error, and the rest is as it was
+ *
+ * After the commit record an error would be a panic (I13).  GetLockConflicts() raises one
+ * only before it locks anything, when it allocates.  The waiters find out by themselves then.
+ */
+static void
+wake_after_commit(const LOCKTAG *tag)
+{
+	MemoryContext context = CurrentMemoryContext;
+	uint32		interrupts = InterruptHoldoffCount;
+	uint32		cancels = QueryCancelHoldoffCount;
+
+	PG_TRY();
+	{
+		ShedlockWake(tag);
+	}
+	PG_CATCH();
+	{
+		InterruptHoldoffCount = interrupts;
+		QueryCancelHoldoffCount = cancels;
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
+/*
  * ShedlockWakeAtRelease - wake waiters of locks that have just been released
  *
  * At the end of a subtransaction (!top_level) these are the locks that it added and
- * this process does not hold any more.  Raises no error: after the commit record that
- * would be a panic (I13).
+ * this process does not hold any more.  Raises no error after the commit record (I13).
  */
 void
 ShedlockWakeAtRelease(bool is_commit, bool top_level)
@@ -170,8 +196,10 @@ ShedlockWakeAtRelease(bool is_commit, bool top_level)
 		if (!top_level && (lock_held_by_me(tag, ShareLock) ||
 						   lock_held_by_me(tag, ExclusiveLock)))
 			wake_list[wake_count++] = wake_list[i];
-		else if (!is_commit || wake_list[i].at_commit)
+		else if (!is_commit)
 			ShedlockWake(tag);
+		else if (wake_list[i].at_commit)
+			wake_after_commit(tag);
 	}
 
 	/* A transaction of many locks was an exception. */

@@ -404,8 +404,12 @@ $short->quit;
 # takes more memory if max_connections is larger.  With this threshold malloc() gives such
 # memory back when it is freed, so that it cannot be had again.
 $ENV{MALLOC_MMAP_THRESHOLD_} = 65536;
+my $control = "$PostgreSQL::Test::Utils::tmp_check/failmalloc";
+PostgreSQL::Test::Utils::append_to_file($control, pack('l3', 0, 0, -1));
+local $ENV{FAILMALLOC_FILE} = $control;
+local $ENV{LD_PRELOAD} = $ENV{SHEDLOCK_FAILMALLOC} if $ENV{SHEDLOCK_FAILMALLOC};
 my $crowd = start_node('crowd', conf => "max_connections = 20000\nmax_locks_per_transaction = 10\nmax_pred_locks_per_transaction = 10\n");
-delete $ENV{MALLOC_MMAP_THRESHOLD_};
+delete @ENV{qw(MALLOC_MMAP_THRESHOLD_ LD_PRELOAD)};
 my $starved = session($crowd);
 my $starved_pid = pid_of($starved);
 my $waiter = session($crowd);
@@ -421,6 +425,22 @@ foreach my $end ('ROLLBACK', 'COMMIT')
 	limit_memory($starved_pid);
 }
 is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory: the waiter acquires the lock');
+
+# The same at the very instant at which the first waiter is looked up.
+SKIP:
+{
+	skip 'SHEDLOCK_FAILMALLOC does not name the library that lets malloc() fail: see scripts/test', 4 unless $ENV{SHEDLOCK_FAILMALLOC};
+	ask($waiter, "SELECT shedlock_release('no memory')");
+	ask($starved, "SELECT shedlock_acquire_session('no memory')");
+	$waiter->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_acquire('no memory', '1 h', wait => '10 min');\n");
+	ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory for the list: a waiter waits');
+	ask($starved, "BEGIN; SELECT shedlock_release('no memory')");
+	open my $file, '+<', $control or die "$control: $!";
+	syswrite $file, pack('l3', $starved_pid, 100_000, 2);
+	is(ask($starved, "COMMIT;\nSELECT 'alive'"), 'alive', 'no memory for the list: a COMMIT completes');
+	is((unpack 'l3', slurp_file($control))[2], -1, 'no memory for the list: malloc() has failed');
+	is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory for the list: the waiter acquires the lock');
+}
 ask($starved, "SELECT shedlock_acquire_session('no memory at exit')");
 limit_memory($starved_pid, 0);
 terminate($crowd, $starved_pid);
