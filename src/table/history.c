@@ -170,30 +170,31 @@ count_end(ShedlockStore *store, Oid nsp, const ShedlockEnding *ending, bool gave
 }
 
 /*
- * await_or_warn - wait for a foreign writer of the row of a run
+ * await_or_report - wait for a foreign writer of the row of a run
  *
- * Returns false, and warns, after 100 ms.  what: is not logged then.
+ * Returns false, and reports it, after 100 ms.  what: is not logged then.
  */
 static bool
-await_or_warn(int *tries, int64 token, const char *what)
+await_or_report(int *tries, int elevel, int64 token, const char *what)
 {
 	if (ShedlockAwaitForeignLock(tries))
 		return true;
-	ereport(WARNING,
+	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not log %s of the run with token " INT64_FORMAT, what, token),
-			 errdetail("Its row in shedlock_run_log is locked.")));
+			 errdetail("Its row in shedlock_run_log is locked."),
+			 elevel == ERROR ? errhint("Try again.") : 0));
 	return false;
 }
 
 /*
- * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
+ * end_logged - log and count the outcome of a run, unless it has one or was pruned
  *
- * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.  Returns true
- * if it was logged.
+ * elevel: of the report if a foreign writer has the row locked for 100 ms.  Returns true if it
+ * was logged.
  */
-bool
-ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
+static bool
+end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
 {
 	ShedlockStore store;
 	const char *what = psprintf("outcome \"%s\"", ending->outcome);
@@ -213,11 +214,23 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
 			count_end(&store, nsp, ending, none_left);
-		else if (!await_or_warn(&tries, token, what))
+		else if (!await_or_report(&tries, elevel, token, what))
 			break;
 	}
 	ShedlockClose(&store);
 	return written;
+}
+
+/*
+ * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
+ *
+ * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.  Returns true
+ * if it was logged.
+ */
+bool
+ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
+{
+	return end_logged(nsp, token, ending, WARNING);
 }
 
 /*
@@ -267,7 +280,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
 			is_news = strcmp(outcome_of(&store), "running") != 0;
-		else if (!await_or_warn(&tries, token, "gave_up"))
+		else if (!await_or_report(&tries, WARNING, token, "gave_up"))
 			break;
 	}
 	ShedlockClose(&store);
@@ -277,16 +290,18 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 }
 
 /*
- * ShedlockHistoryLost - log that a run without a holder is lost
+ * ShedlockHistoryLost - log and count a run without a holder as lost
  *
- * Returns false if its end is logged already: then it was told, too.
+ * Returns false if its end is logged already: then it was told, too.  Error: 55P03 if a foreign
+ * writer has its row locked for 100 ms.  Only the row of the lock tells of that run, and the
+ * caller is about to write another one there, or none.
  */
 bool
 ShedlockHistoryLost(Oid nsp, int64 token)
 {
 	const ShedlockEnding lost = {.outcome = "lost"};
 
-	return ShedlockHistoryEnd(nsp, token, &lost);
+	return end_logged(nsp, token, &lost, ERROR);
 }
 
 /*

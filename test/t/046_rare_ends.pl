@@ -259,6 +259,18 @@ like(error_of($node, "CALL shedlock_run('tokens again', 'SELECT')"), qr/^23505: 
 $node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token)) FROM shedlock_run_log");
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't', 'tokens again: the lock is free');
 
+# The row of a lost run is locked: nobody acquires its lock before that run is counted.
+begin_run('uncounted');
+terminate($node, $pid);
+ask($other, q{BEGIN; SELECT FROM shedlock_run_log WHERE name = 'uncounted' FOR UPDATE});
+like(error_of($node, $_), qr/^55P03: could not log outcome "lost" of the run with token \d+/, "uncounted: refused: $_")
+  foreach "SELECT shedlock_acquire('uncounted')", "CALL shedlock_run('uncounted', 'SELECT')", "DELETE FROM shedlock WHERE name = 'uncounted'";
+ask($other, 'COMMIT; SELECT pg_advisory_unlock(1)');
+reap($runner);
+is($node->safe_psql('postgres', q{CALL shedlock_run('uncounted', 'SELECT'); SELECT runs_lost, runs_succeeded FROM shedlock_stats WHERE name = 'uncounted'}), '1|1', 'uncounted: the next run counts it');
+$runner = session($node);
+$pid = pid_of($runner);
+
 # A client of ShedLock acquires the lock of a dead run.
 begin_run('dead run');
 terminate($node, $pid);
