@@ -67,14 +67,16 @@ ShedlockNotifyAtCommit(const char *payload)
 /*
  * may_notify - can this transaction notify without waiting, and without an error?
  *
- * Takes the lock of the server that lets one transaction notify at a time, which a
- * commit would wait for: PreCommit_Notify().  With it, nobody else fills the queue.
+ * If it can, it has the lock of the server that lets one transaction notify at a time, which
+ * a commit would wait for: PreCommit_Notify().  With it, nobody else fills the queue.
  */
 static bool
 may_notify(void)
 {
 	LOCKTAG		tag;
 
+	if (event_bytes > BYTES_MAX)
+		return false;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
 	for (int tries = 0; LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL; tries++)
 	{
@@ -82,8 +84,10 @@ may_notify(void)
 			return false;
 		ShedlockNap(1);
 	}
-	return event_bytes <= BYTES_MAX &&
-		DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) <= USAGE_MAX;
+	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) <= USAGE_MAX)
+		return true;
+	LockRelease(&tag, AccessExclusiveLock, false);
+	return false;
 }
 
 /*

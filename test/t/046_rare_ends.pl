@@ -113,9 +113,19 @@ $node->safe_psql('postgres', 'SELECT pg_sleep(0.5)');
 like(error_of($node, "SET statement_timeout = '5s';\nCALL shedlock_run('isolated', 'CREATE TABLE isolated ()')"),
 	qr/^57014: canceling run of lock "isolated" because its start has not been confirmed by the synchronous standby/, 'isolated: the command is not executed');
 
+# A commit with too many events sends none, and keeps nobody from notifying while it waits for
+# the standby.
+my $other_pid = pid_of($other);
+$other->query_until(qr/sent/, "\\echo sent\nSET shedlock.notify = 'all'; SET client_min_messages = error; BEGIN; SELECT count(shedlock_pause('many ' || i)) FROM generate_series(1, 1500) i; RESET client_min_messages; COMMIT;\n");
+ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $other_pid"), 'many events: the commit waits for the standby');
+is(error_of($node, "SET lock_timeout = '1s'; SET synchronous_commit = local; NOTIFY other"), 'no error', 'many events: another session notifies');
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($other_pid)");
+ask($other, q{RESET shedlock.notify; SET synchronous_commit = local; SELECT count(shedlock_resume('many ' || i)) FROM generate_series(1, 1500) i});
+like($other->{heard}, qr/WARNING: +could not notify listeners/, 'many events: the client is warned');
+ask($other, q{DELETE FROM shedlock WHERE name LIKE 'many %'; RESET synchronous_commit});
+
 # A run whose begin cannot be committed leaves no tick behind: its notification waits for that
 # of a commit which waits for the standby.
-my $other_pid = pid_of($other);
 $other->query_until(qr/sent/, "\\echo sent\nBEGIN; CREATE TABLE notified (); NOTIFY other; COMMIT;\n");
 ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $other_pid"), 'not begun: another session has notified');
 ask($runner, "SET shedlock.notify = 'all'; SET statement_timeout = '50ms'; CALL shedlock_run('not begun', 'SELECT 1', once_every => '36500 days')");
