@@ -400,7 +400,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 		TimestampTz now;
 		bool		is_lease;
 
-		ShedlockReadRow(store, name->str, &row);
+		ShedlockReadHeldRow(store, name->str, &row);
 		now = GetCurrentTimestamp();
 		is_lease = row.found && ShedlockCountsAsLease(&row);
 		if (!row.found || is_successor(&row, released) || (is_lease && row.lock_until <= now))

@@ -53,7 +53,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		while (!ShedlockTryShare(&name->tag))
 			ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
 		wait.suspect = 0;
-		ShedlockReadRow(&store, name->str, &row);
+		ShedlockReadHeldRow(&store, name->str, &row);
 		if (!pauses && !(row.found && row.paused_until > GetCurrentTimestamp()))
 		{
 			ShedlockUnlock(&name->tag, ShareLock);

@@ -82,7 +82,7 @@ release_run(ShedlockRun *run)
 	(void) ShedlockTryShare(&name->tag);
 	for (bool wait = false; !written; wait = true)
 	{
-		ShedlockReadRow(&store, name->str, &row);
+		ShedlockReadHeldRow(&store, name->str, &row);
 		if (!row.found || row.token != run->token || row.kind != SHEDLOCK_RUN)
 		{
 			ereport(shedlock_never_waits ? ERROR : WARNING,

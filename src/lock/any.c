@@ -159,7 +159,7 @@ take_free(ShedlockAny *any, ShedlockStore *store, int *order, ShedlockResult *re
 		if (ShedlockTryLock(&name->tag, ExclusiveLock))
 		{
 			ShedlockWakeAtRollback(&name->tag);
-			ShedlockReadRow(store, name->str, &result.row);
+			ShedlockReadHeldRow(store, name->str, &result.row);
 			result.verdict = ShedlockJudge(&result.row, name, GetCurrentTimestamp(), true);
 			if (result.verdict != SHEDLOCK_FREE)
 				ShedlockUnlock(&name->tag, ExclusiveLock);

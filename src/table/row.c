@@ -157,11 +157,21 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
 }
 
 /*
- * ShedlockRereadRow - read the row again if it has changed
+ * ShedlockReadHeldRow - read the row of a lock again, with its advisory half held
  *
- * *row must be unchanged since ShedlockReadRow().  For callers with the advisory half:
- * reads no WAL, because who has changed the row since did so on the current timeline, or
- * replicates a row that counts as a lease.
+ * As ShedlockReadRow(), which was called before, but reads no WAL: who has changed the row
+ * since did so on the current timeline, or replicates a row that counts as a lease.
+ */
+void
+ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row)
+{
+	read_row(store, name, row);
+}
+
+/*
+ * ShedlockRereadRow - the same, if it has changed
+ *
+ * *row must be unchanged since it was read, and no other row was read since.
  */
 void
 ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row)

@@ -278,6 +278,7 @@ ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
 extern const char *ShedlockKindText(ShedlockKind kind);
 extern void ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
+extern void ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockNoteLease(const ShedlockStore *store, const ShedlockName *name);
 extern bool ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *name,
