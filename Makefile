@@ -75,6 +75,7 @@ PROGRAM_OBJS = \
 	src/program/tail.o \
 	src/program/options.o \
 	src/program/connection.o \
+	src/program/events.o \
 	src/program/server.o \
 	src/program/tree.o \
 	src/program/output.o \

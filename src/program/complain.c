@@ -21,6 +21,8 @@
 /* How long a reader of standard error may take; less than the margin of a lease */
 #define READER_PATIENCE		100 /* ms */
 
+static int	hidden = -1;		/* standard error, while it is hidden; or -1 */
+
 static void say(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 
 /*
@@ -36,6 +38,39 @@ HoldStreams(void)
 	while (null >= 0 && null <= STDERR_FILENO);
 	if (null >= 0)
 		(void) close(null);
+}
+
+/*
+ * HideError - let what libpq writes to standard error by itself go nowhere
+ *
+ * It does so while it connects, and as much as the server sends.
+ */
+void
+HideError(void)
+{
+	int			null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (null < 0)
+		return;
+	hidden = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	if (hidden >= 0)
+		(void) dup2(null, STDERR_FILENO);
+	(void) close(null);
+}
+
+/*
+ * ShowErrorAgain - undo HideError(), if it was called
+ *
+ * May be called in a signal handler.
+ */
+void
+ShowErrorAgain(void)
+{
+	if (hidden < 0)
+		return;
+	(void) dup2(hidden, STDERR_FILENO);
+	(void) close(hidden);
+	hidden = -1;
 }
 
 /*
@@ -79,6 +114,9 @@ WriteAll(int file, const char *data, size_t length)
 	return true;
 }
 
+/*
+ * say - write a line; terminals obey control characters, which others may have written
+ */
 static void
 say(const char *format, va_list arguments)
 {
@@ -90,6 +128,11 @@ say(const char *format, va_list arguments)
 	(void) strcpy(line, head);
 	(void) vsnprintf(line + start, sizeof(line) - start - 1, format, arguments);
 	length = strlen(line);
+	for (size_t i = 0; i < length; i++)
+	{
+		if ((unsigned char) line[i] < ' ' && line[i] != '\n' && line[i] != '\t')
+			line[i] = '?';
+	}
 	line[length++] = '\n';
 	WriteError(line, length);
 }

@@ -1,18 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * connection.c
- *	  The connection to the server: opens it, asks it questions, and hears its
- *	  notifications.
+ *	  The connection to the server: opens it, and asks it questions.
  *
  * Each statement stands alone, so it may go to another session, another server or
  * through a pooler.  A connection that fails is replaced by the next statement.
  *
- * LISTEN is the only one that leaves something in the session, so it is sent only where
- * no pooler lends the session to others.  PgBouncer would pass the notifications to the
- * client that has the session then.
- *
  * Only a connect blocks: libpq looks up names synchronously, and limits the time for
  * each host only in a blocking connect.
+ *
+ * The server is not trusted with more than the lock: whatever it sends takes a limited
+ * time, a limited memory, and a limited room on standard error.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -30,6 +28,15 @@
 /* How long the answer to a cancel may take */
 #define CANCEL_PATIENCE		(5 * USEC_PER_SEC)
 
+/* How many reads an answer may take, of some kilobytes each.  One that counts needs few. */
+#define READS_MAX			1000
+
+/* How much memory this process may take for what it reads: libpq has no limit of its own */
+#define MEMORY_MAX			((rlim_t) 64 * 1024 * 1024)
+
+/* How many WARNINGs and errors of the server are shown */
+#define SHOWN_MAX			20
+
 /* Settings of the connection, where the user has not set them */
 static const char *const connection_defaults[][2] = {
 	{"fallback_application_name", "shedlock"},
@@ -41,6 +48,32 @@ static const char *const connection_defaults[][2] = {
 };
 
 #define DEFAULTS			(sizeof(connection_defaults) / sizeof(connection_defaults[0]))
+
+/*
+ * limit_memory - let this process take little more memory than it has
+ *
+ * What then gets none is a connection, which fails.  Does nothing if the system does not
+ * tell how much it has.
+ */
+static void
+limit_memory(struct rlimit *before)
+{
+	FILE	   *statm = fopen("/proc/self/statm", "re");
+	unsigned long pages;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_DATA, before) != 0)
+		*before = (struct rlimit) {RLIM_INFINITY, RLIM_INFINITY};
+	limit = *before;
+	if (statm && fscanf(statm, "%*u %*u %*u %*u %*u %lu", &pages) == 1)
+	{
+		limit.rlim_cur = pages * (rlim_t) sysconf(_SC_PAGESIZE) + MEMORY_MAX;
+		if (limit.rlim_cur < before->rlim_cur)
+			(void) setrlimit(RLIMIT_DATA, &limit);
+	}
+	if (statm)
+		(void) fclose(statm);
+}
 
 /*
  * NewServer - prepare for connections; connects to nothing yet
@@ -59,6 +92,7 @@ NewServer(const Options *options, int wakeup)
 		(void) snprintf(server.request + 2 * i, 3, "%02x", bytes[i]);
 	server.options = options;
 	server.wakeup = wakeup;
+	limit_memory(&server.memory);
 	return &server;
 }
 
@@ -76,6 +110,17 @@ Disconnect(Server *server)
 }
 
 /*
+ * may_show - may one more text of the server be shown?
+ */
+static bool
+may_show(Server *server)
+{
+	if (server->shown <= SHOWN_MAX && ++server->shown > SHOWN_MAX)
+		Complain("the server has more to say, which is not shown");
+	return server->shown <= SHOWN_MAX;
+}
+
+/*
  * receive_notice - show WARNINGs, and note one that a commit has not reached the standby
  *
  * A wait for the standby that was cut short has no SQLSTATE of its own: the function of the
@@ -86,14 +131,15 @@ receive_notice(void *arg, const PGresult *result)
 {
 	Server	   *server = arg;
 	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
 
 	if (severity == NULL || strcmp(severity, "WARNING") != 0)
 		return;
 	server->unconfirmed |= function == NULL || strcmp(function, "SyncRepWaitForLSN") == 0;
-	Complain("%s%s%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
-			 detail ? ": " : "", detail ? detail : "");
+	if (may_show(server))
+		Complain("%s%s%s", message ? message : "WARNING", detail ? ": " : "", detail ? detail : "");
 }
 
 /*
@@ -155,7 +201,9 @@ connect_writable(const char *const *keywords, const char *const *values)
 	PGconn	   *conn;
 
 	(void) setenv(variable, "read-write", 0);
+	HideError();
 	conn = PQconnectdbParams(keywords, values, 1);
+	ShowErrorAgain();
 	if (!inherited)
 		(void) unsetenv(variable);
 	return conn;
@@ -230,22 +278,34 @@ ConnectServer(Server *server)
 /*
  * ForgetServer - close the descriptor of the connection in a child process
  *
- * The connection itself belongs to the parent.
+ * The connection itself belongs to the parent, and so does the limit of its memory.
  */
 void
 ForgetServer(Server *server)
 {
+	(void) setrlimit(RLIMIT_DATA, &server->memory);
 	if (server->conn)
 		(void) close(PQsocket(server->conn));
 }
 
 /*
+ * ToldToEnd - was the program told to end?
+ */
+bool
+ToldToEnd(const Server *server)
+{
+	struct pollfd wakeup = {.fd = server->wakeup,.events = POLLIN};
+
+	return poll(&wakeup, 1, 0) > 0;
+}
+
+/*
  * await_server - wait until the connection can be read or written, or told to end
  *
- * Returns false at that instant, or if the program was told to end.
+ * Returns false at that instant, if the program was told to end, or after READS_MAX reads.
  */
 static bool
-await_server(Server *server, Usec until, bool interruptible)
+await_server(Server *server, Usec until, bool interruptible, int *reads)
 {
 	struct pollfd polls[] = {
 		{.fd = PQsocket(server->conn),.events = POLLIN},
@@ -260,17 +320,20 @@ await_server(Server *server, Usec until, bool interruptible)
 
 	/* What has arrived counts, even if this process was stopped until now. */
 	(void) poll(polls, 2, PollTimeout(until));
-	return polls[1].revents == 0 && (polls[0].revents != 0 || Now() < until);
+	*reads += (polls[0].revents & POLLIN) != 0;
+	return *reads <= READS_MAX && polls[1].revents == 0 && (polls[0].revents != 0 || Now() < until);
 }
 
 /*
  * read_answer - set *last to the last result of what was sent
  *
  * An error is the last result of its statements.  Returns false if the end of the answer
- * does not come in time; another call goes on with it.
+ * does not come in time; another call goes on with it.  No answer counts that takes more
+ * than READS_MAX reads, which *reads counts, as one without end does, or that asks for a
+ * COPY.
  */
 static bool
-read_answer(Server *server, Usec until, bool interruptible, PGresult **last)
+read_answer(Server *server, Usec until, bool interruptible, int *reads, PGresult **last)
 {
 	for (;;)
 	{
@@ -278,7 +341,7 @@ read_answer(Server *server, Usec until, bool interruptible, PGresult **last)
 
 		while (PQisBusy(server->conn))
 		{
-			if (!await_server(server, until, interruptible) || !PQconsumeInput(server->conn))
+			if (!await_server(server, until, interruptible, reads) || !PQconsumeInput(server->conn))
 				return false;
 		}
 		result = PQgetResult(server->conn);
@@ -286,6 +349,16 @@ read_answer(Server *server, Usec until, bool interruptible, PGresult **last)
 			return true;
 		PQclear(*last);
 		*last = result;
+		switch (PQresultStatus(result))
+		{
+			case PGRES_COPY_IN:
+			case PGRES_COPY_OUT:
+			case PGRES_COPY_BOTH:
+				*reads += READS_MAX;
+				return false;
+			default:
+				break;
+		}
 	}
 }
 
@@ -313,7 +386,7 @@ send_cancel(void *request)
  * to end.  If the statement ends before the cancel arrives, that would hit the next one.
  */
 static bool
-cancel(Server *server, PGresult **last)
+cancel(Server *server, int *reads, PGresult **last)
 {
 	PGcancel   *request = PQgetCancel(server->conn);
 	bool		complete;
@@ -323,7 +396,7 @@ cancel(Server *server, PGresult **last)
 		(void) pthread_detach(thread);
 	else
 		PQfreeCancel(request);
-	complete = read_answer(server, Now() + CANCEL_PATIENCE, false, last);
+	complete = read_answer(server, Now() + CANCEL_PATIENCE, false, reads, last);
 	Disconnect(server);
 	return complete;
 }
@@ -354,29 +427,68 @@ send_statement(Server *server, const char *statement)
 }
 
 /*
+ * is_expected - is this an answer to a statement that the program sends?
+ *
+ * columns: of the only row, or 0 for none.  An error counts if it comes from the server,
+ * and so has an SQLSTATE.
+ */
+static bool
+is_expected(const PGresult *result, int columns)
+{
+	if (PQresultStatus(result) == PGRES_FATAL_ERROR)
+		return PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL;
+	if (columns == 0)
+		return PQresultStatus(result) == PGRES_COMMAND_OK;
+	return PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 && PQnfields(result) == columns;
+}
+
+/*
  * Ask - send a statement, and wait for its answer
  *
+ * columns: how many the only row has; 0: the statement returns no rows.
  * interruptible: cancel it when the program is told to end, and close the connection.
- * Returns NULL, with the connection closed, if there is no answer.
+ * Returns a row, COMMAND_OK or an error of the server; NULL, with the connection closed,
+ * if there is no such answer.
  */
 PGresult *
-Ask(Server *server, const char *statement, Usec until, bool interruptible)
+Ask(Server *server, const char *statement, int columns, Usec until, bool interruptible)
 {
 	PGresult   *result = NULL;
 	bool		complete = false;
+	int			reads = 0;
 
 	server->unconfirmed = false;
 	if (send_statement(server, statement))
 	{
-		complete = read_answer(server, until, interruptible, &result);
-		if (!complete && interruptible && Now() < until && PQstatus(server->conn) == CONNECTION_OK)
-			complete = cancel(server, &result);
+		complete = read_answer(server, until, interruptible, &reads, &result);
+		if (!complete && interruptible && ToldToEnd(server) && PQstatus(server->conn) == CONNECTION_OK)
+			complete = cancel(server, &reads, &result);
 	}
-	if (complete && result)
+	if (complete && is_expected(result, columns))
+	{
+		server->strangers = 0;
 		return result;
+	}
+	if ((complete && PQresultStatus(result) != PGRES_FATAL_ERROR) || reads > READS_MAX)
+	{
+		/* Its notifications may have been in the way of the answer. */
+		server->deaf = true;
+		ComplainOnce(server, "the server does not answer as one with shedlock does");
+	}
 	PQclear(result);
 	Disconnect(server);
 	return NULL;
+}
+
+/*
+ * ComplainOnce - write a line about the server, once until it gives an answer
+ */
+void
+ComplainOnce(Server *server, const char *text)
+{
+	if (!server->complained && may_show(server))
+		Complain("%s", text);
+	server->complained = true;
 }
 
 /*
@@ -389,79 +501,11 @@ ShowError(Server *server, const PGresult *result)
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 
-	if (!server->complained)
+	if (!server->complained && may_show(server))
 		Complain("%s%s%s%s%s", message ? message : "the server did not answer",
 				 detail ? "\n  " : "", detail ? detail : "",
 				 hint ? "\n  " : "", hint ? hint : "");
 	server->complained = true;
-}
-
-/*
- * NoteSession - note whether the session is the connection's own
- *
- * column: of the value of SESSION.  Poolers that lend a session to several clients give
- * each client a process ID that they have made up, so that they can cancel its statements.
- */
-void
-NoteSession(Server *server, const PGresult *result, int column)
-{
-	server->direct = atoi(PQgetvalue(result, 0, column)) == PQbackendPID(server->conn);
-}
-
-/*
- * Listen - LISTEN to what the extension tells of runs, unless it was tried or cannot be
- *
- * A server that refuses, as a standby does, is not asked again by this connection.
- */
-void
-Listen(Server *server)
-{
-	PGresult   *result;
-
-	if (!server->direct || server->tried)
-		return;
-	server->tried = true;
-	result = Ask(server, "LISTEN shedlock", Now() + LeasePatience(&server->options->lease), false);
-	server->listening = PQresultStatus(result) == PGRES_COMMAND_OK;
-	PQclear(result);
-}
-
-/*
- * ListeningSocket - what becomes readable with the next notification, or -1
- */
-int
-ListeningSocket(const Server *server)
-{
-	return server->listening ? PQsocket(server->conn) : -1;
-}
-
-/*
- * HearsOf - has a notification come that has this token?
- *
- * Does not wait.  A connection that is broken tells nothing more; the next statement finds
- * out, and replaces it.
- */
-bool
-HearsOf(Server *server, int64_t token)
-{
-	bool		heard = false;
-	char		quoted[24];
-	PGnotify   *notification;
-
-	if (!server->listening)
-		return false;
-	if (!PQconsumeInput(server->conn))
-	{
-		server->listening = false;
-		return false;
-	}
-	(void) snprintf(quoted, sizeof(quoted), "\"%lld\"", (long long) token);
-	while ((notification = PQnotifies(server->conn)) != NULL)
-	{
-		heard |= strstr(notification->extra, quoted) != NULL;
-		PQfreemem(notification);
-	}
-	return heard;
 }
 
 /*

@@ -29,8 +29,11 @@
 
 #include "program/program.h"
 
-/* From one notification that is heeded to the next */
-#define HEED_NAP			USEC_PER_SEC
+/* From one look at notifications to the next */
+#define LISTEN_NAP			USEC_PER_SEC
+
+/* How long a server may keep the program busy with nothing, beyond what the call may take */
+#define BEGIN_PATIENCE		(300 * USEC_PER_SEC)
 
 /* The signals that the command gets instead of the program */
 static const int passed_signals[] = {
@@ -60,8 +63,26 @@ typedef struct Keeper
 	int			guardian_end;	/* the guardian's end of the socket, until it
 								 * is started */
 	timer_t		last_resort;
-	Usec		deaf_until;		/* it heeds no notification */
+	Usec		listen_at;		/* it looks at no notification before */
 } Keeper;
+
+/*
+ * end_at_once - end by a signal, in its handler
+ *
+ * The first process of a PID namespace ignores it.
+ */
+static void
+end_at_once(int number)
+{
+	sigset_t	ends;
+
+	(void) sigemptyset(&ends);
+	(void) sigaddset(&ends, number);
+	(void) signal(number, SIG_DFL);
+	(void) raise(number);
+	(void) sigprocmask(SIG_UNBLOCK, &ends, NULL);
+	_exit(EXIT_SIGNAL + number);
+}
 
 /*
  * pass_signal - signal handler: pass a signal on to the guardian
@@ -80,6 +101,8 @@ pass_signal(int number)
 		ends = true;
 	if (!started && !ends)
 		return;
+	if (MayEndAtOnce)
+		end_at_once(number);
 	if (told_signal == 0 && ends)
 		told_signal = number;
 	told_count += ends;
@@ -90,6 +113,8 @@ pass_signal(int number)
 /*
  * end_all - signal handler of the timer: the lease is over, and processes may be left
  *
+ * Or no run has begun, because a server keeps the program busy.
+ *
  * Makes only calls that are allowed in a signal handler.  The same signal from a process
  * counts for nothing.
  */
@@ -97,11 +122,18 @@ static void
 end_all(int number, siginfo_t *info, void *context)
 {
 	static const char text[] = "shedlock: the lease is over\n";
+	static const char no_server[] = "shedlock: the server does not come to an end\n";
 
 	(void) number;
 	(void) context;
 	if (info->si_code != SI_TIMER)
 		return;
+	ShowErrorAgain();
+	if (!started)
+	{
+		WriteError(no_server, sizeof(no_server) - 1);
+		_exit(EXIT_NO_SERVER);
+	}
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
@@ -293,22 +325,20 @@ extend(Keeper *keeper, Usec answered)
 /*
  * hear - hear whether the lock may have been lost; returns when to extend the lease
  *
- * Anybody can send a notification, and many of them: it is only a reason to ask now.
+ * came: something is there to read.  Anybody can send a notification, and many of them: it
+ * is only a reason to ask now.  After one, others are left unread for a while.
  */
 static Usec
-hear(Keeper *keeper, Usec next)
+hear(Keeper *keeper, Usec next, bool came)
 {
-	Usec		soon = Now();
+	Usec		now = Now();
+	bool		heard;
 
 	Listen(keeper->server);
-	if (!HearsOf(keeper->server, keeper->run.token))
-		return next;
-	if (soon < keeper->deaf_until)
-		soon = keeper->deaf_until;
-	if (soon >= next)
-		return next;
-	keeper->deaf_until = soon + HEED_NAP;
-	return soon;
+	heard = HearsOf(keeper->server, keeper->run.token);
+	if (came || heard)
+		keeper->listen_at = now + LISTEN_NAP;
+	return heard && now < next ? now : next;
 }
 
 /*
@@ -321,21 +351,24 @@ keep_lock(Keeper *keeper, Message *report)
 {
 	Usec		answered = keeper->run.end;
 	Usec		next = keeper->run.end - keeper->options->lease.length + keeper->options->lease.heartbeat;
+	struct pollfd polls[] = {
+		{.fd = guardian_socket,.events = POLLIN},
+		{.fd = -1,.events = POLLIN}
+	};
 
 	for (;;)
 	{
-		struct pollfd polls[] = {
-			{.fd = guardian_socket,.events = POLLIN},
-			{.fd = -1,.events = POLLIN}
-		};
+		Usec		wake = next;
+		bool		listens = next != NEVER && Now() >= keeper->listen_at;
 
 		/* what came with an answer makes no descriptor readable */
-		if (next != NEVER)
-		{
-			next = hear(keeper, next);
-			polls[1].fd = ListeningSocket(keeper->server);
-		}
-		if (poll(polls, 2, PollTimeout(next)) > 0 && polls[0].revents != 0)
+		if (listens)
+			wake = next = hear(keeper, next, polls[1].revents != 0);
+		else if (next != NEVER && keeper->listen_at < next)
+			wake = keeper->listen_at;
+		polls[0].revents = polls[1].revents = 0;
+		polls[1].fd = listens ? ListeningSocket(keeper->server) : -1;
+		if (poll(polls, 2, PollTimeout(wake)) > 0 && polls[0].revents != 0)
 		{
 			ssize_t		length = recv(guardian_socket, report, sizeof(*report), MSG_DONTWAIT);
 
@@ -547,6 +580,7 @@ KeepRun(const Options *options)
 	prepare(&keeper);
 	keeper.server = NewServer(options, keeper.guardian_end);
 	catch_signals();
+	set_last_resort(&keeper, Now() + (options->wait > 0 ? options->wait : 0) + options->lease.length + BEGIN_PATIENCE);
 	status = BeginRun(keeper.server, &keeper.run);
 	if (status != 0 || told_signal != 0)
 		return end_early(&keeper, status);

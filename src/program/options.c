@@ -23,6 +23,9 @@
 
 #define DEFAULT_LEASE		(60 * USEC_PER_SEC)
 
+/* How much of the command line --description has by default: the history keeps little more */
+#define DESCRIPTION_MAX		8000
+
 /* 1,000 years: sums of such durations do not overflow */
 #define DURATION_MAX		(31556952000.0 * 1e6)
 
@@ -231,20 +234,26 @@ default_locked_by(void)
 }
 
 /*
- * default_description - the command line, for people to read
+ * default_description - the command line, for people to read, or its start
  */
 static const char *
 default_description(char *const *command)
 {
-	char	   *line = format_text("%s", command[0]);
+	static char line[DESCRIPTION_MAX + sizeof("...")];
+	size_t		length = 0;
 
-	for (command++; *command; command++)
+	for (char *const *word = command; *word; word++)
 	{
-		bool		quoted = **command == '\0' || strpbrk(*command, " \t\n\"'\\$`;&|<>()*?");
-		char	   *longer = format_text(quoted ? "%s '%s'" : "%s %s", line, *command);
+		bool		quoted = word > command && (**word == '\0' || strpbrk(*word, " \t\n\"'\\$`;&|<>()*?"));
+		int			added = snprintf(line + length, DESCRIPTION_MAX - length, quoted ? "%s'%s'" : "%s%s",
+									 word > command ? " " : "", *word);
 
-		free(line);
-		line = longer;
+		if (added < 0 || (size_t) added >= DESCRIPTION_MAX - length)
+		{
+			(void) strcat(line, "...");
+			break;
+		}
+		length += (size_t) added;
 	}
 	return line;
 }

@@ -69,6 +69,8 @@ extern Usec LeaseLastResort(const Lease *lease, Usec end);
 
 /* complain.c: what the program says on standard error */
 extern void HoldStreams(void);
+extern void HideError(void);
+extern void ShowErrorAgain(void);
 extern bool WriteAll(int file, const char *data, size_t length);
 extern void WriteError(const char *data, size_t length);
 extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));
@@ -127,11 +129,17 @@ extern Server *NewServer(const Options *options, int wakeup);
 extern void Disconnect(Server *server);
 extern void ForgetServer(Server *server);
 extern bool TakesUnicode(const Server *server);
+
+/* events.c: what the server tells of runs */
 extern void Listen(Server *server);
 extern int	ListeningSocket(const Server *server);
 extern bool HearsOf(Server *server, int64_t token);
 
 /* server.c: the lock, its run and its extensions */
+
+/* No run is known, and none begins now: a signal may end the program at once */
+extern volatile sig_atomic_t MayEndAtOnce;
+
 typedef struct Run
 {
 	int64_t		token;			/* 0: none has begun */

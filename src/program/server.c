@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <poll.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +22,11 @@
 
 /* shedlock_run_begin waits that long for a tick that is near. */
 #define EARLY_MAX			(30 * USEC_PER_SEC)
+
+/* The longest name of a schema, in quotes; what is longer does not come from PostgreSQL */
+#define SCHEMA_MAX			(2 * 4 * 255 + 2)
+
+volatile sig_atomic_t MayEndAtOnce = 0;
 
 /* A statement that is being written */
 typedef struct Statement
@@ -134,17 +139,6 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 }
 
 /*
- * told_to_end - was the program told to end?
- */
-static bool
-told_to_end(const Server *server)
-{
-	struct pollfd wakeup = {.fd = server->wakeup,.events = POLLIN};
-
-	return poll(&wakeup, 1, 0) > 0;
-}
-
-/*
  * find_schema - find the extension's schema
  *
  * Returns 0 or the exit status of the program.
@@ -157,19 +151,20 @@ find_schema(Server *server)
 	if (server->schema)
 		return 0;
 	result = Ask(server,
-				 "SELECT pg_catalog.quote_ident(n.nspname) "
+				 "SELECT (SELECT pg_catalog.quote_ident(n.nspname) "
 				 "FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n "
-				 "WHERE e.extname OPERATOR(pg_catalog.=) 'shedlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace",
-				 Now() + PATIENCE, true);
-	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
-		server->schema = strdup(PQgetvalue(result, 0, 0));
-	else if (told_to_end(server))
+				 "WHERE e.extname OPERATOR(pg_catalog.=) 'shedlock' AND n.oid OPERATOR(pg_catalog.=) e.extnamespace)",
+				 1, Now() + PATIENCE, true);
+	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQgetlength(result, 0, 0) > 0)
+		server->schema = strndup(PQgetvalue(result, 0, 0), SCHEMA_MAX);
+	else if (ToldToEnd(server))
 		Disconnect(server);
 	else if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		Complain("database \"%s\" has no extension shedlock: CREATE EXTENSION shedlock", PQdb(server->conn));
 	else
 	{
-		ShowError(server, result);
+		if (result)
+			ShowError(server, result);
 		Disconnect(server);
 	}
 	PQclear(result);
@@ -177,14 +172,49 @@ find_schema(Server *server)
 }
 
 /*
+ * read_number - read a value that is a number from 1 to most; 0 if it is something else
+ */
+static int64_t
+read_number(const PGresult *result, int column, int64_t most)
+{
+	const char *text = PQgetvalue(result, 0, column);
+	char	   *end;
+	long long	number = strtoll(text, &end, 10);
+
+	return *end == '\0' && number >= 1 && number < most ? number : 0;
+}
+
+/*
+ * read_tick - read the tick of the run, and the number of the attempt; false if they are not
+ */
+static bool
+read_tick(const PGresult *result, Run *run)
+{
+	const char *tick = PQgetvalue(result, 0, 3);
+	char	   *end;
+
+	run->attempt = (int) read_number(result, 1, INT_MAX);
+	if (run->attempt == 0 || *tick == '\0' || strlen(tick) + sizeof("Z") > sizeof(run->tick))
+		return false;
+
+	/* without a fraction of zero */
+	end = stpcpy(run->tick, tick);
+	while (strchr(run->tick, '.') && (end[-1] == '0' || end[-1] == '.'))
+		*--end = '\0';
+	(void) strcpy(end, "Z");
+	return true;
+}
+
+/*
  * read_run - read the answer of shedlock_run_begin
  *
- * Returns 0, or EXIT_BUSY, whatever --busy-exit says: that may be 0.
+ * Returns 0; EXIT_BUSY, whatever --busy-exit says: that may be 0; or -1 if the answer
+ * makes no sense.
  */
 static int
 read_run(Server *server, const PGresult *result, Run *run)
 {
-	char	   *end;
+	bool		has_permits = server->options->permits != NULL;
 
 	if (PQgetisnull(result, 0, 0))
 	{
@@ -193,23 +223,16 @@ read_run(Server *server, const PGresult *result, Run *run)
 		return EXIT_BUSY;
 	}
 	NoteSession(server, result, 4);
-	run->token = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	run->token = read_number(result, 0, INT64_MAX);
+	run->permit = has_permits ? (int) read_number(result, 6, INT_MAX) : 0;
 	(void) snprintf(run->lock, sizeof(run->lock), "%s",
-					server->options->permits ? PQgetvalue(result, 0, 5) : server->options->name);
-	if (server->options->permits)
-		run->permit = atoi(PQgetvalue(result, 0, 6));
-	run->attempt = PQgetisnull(result, 0, 1) ? 0 : atoi(PQgetvalue(result, 0, 1));
-	if (run->attempt > 0)
-	{
-		/* without a fraction of zero */
-		(void) snprintf(run->tick, sizeof(run->tick) - 1, "%s", PQgetvalue(result, 0, 3));
-		for (end = run->tick + strlen(run->tick); end[-1] == '0' && strchr(run->tick, '.');)
-			*--end = '\0';
-		if (end[-1] == '.')
-			*--end = '\0';
-		strcpy(end, "Z");
-	}
-	return 0;
+					has_permits ? PQgetvalue(result, 0, 5) : server->options->name);
+	if (run->token > 0 && (run->permit > 0) == has_permits &&
+		(PQgetisnull(result, 0, 1) || read_tick(result, run)))
+		return 0;
+	*run = (Run) {0};
+	ComplainOnce(server, "the server begins a run, but does not say which");
+	return -1;
 }
 
 /*
@@ -236,25 +259,27 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 	Statement	statement;
 	Usec		sent;
 	int			status;
+	bool		connected;
 
-	if (!ConnectServer(server))
+	MayEndAtOnce = 1;
+	connected = ConnectServer(server);
+	MayEndAtOnce = 0;
+	if (!connected)
 		return -1;
 	status = find_schema(server);
 	if (status != 0)
 		return server->conn ? status : -1;
-	if (told_to_end(server))
+	if (ToldToEnd(server))
 		return -1;
 	(void) statement_of_begin(server, &statement, wait);
 	sent = Now();
-	result = Ask(server, statement.string, sent + wait + EARLY_MAX + PATIENCE, true);
+	result = Ask(server, statement.string, server->options->permits ? 7 : 5, sent + wait + EARLY_MAX + PATIENCE, true);
 	free(statement.string);
 
 	run->end = sent + server->options->lease.length;
-	if (result == NULL)
-		*uncertain = true;
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		status = read_run(server, result, run);
-	else if (result == NULL || told_to_end(server))
+	else if (result == NULL || ToldToEnd(server))
 		status = -1;
 	else
 	{
@@ -270,7 +295,10 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 			status = -1;
 	}
 	if (status == -1)
+	{
+		*uncertain = result == NULL || PQresultStatus(result) == PGRES_TUPLES_OK;
 		Disconnect(server);
+	}
 	PQclear(result);
 	return status;
 }
@@ -286,7 +314,7 @@ refresh(Server *server, Run *run)
 	const Lease *lease = &server->options->lease;
 	Usec		give_up = LeaseStop(lease, Now() + lease->length);
 
-	while (Now() < give_up && !told_to_end(server))
+	while (Now() < give_up && !ToldToEnd(server))
 	{
 		switch (ExtendRun(server, run))
 		{
@@ -305,8 +333,8 @@ refresh(Server *server, Run *run)
  * BeginRun - begin the run, with a lease that is fresh
  *
  * Without --wait one attempt is made to reach a server.  If its answer is lost others
- * follow, as long as the run that it may have begun has time left.  They wait for the
- * lock, because the first statement may still be at work, and hold it.  Returns 0, or the
+ * follow, as long as the run that the first of them may have begun has time left.  They
+ * wait for the lock, because the first statement may still be at work, and hold it.  Returns 0, or the
  * exit status of the program; run->token may be set in both cases.
  */
 int
@@ -331,7 +359,7 @@ BeginRun(Server *server, Run *run)
 		if (status >= 0)
 			return status == EXIT_USAGE && was_uncertain ? EXIT_NO_SERVER : status;
 
-		if (uncertain)
+		if (uncertain && !was_uncertain)
 		{
 			Usec		lost = LeaseStop(&options->lease, Now() + options->lease.length);
 
@@ -339,8 +367,13 @@ BeginRun(Server *server, Run *run)
 			if (wait_end < lost)
 				wait_end = lost;
 		}
-		if (told_to_end(server) || Now() >= wait_end)
+		if (ToldToEnd(server))
 			return EXIT_NO_SERVER;
+		if (Now() >= wait_end)
+		{
+			ComplainOnce(server, "no server has answered");
+			return EXIT_NO_SERVER;
+		}
 		Nap(RETRY_NAP);
 	}
 }
@@ -349,19 +382,22 @@ BeginRun(Server *server, Run *run)
  * ask_about_run - ask a question about the run that is answered with yes or no, and SESSION
  *
  * An answer that is not known to be on the synchronous standby is none, unless it is no.
+ * Nor is any other word.
  */
 static Answer
 ask_about_run(Server *server, const char *question, Usec until)
 {
-	PGresult   *result = Ask(server, question, until, false);
+	PGresult   *result = Ask(server, question, 2, until, false);
 	Answer		answer = ANSWER_NONE;
 
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 	{
+		const char *word = PQgetvalue(result, 0, 0);
+
 		NoteSession(server, result, 1);
-		if (strcmp(PQgetvalue(result, 0, 0), "f") == 0)
+		if (strcmp(word, "f") == 0)
 			answer = ANSWER_NO;
-		else if (!server->unconfirmed)
+		else if (strcmp(word, "t") == 0 && !server->unconfirmed)
 			answer = ANSWER_YES;
 	}
 	else if (result)
@@ -453,7 +489,7 @@ ShowWhy(Server *server)
 	fprintf(statement.stream, "SELECT %s.shedlock_why(", server->schema);
 	add_literal(&statement, server, server->options->name);
 	fputs(")", statement.stream);
-	result = Ask(server, end_statement(&statement), Now() + PATIENCE, false);
+	result = Ask(server, end_statement(&statement), 1, Now() + PATIENCE, false);
 	free(statement.string);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		puts(PQgetvalue(result, 0, 0));

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * server.h
- *	  The connection to the server, for connection.c and server.c.
+ *	  The connection to the server, for connection.c, events.c and server.c.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -11,6 +11,7 @@
 #define SHEDLOCK_SERVER_H
 
 #include <libpq-fe.h>
+#include <sys/resource.h>
 
 #include "program/program.h"
 
@@ -27,6 +28,11 @@ struct Server
 	bool		direct;			/* no pooler lends the session to others */
 	bool		tried;			/* LISTEN was sent */
 	bool		listening;		/* the session LISTENs */
+	bool		deaf;			/* no session may LISTEN any more */
+	int			strangers;		/* events about others' runs since the last
+								 * answer */
+	int			shown;			/* texts of the server */
+	struct rlimit memory;		/* that the command may take */
 };
 
 /* An expression for NoteSession() */
@@ -34,10 +40,14 @@ struct Server
 
 /* connection.c */
 extern bool ConnectServer(Server *server);
-extern PGresult *Ask(Server *server, const char *statement, Usec until, bool interruptible);
-extern void NoteSession(Server *server, const PGresult *result, int column);
+extern bool ToldToEnd(const Server *server);
+extern PGresult *Ask(Server *server, const char *statement, int columns, Usec until, bool interruptible);
+extern void ComplainOnce(Server *server, const char *text);
 extern bool HasClass(const PGresult *result, const char *class);
 extern void ShowError(Server *server, const PGresult *result);
 extern void ComplainOfConnection(const Server *server);
+
+/* events.c */
+extern void NoteSession(Server *server, const PGresult *result, int column);
 
 #endif							/* SHEDLOCK_SERVER_H */

@@ -385,6 +385,12 @@ my $name = q{it's "100%s" \\ $HOME %n};
 is("$status $err", "1 $name\n$name\n", 'a name with quotes, backslashes and percent signs');
 is(last_run($name =~ s/'/''/gr, "$holder, command, message"), "$name by|$name does|$name\n$name", 'the history has it');
 is((run_program($node, '--name=bytes', 'true', 'x' x 100_000))[0], 0, 'a long command line');
+my @words = ('true', map { "word $_" } 1 .. 60_000);
+is((run_program($node, '--name=words', @words))[0], 0, 'a command line of many words');
+is(last_run('words', 'command'), substr("true '" . join("' '", @words[ 1 .. $#words ]), 0, 7999) . '...', 'the history has its start');
+$took = seconds { run_program(undef, '--name=words', '--dbname=host=/nowhere', @words) };
+my $others = seconds { run_program(undef, '--name=words', '--dbname=host=/nowhere', '--description=words', @words) };
+cmp_ok($took, '<', 5 * $others + 1, 'a command line of many words is described in no time');
 
 #
 # Waiting for the lock
