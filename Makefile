@@ -72,6 +72,7 @@ PROGRAM_OBJS = \
 	src/program/clock.o \
 	src/program/lease.o \
 	src/program/complain.o \
+	src/program/said.o \
 	src/program/tail.o \
 	src/program/options.o \
 	src/program/connection.o \

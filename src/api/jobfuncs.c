@@ -178,6 +178,8 @@ answer_refused(FunctionCallInfo fcinfo, const char *reason)
 
 /*
  * make_leased_run - read and check the arguments of shedlock_run_begin
+ *
+ * A call in a read-only transaction fails after that: so clients can have them checked.
  */
 static ShedlockRun *
 make_leased_run(FunctionCallInfo fcinfo)
@@ -185,7 +187,6 @@ make_leased_run(FunctionCallInfo fcinfo)
 	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
 
-	ShedlockCheckMayWrite("shedlock_run_begin()");
 	get_names(fcinfo, 14, run);
 	request->kind = SHEDLOCK_LEASED_RUN;
 	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
@@ -200,6 +201,7 @@ make_leased_run(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("request must not be empty"),
 				 errdetail("Each run needs a request of its own: repeating a request begins no other run.")));
+	ShedlockCheckMayWrite("shedlock_run_begin()");
 	return run;
 }
 

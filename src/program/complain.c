@@ -115,7 +115,20 @@ WriteAll(int file, const char *data, size_t length)
 }
 
 /*
- * say - write a line; terminals obey control characters, which others may have written
+ * MaskControls - replace control characters, which terminals obey and anybody may write
+ */
+void
+MaskControls(char *text)
+{
+	for (; *text != '\0'; text++)
+	{
+		if ((unsigned char) *text < ' ' && *text != '\n' && *text != '\t')
+			*text = '?';
+	}
+}
+
+/*
+ * say - write a line
  */
 static void
 say(const char *format, va_list arguments)
@@ -127,12 +140,8 @@ say(const char *format, va_list arguments)
 
 	(void) strcpy(line, head);
 	(void) vsnprintf(line + start, sizeof(line) - start - 1, format, arguments);
+	MaskControls(line);
 	length = strlen(line);
-	for (size_t i = 0; i < length; i++)
-	{
-		if ((unsigned char) line[i] < ' ' && line[i] != '\n' && line[i] != '\t')
-			line[i] = '?';
-	}
 	line[length++] = '\n';
 	WriteError(line, length);
 }

@@ -31,8 +31,13 @@
 /* How many reads an answer may take, of some kilobytes each.  One that counts needs few. */
 #define READS_MAX			1000
 
-/* How much memory this process may take for what it reads: libpq has no limit of its own */
-#define MEMORY_MAX			((rlim_t) 64 * 1024 * 1024)
+/*
+ * How many bytes of memory this process may take for what it reads: libpq has no limit of
+ * its own.  Sanitizers need more.
+ */
+#ifndef MEMORY_MAX
+#define MEMORY_MAX			(64 * 1024 * 1024)
+#endif
 
 /* How many WARNINGs and errors of the server are shown */
 #define SHOWN_MAX			20
@@ -211,9 +216,11 @@ connect_writable(const char *const *keywords, const char *const *values)
 
 /*
  * ComplainOfConnection - say what libpq says, on one line
+ *
+ * quiet_for: not if that was said in that time on this host.
  */
 void
-ComplainOfConnection(const Server *server)
+ComplainOfConnection(const Server *server, Usec quiet_for)
 {
 	char	   *message = strdup(PQerrorMessage(server->conn));
 
@@ -226,7 +233,8 @@ ComplainOfConnection(const Server *server)
 		if (*at == '\n')
 			*at = ';';
 	}
-	Complain("%s", message);
+	if (!WasSaid(message, quiet_for))
+		Complain("%s", message);
 	free(message);
 }
 
@@ -266,7 +274,7 @@ ConnectServer(Server *server)
 	if (PQstatus(server->conn) != CONNECTION_OK || PQsetnonblocking(server->conn, 1) != 0)
 	{
 		if (!server->complained)
-			ComplainOfConnection(server);
+			ComplainOfConnection(server, server->options->quiet_for);
 		server->complained = true;
 		Disconnect(server);
 		return false;

@@ -8,8 +8,11 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "program/program.h"
 
@@ -33,12 +36,61 @@ flush_output(void)
 }
 
 /*
- * dry_run - show the times of the lease, and what a run would be told now
+ * can_execute - may this user execute a file?
+ */
+static bool
+can_execute(const char *file)
+{
+	struct stat status;
+
+	return stat(file, &status) == 0 && S_ISREG(status.st_mode) && access(file, X_OK) == 0;
+}
+
+/*
+ * show_command - show where the command is, as execvp(3) looks for it; returns the exit status
+ */
+static int
+show_command(const char *command)
+{
+	const char *path = getenv("PATH");
+	char		file[PATH_MAX];
+
+	if (strchr(command, '/'))
+	{
+		if (can_execute(command))
+		{
+			printf("command: %s\n", command);
+			return 0;
+		}
+		Complain("could not execute \"%s\"", command);
+		return access(command, F_OK) == 0 ? EXIT_NO_EXEC : EXIT_NO_COMMAND;
+	}
+	if (path == NULL)
+		path = "/bin:/usr/bin";
+	for (const char *end; path != NULL; path = *end == ':' ? end + 1 : NULL)
+	{
+		end = strchrnul(path, ':');
+		(void) snprintf(file, sizeof(file), "%.*s%s%s", (int) (end - path), path, end > path ? "/" : "", command);
+		if (*command != '\0' && can_execute(file))
+		{
+			printf("command: %s\n", file);
+			return 0;
+		}
+	}
+	Complain("could not find \"%s\" in PATH", command);
+	return EXIT_NO_COMMAND;
+}
+
+/*
+ * dry_run - check the call, and show the times of the lease and what a run would be told now
+ *
+ * Nothing is run or changed.  Without a server neither schedule nor name can be judged.
  */
 static int
 dry_run(const Options *options)
 {
 	const Lease *lease = &options->lease;
+	int			command = 0;
 	int			status;
 
 	printf("lease: %.6g s, extended every %.6g s\n", seconds(lease->length), seconds(lease->heartbeat));
@@ -48,12 +100,15 @@ dry_run(const Options *options)
 		printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n",
 			   seconds(options->at_most), seconds(lease->kill_after));
 
+	if (options->command)
+		command = show_command(options->command[0]);
+
 	/* If a stream is closed, the connection would take its place. */
 	flush_output();
 	HoldStreams();
-	status = ShowWhy(NewServer(options, -1));
+	status = ShowCall(NewServer(options, -1));
 	flush_output();
-	return status;
+	return status != 0 ? status : command;
 }
 
 int

@@ -62,8 +62,10 @@ static const char help[] =
 "      --quiet              show its output only if it fails\n"
 "      --tail=BYTES         how much of its standard error the history keeps (4kB)\n"
 "\n"
+"      --quiet-for=DURATION say only once in that time that no server can be reached\n"
 "      --busy-exit=STATUS   exit status if it is not run (75)\n"
-"      --dry-run            show the times of the lease, and what a run would be told\n"
+"      --dry-run            check all of this; show the times of the lease, the next ticks,\n"
+"                           and what a run would be told\n"
 "  -v, --verbose            say why it is not run, as on a terminal, and when a run begins\n"
 "      --help               show this help\n"
 "      --version            show the version\n"
@@ -95,6 +97,7 @@ enum
 	OPTION_ONCE_EVERY,
 	OPTION_PERMITS,
 	OPTION_QUIET,
+	OPTION_QUIET_FOR,
 	OPTION_SCHEDULE,
 	OPTION_STDIN,
 	OPTION_TAIL,
@@ -122,6 +125,7 @@ static const struct option long_options[] = {
 	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
 	{"permits", required_argument, NULL, OPTION_PERMITS},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
+	{"quiet-for", required_argument, NULL, OPTION_QUIET_FOR},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
 	{"stdin", no_argument, NULL, OPTION_STDIN},
 	{"tail", required_argument, NULL, OPTION_TAIL},
@@ -320,6 +324,9 @@ set_option(Options *options, int option, const char *name, char *value, Usec *le
 		case OPTION_QUIET:
 			options->quiet = true;
 			break;
+		case OPTION_QUIET_FOR:
+			options->quiet_for = parse_duration(name, value);
+			break;
 		case OPTION_SCHEDULE:
 			options->schedule = value;
 			break;
@@ -381,6 +388,8 @@ ParseOptions(int argc, char **argv, Options *options)
 	if (shortest > 0)
 		Die(EXIT_USAGE, "--lease is too short for --kill-after: it must be at least %.2f s",
 			(double) shortest / (double) USEC_PER_SEC + 0.01);
+	if (options->dry_run)		/* a person asks */
+		options->quiet_for = 0;
 	if (options->locked_by == NULL)
 		options->locked_by = default_locked_by();
 	if (options->description == NULL && options->command)

@@ -72,9 +72,13 @@ extern void HoldStreams(void);
 extern void HideError(void);
 extern void ShowErrorAgain(void);
 extern bool WriteAll(int file, const char *data, size_t length);
+extern void MaskControls(char *text);
 extern void WriteError(const char *data, size_t length);
 extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));
 extern void Die(int status, const char *format,...) __attribute__((format(printf, 2, 3), noreturn));
+
+/* said.c: what was said lately on this host */
+extern bool WasSaid(const char *text, Usec lately);
 
 /* tail.c: the end of what the command wrote to standard error */
 #define TAIL_MAX			4096	/* bytes: the history keeps no more */
@@ -111,6 +115,7 @@ typedef struct Options
 	const char *locked_by;
 	const char *description;
 
+	Usec		quiet_for;		/* or 0 */
 	int			busy_exit;
 	size_t		tail;			/* bytes of standard error for the history */
 	bool		quiet;			/* show output only if the command failed */
@@ -162,7 +167,7 @@ extern int	BeginRun(Server *server, Run *run);
 extern Answer ExtendRun(Server *server, Run *run);
 extern Answer EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 					 int exit_code);
-extern int	ShowWhy(Server *server);
+extern int	ShowCall(Server *server);
 
 /* tree.c: the processes below this one */
 /* From one round of killing to the next */

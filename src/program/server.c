@@ -63,7 +63,7 @@ add_literal(Statement *statement, Server *server, const char *value)
 
 	if (value && literal == NULL)
 	{
-		ComplainOfConnection(server);
+		ComplainOfConnection(server, 0);
 		exit(EXIT_USAGE);
 	}
 	fputs(literal ? literal : "NULL", statement->stream);
@@ -471,33 +471,120 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 }
 
 /*
- * ShowWhy - show what a run would be told now; returns the exit status of the program
+ * ask_to_show - send a statement that is complete, and free it
  */
-int
-ShowWhy(Server *server)
+static PGresult *
+ask_to_show(Server *server, Statement *statement)
 {
-	PGresult   *result;
-	Statement	statement;
-	int			status;
+	PGresult   *result = Ask(server, end_statement(statement), 1, Now() + PATIENCE, false);
 
-	if (!ConnectServer(server))
-		return EXIT_NO_SERVER;
-	status = find_schema(server);
-	if (status != 0)
-		return status;
-	begin_statement(&statement);
-	fprintf(statement.stream, "SELECT %s.shedlock_why(", server->schema);
-	add_literal(&statement, server, server->options->name);
-	fputs(")", statement.stream);
-	result = Ask(server, end_statement(&statement), 1, Now() + PATIENCE, false);
-	free(statement.string);
+	free(statement->string);
+	return result;
+}
+
+/*
+ * show_answer - print a text of the server; returns the exit status of the program
+ */
+static int
+show_answer(Server *server, PGresult *result, const char *head)
+{
+	int			status = 0;
+
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
-		puts(PQgetvalue(result, 0, 0));
+	{
+		char	   *text = PQgetvalue(result, 0, 0);
+
+		MaskControls(text);
+		printf("%s%s\n", head, text);
+	}
 	else
 	{
-		ShowError(server, result);
+		if (result)
+			ShowError(server, result);
+		else
+			ComplainOnce(server, "no server has answered");
 		status = refused_with(result);
 	}
 	PQclear(result);
 	return status;
+}
+
+/*
+ * check_call - have the server check the arguments of the call; returns the exit status
+ *
+ * It is asked to begin the run in a transaction that cannot write: shedlock_run_begin
+ * refuses that when it has read and checked its arguments.
+ */
+static int
+check_call(Server *server)
+{
+	Statement	begin;
+	Statement	check;
+	PGresult   *result;
+
+	(void) statement_of_begin(server, &begin, 0);
+	begin_statement(&check);
+	fprintf(check.stream, "SET LOCAL transaction_read_only = on; %s", begin.string);
+	free(begin.string);
+	result = ask_to_show(server, &check);
+	if (!HasClass(result, "25"))
+		return show_answer(server, result, "");
+	PQclear(result);
+	return 0;
+}
+
+/*
+ * show_ticks - print the next three ticks of --schedule, in its time zone
+ */
+static int
+show_ticks(Server *server)
+{
+	const char *zone = server->options->time_zone ? server->options->time_zone : "UTC";
+	const char *const names[] = {"a", "b", "c"};
+	char		head[80];
+	Statement	statement;
+
+	begin_statement(&statement);
+	fputs("SELECT pg_catalog.concat_ws(', '", statement.stream);
+	for (int i = 0; i < 3; i++)
+	{
+		fputs(", pg_catalog.to_char(pg_catalog.timezone(", statement.stream);
+		add_literal(&statement, server, zone);
+		fprintf(statement.stream, ", %s), 'Dy YYYY-MM-DD HH24:MI')", names[i]);
+	}
+	fputs(") FROM ", statement.stream);
+	for (int i = 0; i < 3; i++)
+	{
+		fprintf(statement.stream, "%s%s.shedlock_next_tick(", i > 0 ? ", " : "", server->schema);
+		add_literal(&statement, server, server->options->schedule);
+		fputs(", ", statement.stream);
+		add_literal(&statement, server, zone);
+		fprintf(statement.stream, "%s%s) %s", i > 0 ? ", " : "", i > 0 ? names[i - 1] : "", names[i]);
+	}
+	(void) snprintf(head, sizeof(head), "next ticks (%s): ", zone);
+	return show_answer(server, ask_to_show(server, &statement), head);
+}
+
+/*
+ * ShowCall - check the call, and show its next ticks and what a run would be told now
+ *
+ * Returns the exit status of the program.
+ */
+int
+ShowCall(Server *server)
+{
+	Statement	statement;
+	int			status = ConnectServer(server) ? find_schema(server) : EXIT_NO_SERVER;
+
+	if (status == 0)
+		status = check_call(server);
+	if (status == 0 && server->options->schedule)
+		status = ConnectServer(server) ? show_ticks(server) : EXIT_NO_SERVER;
+	if (status != 0 || !ConnectServer(server))
+		return status != 0 ? status : EXIT_NO_SERVER;
+	begin_statement(&statement);
+	fprintf(statement.stream, "SELECT %s.shedlock_why(", server->schema);
+	add_literal(&statement, server, server->options->name);
+	fputs(")", statement.stream);
+	return show_answer(server, ask_to_show(server, &statement), "");
 }

@@ -45,7 +45,7 @@ extern PGresult *Ask(Server *server, const char *statement, int columns, Usec un
 extern void ComplainOnce(Server *server, const char *text);
 extern bool HasClass(const PGresult *result, const char *class);
 extern void ShowError(Server *server, const PGresult *result);
-extern void ComplainOfConnection(const Server *server);
+extern void ComplainOfConnection(const Server *server, Usec quiet_for);
 
 /* events.c */
 extern void NoteSession(Server *server, const PGresult *result, int column);

@@ -23,9 +23,12 @@ PROPER = {
     'extend': ['t', PID],
     'end': ['t', PID],
     'check': ['25006'],
-    'ticks': ['2026-11-25 03:00:00', '2026-11-26 03:00:00', '2026-11-27 03:00:00'],
+    'ticks': ['Wed 2026-11-25 03:00, Thu 2026-11-26 03:00, Fri 2026-11-27 03:00'],
     'why': ['It was never held.'],
 }
+
+# Acts that have the proper answer
+PROPER_ACTS = ('byte by byte', 'late', 'many notices', 'notifications of the run', 'notifications of others')
 
 # What a statement has, by which it is known
 MARKS = [('shedlock_run_begin', 'begin'), ('shedlock_run_end', 'end'), ('shedlock_extend', 'extend'),
@@ -102,7 +105,6 @@ class Connection:
         self.server = server
         self.client = client
         self.rng = server.rng
-        self.asked = ('start', 0)
 
     def send(self, *parts):
         for part in parts:
@@ -146,14 +148,12 @@ class Connection:
             for at in range(len(proper)):
                 self.send(proper[at:at + 1])
                 time.sleep(0.002)
-            return 'proper'
         elif name in ('garbage', 'garbage, close'):
             self.send(rng.randbytes(rng.choice([1, 5, 100, 5000])))
             self.silent() if name == 'garbage' else self.close()
         elif name == 'changed byte':
             at = rng.randrange(len(proper))
             self.send(proper[:at], bytes([proper[at] ^ 1 << rng.randrange(8)]), proper[at + 1:])
-            return 'unknown'
         elif name == 'endless message':
             self.send(rng.choice([b'D', b'E', b'N', b'T', b'A', b'S', b'R']) + rng.choice([b'\x7f\xff\xff\xff', b'\x3f\0\0\0', b'\xff\xff\xff\xff']))
             self.without_end(b'x' * BIG)
@@ -177,7 +177,6 @@ class Connection:
             wrong = ['', 'maybe', 'true', '-5', '0', '9' * 100, '1.5', '0' * 1000, '.', noise, None, b'\xff\xfe', 'x' * BIG]
             at = rng.randrange(columns or 1)
             self.send(SETS, rows_of(columns, [[rng.choice(wrong) if i == at or rng.random() < 0.3 else v for i, v in enumerate(values or [])]]), READY)
-            return 'unknown'
         elif name == 'large value':
             self.send(SETS, rows_of(columns, [['x' * 100 * BIG] + (values or [])[1:]]), READY)
         elif name == 'rows without end':
@@ -187,7 +186,6 @@ class Connection:
             self.without_end(warning(noise + 'w' * rng.choice([1, 500, 20_000])) * 50)
         elif name == 'many notices':
             self.send(warning(noise + 'w' * 500) * 2000, proper)
-            return 'proper'
         elif name == 'parameters without end':
             number = 0
             while True:
@@ -196,7 +194,6 @@ class Connection:
         elif name.startswith('notifications'):
             payload = '{"token": "%d"}' % (TOKEN if name == 'notifications of the run' else 5) + ' ' * rng.choice([1, 100, 7000])
             self.send(proper)
-            self.server.note(*self.asked[:1], 'proper', *self.asked[1:])
             self.without_end(notification(payload) * 50)
         elif name == 'error':
             self.send(SETS, error(rng.choice(CLASSES), noise, D=noise, H=noise), READY)
@@ -218,7 +215,6 @@ class Connection:
         elif name == 'late':
             time.sleep(rng.random())
             self.send(proper)
-            return 'proper'
         elif name == 'authentication':
             self.send(message(b'R', struct.pack('!I', rng.choice([2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 99, 2**32 - 1])) + rng.randbytes(rng.choice([0, 4, 20]))))
             self.silent()
@@ -226,15 +222,18 @@ class Connection:
             self.without_end(message(b'R', struct.pack('!I', 0)))
         else:
             raise ValueError(name)
-        return 'improper'
-
-    def do(self, step, proper, values=None):
-        """Answers a step; returns whether that was proper, improper, or unknown."""
+    def do(self, step, proper, values=None, asked=0):
+        """Answers a step, and notes before whether the program may take that as granted."""
         name = self.server.act_at(step)
+        if name is None or name in PROPER_ACTS:
+            self.server.note(step, 'proper', asked)
+        elif name in ('changed byte', 'wrong types'):
+            self.server.note(step, 'unknown', asked)
         if name is None:
             self.send(proper)
-            return 'proper'
-        return self.act(name, proper, values)
+        else:
+            self.act(name, proper, values)
+        return name is None or name in PROPER_ACTS
 
     def start(self):
         while True:
@@ -248,10 +247,10 @@ class Connection:
             else:
                 break
         ok = message(b'R', struct.pack('!I', 0))
-        if self.do('startup', ok) != 'proper':
+        if not self.do('startup', ok):
             self.silent()
         settings = b''.join(parameter(*pair) for pair in PARAMETERS.items())
-        if self.do('settings', settings + message(b'K', struct.pack('!II', PID, 99)) + READY) != 'proper':
+        if not self.do('settings', settings + message(b'K', struct.pack('!II', PID, 99)) + READY):
             self.silent()
 
     def serve(self):
@@ -277,9 +276,7 @@ class Connection:
                 proper = SETS + error('25006', 'read-only') + READY
             else:
                 proper = SETS + rows_of(len(values), [values]) + READY
-            self.server.note(step, 'asked', asked)
-            self.asked = (step, asked)
-            self.server.note(step, self.do(step, proper, values), asked)
+            self.do(step, proper, values, asked)
 
 
 class Server:

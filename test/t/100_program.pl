@@ -146,6 +146,52 @@ refused(69, qr/^shedlock: .+\n\z/, $standby, @named);
 refused(69, qr/read-only transaction/, $standby, @named, '--dbname=target_session_attrs=any');
 is((run_program($node, "--name=$_", '--dry-run'))[0], 64, 'exit status 64 of --dry-run with ' . (length $_ ? 'a long name' : 'no name')) foreach '', 'n' x 256;
 is((run_program($node, @named, "--dbname=$_", '--dry-run'))[0], 69, "exit status 69 of --dry-run in database $_") foreach 'nowhere', 'empty';
+
+# --quiet-for: what was said on this host is not said again.
+@named = ({ environment => { TMPDIR => $files } }, '--name=unreachable', "--dbname=port=$dead", '--quiet-for=1h');
+my $failed = qr/^shedlock: connection to server .+\n\z/;
+my $said = "$files/shedlock-$>";
+refused(69, $_, $node, @named) foreach $failed, qr/^\z/, qr/^\z/;
+like((run_program($node, @named, '--dry-run'))[2], $failed, '--dry-run says it');
+refused(69, qr/database "nowhere" does not exist\n\z/, $node, @named, '--dbname=nowhere');
+refused(69, qr/^\z/, $node, @named, '--dbname=nowhere');
+is(scalar(() = glob "$said/*"), 2, 'a file for each text');
+is(sprintf('%o', (stat $said)[2]), '40700', 'in a folder of the user');
+utime time - 3601, time - 3601, glob "$said/*";
+refused(69, $_, $node, @named) foreach $failed, qr/^\z/;
+utime time - 3601, time - 3601, glob "$said/*";
+my @at_once = map { start_program($node, @named, 'true') } 1 .. 8;
+is(join('', sort map { $_->finish } @at_once), '69' x 8, 'of eight at once all fail');
+is(scalar(grep { length } map { $_->err } @at_once), 1, 'one of them says why');
+chmod 0777, $said;
+refused(69, $failed, $node, @named);
+chmod 0700, $said;
+refused(64, $duration, undef, '--name=wrong', '--quiet-for=soon');
+
+# --dry-run checks what it is given.
+@named = ('--name=dry', '--schedule=30 3 * * *', '--time-zone=Europe/Berlin', '--dry-run');
+($status, $out, $err) = run_program($node, @named, '--at-least=1s', '--attempts=3', '--backoff=1min', '--max-late=1h', '--catch-up=all', '--', 'true');
+is("$status $err", '0 ', '--dry-run of a call that is right');
+like($out, qr/^command: \/\S+\/true$/m, 'it shows where the command is');
+my $ticks = ask($watcher, q{
+SELECT string_agg(to_char(timezone('Europe/Berlin', tick), 'Dy YYYY-MM-DD HH24:MI'), ', ' ORDER BY tick)
+FROM (SELECT shedlock_next_tick('30 3 * * *', 'Europe/Berlin', now() + d * interval '1 day') AS tick FROM generate_series(0, 2) d) t});
+like($out, qr/^next ticks \(Europe\/Berlin\): \Q$ticks\E$/m, 'it shows the next three ticks in their zone');
+is((run_program($node, @named, @$_, '--', 'true'))[0], 64, "exit status 64 of --dry-run with @$_")
+  foreach ['--schedule=61 3 * * *'], ['--time-zone=Moon/Base'], ['--attempts=0'], ['--backoff=soon'], ['--at-least=2h'], ['--catch-up=some'],
+  [ '--once-every=1h' ], [ '--max-late=-1s' ];
+foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/passwd' ], [ 127, '' ])
+{
+	($status, $out, $err) = run_program($node, @named, '--', $case->[1]);
+	is($status, $case->[0], "exit status $case->[0] of --dry-run with the command '$case->[1]'");
+	like($err, qr/^shedlock: could not /, 'the message says so');
+	like($out, qr/^next ticks/m, 'the ticks are shown all the same');
+}
+is((run_program($node, @named, '--time-zone=Moon/Base', '--', 'no-such-command'))[0], 64, 'the call counts more than the command');
+is(ask($watcher, q{SELECT count(*) FROM shedlock_tick WHERE name = 'dry'}) . ask($watcher, q{SELECT count(*) FROM shedlock_history WHERE name = 'dry'}), '00',
+	'--dry-run leaves nothing');
+
+@named = ('--name', 'unreachable');
 foreach my $lease ([ '--lease=1s' ], [ '--lease=20s', '--kill-after=10s' ])
 {
 	my ($enough) = (run_program($node, @named, @$lease, '--', 'true'))[2] =~ /it must be at least (.*) s/;
