@@ -31,7 +31,7 @@
 
 #include "program/program.h"
 
-/* How far signals go below a child at once, and how many bytes of IDs are read */
+/* How far signals go below a child at once, and how many bytes of IDs are read at a time */
 #define DEPTH_MAX			8
 #define LIST_SIZE			4096
 
@@ -121,30 +121,35 @@ FindChildren(void)
 }
 
 /*
- * read_children - the IDs of a process's children, each followed by a blank
+ * open_children - open the list of a process's children; -1 if it is gone
  */
-static void
-read_children(pid_t parent, char *list)
+static int
+open_children(pid_t parent)
 {
 	char		name[80];
-	int			file = own_children;
-	ssize_t		length;
 
-	list[0] = '\0';
-	if (parent != getpid())
-	{
-		list_name(parent, name);
-		file = open(name, O_RDONLY | O_CLOEXEC);
-		if (file < 0)
-			return;
-	}
-	length = pread(file, list, LIST_SIZE - 1, 0);
-	if (file != own_children)
-		(void) close(file);
+	if (parent == getpid())
+		return own_children;
+	list_name(parent, name);
+	return open(name, O_RDONLY | O_CLOEXEC);
+}
+
+/*
+ * read_children - read a part of a list: IDs, each followed by a blank
+ *
+ * Returns how many bytes it has, 0 at the end.
+ */
+static size_t
+read_children(int file, off_t at, char *list)
+{
+	ssize_t		length = pread(file, list, LIST_SIZE - 1, at);
+
 	while (length > 0 && list[length - 1] != ' ')
 		length--;
-	if (length >= 0)
-		list[length] = '\0';
+	if (length < 0)
+		length = 0;
+	list[length] = '\0';
+	return (size_t) length;
 }
 
 /*
@@ -156,21 +161,29 @@ static void
 signal_below(pid_t parent, int number, int depth, pid_t *refused)
 {
 	char		list[LIST_SIZE];
+	int			file = open_children(parent);
+	off_t		read = 0;
+	size_t		length;
 
-	read_children(parent, list);
-	for (const char *at = list; *at != '\0'; at++)
+	if (file < 0)
+		return;
+	while ((length = read_children(file, read, list)) > 0)
 	{
-		pid_t		pid = 0;
+		read += (off_t) length;
+		for (const char *at = list; *at != '\0'; at++)
+		{
+			pid_t		pid = 0;
 
-		for (; *at >= '0' && *at <= '9'; at++)
-			pid = pid * 10 + (*at - '0');
-		if (pid == 0)
-			return;
-		if (depth < DEPTH_MAX)
-			signal_below(pid, number, depth + 1, refused);
-		if (kill(pid, number) != 0 && errno == EPERM)
-			*refused = pid;
+			for (; *at >= '0' && *at <= '9'; at++)
+				pid = pid * 10 + (*at - '0');
+			if (depth < DEPTH_MAX)
+				signal_below(pid, number, depth + 1, refused);
+			if (kill(pid, number) != 0 && errno == EPERM)
+				*refused = pid;
+		}
 	}
+	if (file != own_children)
+		(void) close(file);
 }
 
 /*

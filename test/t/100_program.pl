@@ -619,6 +619,12 @@ foreach my $signal (qw(TERM INT QUIT))
 	nothing_left($worker, "at work $signal", $signal);
 }
 
+# However many processes the command has left, each is told to end.
+my $children = q{$SIG{TERM} = sub { syswrite STDOUT, "told\n"; exit }; for (1 .. 1000) { defined(my $pid = fork) or die $!; next if $pid; sleep 600; exit } };
+$run = start_program($node, '--name=many', '--lease=10min', '--kill-after=2min', '--', $^X, '-e', $children);
+is($run->finish, 0, 'a command leaves many processes running');
+is(scalar(() = $run->out =~ /^told$/mg), 1000, 'each is told to end');
+
 # A stopped command keeps its lock.
 my $stopped = start_program($node, '--name=stopped', '--lease=' . 3 * $slow . 's', sh("echo ready; sleep 0.1; until [ -e $files/stopped ]; do sleep 0.05; done"));
 ok($stopped->await_out(qr/ready/), 'a command is at work');
