@@ -118,12 +118,12 @@ WriteAll(int file, const char *data, size_t length)
  * MaskControls - replace control characters, which terminals obey and anybody may write
  */
 void
-MaskControls(char *text)
+MaskControls(char *line)
 {
-	for (; *text != '\0'; text++)
+	for (char *at = line; *at != '\0'; at++)
 	{
-		if ((unsigned char) *text < ' ' && *text != '\n' && *text != '\t')
-			*text = '?';
+		if ((unsigned char) *at < ' ' && *at != '\n' && *at != '\t')
+			*at = '?';
 	}
 }
 

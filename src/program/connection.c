@@ -68,7 +68,7 @@ limit_memory(struct rlimit *before)
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_DATA, before) != 0)
-		*before = (struct rlimit) {RLIM_INFINITY, RLIM_INFINITY};
+		before->rlim_cur = before->rlim_max = RLIM_INFINITY;
 	limit = *before;
 	if (statm && fscanf(statm, "%*u %*u %*u %*u %*u %lu", &pages) == 1)
 	{

@@ -72,7 +72,7 @@ extern void HoldStreams(void);
 extern void HideError(void);
 extern void ShowErrorAgain(void);
 extern bool WriteAll(int file, const char *data, size_t length);
-extern void MaskControls(char *text);
+extern void MaskControls(char *line);
 extern void WriteError(const char *data, size_t length);
 extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));
 extern void Die(int status, const char *format,...) __attribute__((format(printf, 2, 3), noreturn));

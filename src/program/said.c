@@ -29,8 +29,8 @@ hash(const char *text)
 {
 	uint64_t	value = UINT64_C(14695981039346656037);
 
-	for (; *text != '\0'; text++)
-		value = (value ^ (unsigned char) *text) * UINT64_C(1099511628211);
+	for (const char *at = text; *at != '\0'; at++)
+		value = (value ^ (unsigned char) *at) * UINT64_C(1099511628211);
 	return value;
 }
 

@@ -230,7 +230,7 @@ read_run(Server *server, const PGresult *result, Run *run)
 	if (run->token > 0 && (run->permit > 0) == has_permits &&
 		(PQgetisnull(result, 0, 1) || read_tick(result, run)))
 		return 0;
-	*run = (Run) {0};
+	memset(run, 0, sizeof(*run));
 	ComplainOnce(server, "the server begins a run, but does not say which");
 	return -1;
 }

@@ -619,6 +619,8 @@ foreach my $signal (qw(TERM INT QUIT))
 	nothing_left($worker, "at work $signal", $signal);
 }
 
+is((run_program($node, '--name=limits', sh('ulimit -d')))[1], `sh -c 'ulimit -d'`, 'the command has the limits of the caller');
+
 # However many processes the command has left, each is told to end.
 my $children = q{$SIG{TERM} = sub { syswrite STDOUT, "told\n"; exit }; for (1 .. 1000) { defined(my $pid = fork) or die $!; next if $pid; sleep 600; exit } };
 $run = start_program($node, '--name=many', '--lease=10min', '--kill-after=2min', '--', $^X, '-e', $children);
