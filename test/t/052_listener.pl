@@ -23,6 +23,9 @@ plan skip_all => 'this needs Python with psycopg' if !$can;
 
 my $limit = $PostgreSQL::Test::Utils::timeout_default;
 my $code = join "\n", slurp_file('doc/operations.md') =~ /^```python listener\n(.*?)^```$/msg;
+
+# Names beyond ASCII need a database that knows its encoding.
+$ENV{LANG} = 'C.UTF-8';
 my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE ROLE ears LOGIN; GRANT pg_monitor TO ears');
 
