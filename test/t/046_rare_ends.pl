@@ -147,7 +147,7 @@ is($node->safe_psql('postgres', "CALL shedlock_run('isolated', 'CREATE TABLE iso
 # What VACUUM writes without a transaction ID has not reached the standby, and no commit waits
 # for it: the last row keeps VACUUM from truncating the table.  The end of the
 # run waits like any other commit.
-my $primary = start_node('primary', allows_streaming => 1, conf => "wal_sender_timeout = 0\nwal_receiver_timeout = 0\n");
+my $primary = start_node('primary', allows_streaming => 1, conf => "wal_sender_timeout = 0\nwal_receiver_timeout = 0\nmax_locks_per_transaction = 1000\n");
 my $standby = start_standby($primary, 'standby');
 my $cleaner = session($primary);
 my $keeper = session($primary);
@@ -177,7 +177,7 @@ ask($cleaner, 'RESET synchronous_commit');
 # An administrator ends a run whose end waits for the standby.  The call waits for that end.
 # The command has many locks: the server releases them after the row is visible, and before
 # the session's share of the advisory half.
-my $locks = 'count(pg_advisory_xact_lock_shared(3, n)) FROM generate_series(1, 4000) n';
+my $locks = 'count(pg_advisory_xact_lock_shared(3, n)) FROM generate_series(1, 50000) n';
 sub end_ending
 {
 	my ($name, $call, $run) = @_;
