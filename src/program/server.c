@@ -371,7 +371,7 @@ BeginRun(Server *server, Run *run)
 			return EXIT_NO_SERVER;
 		if (Now() >= wait_end)
 		{
-			ComplainOnce(server, "no server has answered");
+			ComplainOnce(server, "the server did not answer");
 			return EXIT_NO_SERVER;
 		}
 		Nap(RETRY_NAP);
@@ -502,7 +502,7 @@ show_answer(Server *server, PGresult *result, const char *head)
 		if (result)
 			ShowError(server, result);
 		else
-			ComplainOnce(server, "no server has answered");
+			ComplainOnce(server, "the server did not answer");
 		status = refused_with(result);
 	}
 	PQclear(result);
