@@ -40,7 +40,6 @@ OBJS = \
 	src/lock/owner.o \
 	src/job/schedule.o \
 	src/job/calendar.o \
-	src/job/permit.o \
 	src/job/plan.o \
 	src/job/due.o \
 	src/job/tick.o \
@@ -165,8 +164,6 @@ REGRESS = \
 	schedule_due \
 	attempts \
 	run_begin \
-	run_permits \
-	permits_mixed \
 	why \
 	schedules_view \
 	forget \
@@ -191,7 +188,6 @@ ISOLATION = \
 	owner_only \
 	waiter_wakes \
 	waiter_gives_up \
-	any_counts_anew \
 	session_lock_fences \
 	fence_against_takeover \
 	old_snapshot \
@@ -203,14 +199,11 @@ ISOLATION = \
 	tokens_grow \
 	permits \
 	batch \
-	all_or_nothing \
 	run_excludes \
 	run_reset \
 	run_cancelled \
 	run_claimed \
-	run_permits_at_once \
-	permit_paused \
-	request_permits \
+	request_once \
 	pause_refuses \
 	purge_spares \
 	ends_at_commit \

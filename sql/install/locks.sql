@@ -35,16 +35,15 @@ COMMENT ON FUNCTION shedlock_acquire_session(text, interval, interval, interval,
 
 CREATE FUNCTION shedlock_acquire_any(
 	names text[],
-	count integer DEFAULT NULL,
+	count integer DEFAULT 1,
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL,
 	wait interval DEFAULT NULL,
-	locked_by text DEFAULT NULL,
-	all_or_nothing boolean DEFAULT false)
+	locked_by text DEFAULT NULL)
 RETURNS TABLE(name text, token bigint) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION shedlock_acquire_any(text[], integer, interval, interval, interval, text, boolean) IS
-'Acquires leases of some of these locks, as many as are wanted and free, or all that are wanted or none; returns their names and fencing tokens';
+COMMENT ON FUNCTION shedlock_acquire_any(text[], integer, interval, interval, interval, text) IS
+'Acquires leases of some of these locks, as many as are wanted and free; returns their names and fencing tokens';
 
 CREATE FUNCTION shedlock_permits(name text, permits integer)
 RETURNS text[] LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';

@@ -26,7 +26,6 @@ CREATE FUNCTION _shedlock_guarded_call(
 	OUT max_late interval,
 	OUT attempts integer,
 	OUT backoff interval,
-	OUT permits integer,
 	OUT schema_name text,
 	OUT scheduled_at timestamptz)
 RETURNS record LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -47,11 +46,10 @@ CREATE FUNCTION _shedlock_cron_call(
 	max_late interval DEFAULT NULL,
 	attempts integer DEFAULT NULL,
 	backoff interval DEFAULT NULL,
-	permits integer DEFAULT NULL,
 	scheduled_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer, timestamptz) IS
+COMMENT ON FUNCTION _shedlock_cron_call(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, timestamptz) IS
 'Returns the CALL of shedlock_run with these arguments; raises the errors that shedlock_run would raise before it runs the command';
 
 CREATE FUNCTION _shedlock_cron_require()
@@ -557,8 +555,7 @@ CREATE FUNCTION shedlock_cron_schedule(
 	backoff interval DEFAULT NULL,
 	catch_up text DEFAULT NULL,
 	max_late interval DEFAULT NULL,
-	fire text DEFAULT NULL,
-	permits integer DEFAULT NULL)
+	fire text DEFAULT NULL)
 RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
@@ -572,7 +569,7 @@ BEGIN ATOMIC
 			pg_catalog.num_nonnulls($10, $11, $13, $14) OPERATOR(pg_catalog.>) 0, _shedlock_cron_timezone(),
 			COALESCE($6, _shedlock_cron_seconds(w.schedule)), $10, $15) p
 		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, $4, $5, p.once_every, NULL::text,
-			p.schedule, p.time_zone, $13, $14, $11, $12, $16,
+			p.schedule, p.time_zone, $13, $14, $11, $12,
 			CASE WHEN w.old_fire OPERATOR(pg_catalog.=) p.fire AND
 					  NOT (g.once_every, g.schedule, g.time_zone) IS DISTINCT FROM (p.once_every, p.schedule, p.time_zone)
 				 THEN g.scheduled_at END) c(call)
@@ -584,7 +581,7 @@ BEGIN ATOMIC
 			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
 END;
 
-COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean, text, integer, interval, text, interval, text, integer) IS
+COMMENT ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean, text, integer, interval, text, interval, text) IS
 'Creates or replaces a guarded pg_cron job; returns its ID';
 
 CREATE FUNCTION shedlock_cron_unschedule(job_name text)
@@ -615,7 +612,7 @@ AS $$
 DECLARE
 	changes CONSTANT text := (
 		SELECT string_agg(format('%s %s instead of %s', u.name, coalesce(u.after, 'none'), coalesce(u.before, 'none')), ', ' ORDER BY u.n)
-		FROM unnest('{lock_at_most_for,lock_at_least_for,once_every,schedule,time_zone,attempts,backoff,catch_up,max_late,fire,permits}'::text[],
+		FROM unnest('{lock_at_most_for,lock_at_least_for,once_every,schedule,time_zone,attempts,backoff,catch_up,max_late,fire}'::text[],
 					before, after) WITH ORDINALITY u(name, before, after, n)
 		WHERE u.after IS DISTINCT FROM u.before);
 BEGIN
@@ -640,8 +637,7 @@ CREATE FUNCTION shedlock_cron_guard(
 	backoff interval DEFAULT NULL,
 	catch_up text DEFAULT NULL,
 	max_late interval DEFAULT NULL,
-	fire text DEFAULT NULL,
-	permits integer DEFAULT NULL)
+	fire text DEFAULT NULL)
 RETURNS text
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
@@ -657,8 +653,7 @@ BEGIN ATOMIC
 				   COALESCE($6, g.attempts) AS attempts,
 				   COALESCE($7, g.backoff) AS backoff,
 				   COALESCE($8, g.catch_up) AS catch_up,
-				   COALESCE($9, g.max_late) AS max_late,
-				   COALESCE($11, g.permits) AS permits) w
+				   COALESCE($9, g.max_late) AS max_late) w
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared(j.job_name, j.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, true, j.jobid, j.job_name, j.username, s.is_shared, w.job) n(lock_name)
 		 CROSS JOIN LATERAL _shedlock_cron_plan(w.job, w.schedule, j.schedule,
@@ -666,7 +661,7 @@ BEGIN ATOMIC
 			CASE WHEN g.schedule IS NULL THEN _shedlock_cron_timezone() ELSE COALESCE(g.time_zone, 'UTC') END,
 			COALESCE($4, g.once_every, _shedlock_cron_seconds(w.schedule)), $5, $10) p
 		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, COALESCE(g.command, j.command), w.at_most, w.at_least, p.once_every,
-			g.on_busy, p.schedule, p.time_zone, w.catch_up, w.max_late, w.attempts, w.backoff, w.permits,
+			g.on_busy, p.schedule, p.time_zone, w.catch_up, w.max_late, w.attempts, w.backoff,
 			CASE WHEN j.schedule OPERATOR(pg_catalog.=) p.fire AND
 					  NOT (g.once_every, g.schedule, g.time_zone) IS DISTINCT FROM (p.once_every, p.schedule, p.time_zone)
 				 THEN g.scheduled_at END) c(call)
@@ -676,15 +671,15 @@ BEGIN ATOMIC
 			p.fire, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_changes(w.job, g.name IS NOT NULL,
 			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, _shedlock_cron_shown(g.schedule), g.time_zone,
-				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, _shedlock_cron_shown(j.schedule), g.permits::text],
+				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, _shedlock_cron_shown(j.schedule)],
 			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, _shedlock_cron_shown(p.schedule), p.time_zone,
-				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, _shedlock_cron_shown(p.fire), w.permits::text]) t
+				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, _shedlock_cron_shown(p.fire)]) t
 		 CROSS JOIN LATERAL _shedlock_cron_advise(r.done, w.job, n.lock_name, w.at_most, j.database, p.once_every,
 			_shedlock_cron_lost_tick(p.fire, p.once_every, pg_catalog.clock_timestamp()),
 			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
 END;
 
-COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text, integer) IS
+COMMENT ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) IS
 'Guards a pg_cron job with a lock, or changes the arguments of a guarded job that are not NULL here; returns the name of the lock';
 
 CREATE FUNCTION shedlock_cron_unguard(job text)
@@ -773,10 +768,7 @@ WITH job AS MATERIALIZED (
 status AS MATERIALIZED (
 	SELECT s.name, s.state, s.kind
 	FROM _shedlock_status(ARRAY(
-		SELECT DISTINCT n.name
-		FROM job
-			 CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[(job.g).name] OPERATOR(pg_catalog.||)
-				shedlock_permits((job.g).name, (job.g).permits)) n(name))) s),
+		SELECT DISTINCT (job.g).name FROM job)) s),
 way AS MATERIALIZED (
 	SELECT w.schema_name, w.username, w.database, p.problem
 	FROM (SELECT DISTINCT (job.g).schema_name, (job.j).username, (job.j).database
@@ -800,7 +792,6 @@ SELECT j.jobid,
 	   g.backoff,
 	   g.catch_up,
 	   g.max_late,
-	   g.permits,
 	   COALESCE(h.started_at, c.started_at) AS last_started,
 	   COALESCE(h.ended_at, c.ended_at) AS last_ended,
 	   COALESCE(h.outcome, c.outcome) AS last_outcome,
@@ -885,17 +876,7 @@ FROM job
 		GREATEST(pg_catalog.clock_timestamp(), t.used_until)) e
 	 LEFT JOIN way x ON g.name IS NOT NULL AND x.schema_name IS NOT DISTINCT FROM g.schema_name AND
 		x.username OPERATOR(pg_catalog.=) j.username AND x.database OPERATOR(pg_catalog.=) j.database
-	 LEFT JOIN status own ON own.name OPERATOR(pg_catalog.=) g.name AND d.shown
-	 LEFT JOIN LATERAL (
-		SELECT 'held' AS state, pg_catalog.min(k.kind) FILTER (WHERE k.state OPERATOR(pg_catalog.=) 'held') AS kind
-		FROM status k
-		WHERE g.permits IS NOT NULL AND d.shown AND
-			  k.name OPERATOR(pg_catalog.=) ANY (shedlock_permits(g.name, g.permits))
-		HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>=) g.permits) taken ON true
-	 CROSS JOIN LATERAL (
-		SELECT CASE WHEN g.permits IS NULL OR own.state OPERATOR(pg_catalog.=) 'paused' THEN own.state
-					ELSE taken.state END AS state,
-			   CASE WHEN g.permits IS NULL THEN own.kind ELSE taken.kind END AS kind) s
+	 LEFT JOIN status s ON s.name OPERATOR(pg_catalog.=) g.name AND d.shown
 	 CROSS JOIN LATERAL (
 		SELECT CASE WHEN NOT j.active THEN false
 					WHEN NOT d.guarded THEN
@@ -927,9 +908,8 @@ COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held for at le
 COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
 COMMENT ON COLUMN shedlock_jobs.attempts IS 'Number of runs that a tick can have; NULL for one';
 COMMENT ON COLUMN shedlock_jobs.backoff IS 'Time from the end of a failed first attempt to the second; NULL for one minute';
-COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest, all or none; NULL for latest';
+COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest or all; NULL for latest';
 COMMENT ON COLUMN shedlock_jobs.max_late IS 'No attempt begins later than that after its tick; NULL for no limit';
-COMMENT ON COLUMN shedlock_jobs.permits IS 'Up to that many runs can be at work at once; NULL for one, under a lock of the same name';
 COMMENT ON COLUMN shedlock_jobs.last_started IS
 'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history; for a job that is not guarded, this and the next three columns as in cron.job_run_details';
 COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When that run ended';
@@ -941,7 +921,7 @@ COMMENT ON COLUMN shedlock_jobs.claimed_by IS
 'What claimed the tick: a run of the job, or a caller of shedlock_once or shedlock_once_every';
 COMMENT ON COLUMN shedlock_jobs.next_due IS
 'When the job is due next for a tick that is not claimed; NULL if it is not active, or that cannot be told; for a schedule in seconds, at the latest';
-COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free; held if the job has permits and none of them is free';
+COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
 COMMENT ON COLUMN shedlock_jobs.overdue IS
 'Whether the job was due 90 seconds ago or more, has not started since, and nothing explains why; if no run is later, since it was scheduled; NULL if unknown: see problem';
 COMMENT ON COLUMN shedlock_jobs.problem IS

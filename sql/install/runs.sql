@@ -12,12 +12,11 @@ CREATE PROCEDURE shedlock_run(
 	catch_up text DEFAULT 'latest',
 	max_late interval DEFAULT NULL,
 	attempts integer DEFAULT 1,
-	backoff interval DEFAULT '1 min',
-	permits integer DEFAULT NULL)
+	backoff interval DEFAULT '1 min')
 LANGUAGE C AS 'MODULE_PATHNAME';
 
-COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer) IS
-'Runs a command while holding the lock, or one of that many permits; skips the command if none is free';
+COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval) IS
+'Runs a command while holding the lock; skips the command if the lock is not free';
 
 CREATE FUNCTION shedlock_run_begin(
 	name text,
@@ -34,17 +33,14 @@ CREATE FUNCTION shedlock_run_begin(
 	locked_by text DEFAULT NULL,
 	description text DEFAULT NULL,
 	request text DEFAULT NULL,
-	permits integer DEFAULT NULL,
 	OUT token bigint,
 	OUT tick timestamptz,
 	OUT attempt integer,
-	OUT reason text,
-	OUT lock text,
-	OUT permit integer)
+	OUT reason text)
 RETURNS record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION shedlock_run_begin(text, interval, interval, interval, text, text, text, interval, integer, interval, interval, text, text, text, integer) IS
-'Begins a run whose work is outside the database, under a lease; returns its token and the name of its lock, or the reason why no run begins';
+COMMENT ON FUNCTION shedlock_run_begin(text, interval, interval, interval, text, text, text, interval, integer, interval, interval, text, text, text) IS
+'Begins a run whose work is outside the database, under a lease; returns its token, or the reason why no run begins';
 
 CREATE FUNCTION shedlock_run_end(
 	name text,

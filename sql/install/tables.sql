@@ -84,7 +84,7 @@ COMMENT ON COLUMN shedlock_tick.retry_at IS 'The next attempt does not begin bef
 COMMENT ON COLUMN shedlock_tick.period IS 'Period of the job; NULL if it has a cron expression, or if only shedlock_once has claimed ticks';
 COMMENT ON COLUMN shedlock_tick.schedule IS 'Cron expression of the job';
 COMMENT ON COLUMN shedlock_tick.time_zone IS 'Time zone of the cron expression';
-COMMENT ON COLUMN shedlock_tick.catch_up IS 'What becomes of missed ticks: latest, all or none; this and the following columns are as the last run had them';
+COMMENT ON COLUMN shedlock_tick.catch_up IS 'What becomes of missed ticks: latest or all; this and the following columns are as the last run had them';
 COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
 COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
 COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
@@ -117,7 +117,6 @@ CREATE TABLE shedlock_run_log (
 	exit_code integer,
 	gave_up boolean NOT NULL DEFAULT false,
 	request text,
-	permit integer,
 	CONSTRAINT shedlock_run_log_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
@@ -135,7 +134,7 @@ ALTER TABLE shedlock_run_log ALTER COLUMN name SET STATISTICS 0;
 
 COMMENT ON TABLE shedlock_run_log IS 'Runs; the view shedlock_history shows them';
 COMMENT ON COLUMN shedlock_run_log.token IS 'Fencing token of the run';
-COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the job; its lock has the same name, or that of a permit';
+COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the job and of its lock';
 COMMENT ON COLUMN shedlock_run_log.command IS 'The guarded command, or the description of work outside the database';
 COMMENT ON COLUMN shedlock_run_log.tick IS 'Tick that the run is for';
 COMMENT ON COLUMN shedlock_run_log.attempt IS 'Number of the attempt among the runs of its tick';
@@ -151,7 +150,6 @@ COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that 
 COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
 COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is logged as running may succeed yet';
 COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
-COMMENT ON COLUMN shedlock_run_log.permit IS 'Number of the permit that the run has; its lock is name/permit';
 
 CREATE TABLE shedlock_run_stat (
 	name varchar(255) COLLATE "C" NOT NULL,

@@ -107,8 +107,7 @@ SELECT r.name,
 	   r.locked_by,
 	   r.pid,
 	   r.warning,
-	   r.request,
-	   r.permit
+	   r.request
 FROM shedlock_run_log r
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
@@ -116,7 +115,7 @@ ORDER BY r.token DESC;
 
 COMMENT ON VIEW shedlock_history IS
 'Runs by roles whose privileges the reader has, the last one first; all runs for pg_read_all_stats';
-COMMENT ON COLUMN shedlock_history.name IS 'Name of the job; its lock has the same name, or that of a permit';
+COMMENT ON COLUMN shedlock_history.name IS 'Name of the job and of its lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
 'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the log, on a standby';
@@ -136,7 +135,6 @@ COMMENT ON COLUMN shedlock_history.pid IS 'Server process that began the run';
 COMMENT ON COLUMN shedlock_history.warning IS
 'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';
 COMMENT ON COLUMN shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
-COMMENT ON COLUMN shedlock_history.permit IS 'Number of the permit that the run has; its lock is name/permit';
 
 CREATE FUNCTION _shedlock_may_use(lock_name text)
 RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';

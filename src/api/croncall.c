@@ -50,8 +50,7 @@ static const struct
 	{"catch_up", TEXTOID},
 	{"max_late", INTERVALOID},
 	{"attempts", INT4OID},
-	{"backoff", INTERVALOID},
-	{"permits", INT4OID}
+	{"backoff", INTERVALOID}
 };
 
 #define NUM_RUN_ARGS		((int) lengthof(run_args))
@@ -65,8 +64,7 @@ enum
 	ARG_EVERY,
 	ARG_BUSY,
 	ARG_SCHEDULE,
-	ARG_TIME_ZONE,
-	ARG_PERMITS = NUM_RUN_ARGS - 1
+	ARG_TIME_ZONE
 };
 
 enum
@@ -153,7 +151,6 @@ Datum
 _shedlock_cron_call(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockName last_permit;
 	List	   *parsetrees;
 	StringInfoData buf;
 
@@ -163,11 +160,6 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 					   ShedlockGetInterval(fcinfo, ARG_AT_LEAST, shedlock_default_lock_at_least_for),
 					   name.str);
 	(void) ShedlockGetPlan(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str);
-	if (!PG_ARGISNULL(ARG_PERMITS))
-	{
-		ShedlockCheckPermits(PG_GETARG_INT32(ARG_PERMITS), false);
-		ShedlockMakeLockName(&name, PG_GETARG_INT32(ARG_PERMITS), &last_permit);
-	}
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CALL %s.%s(",
@@ -323,8 +315,6 @@ read_args(const List *args, Datum *values, bool *isnull)
 		if (run_args[i].type == INTERVALOID && !isnull[i])
 			ShedlockCheckDuration(DatumGetIntervalP(values[i]), run_args[i].name, NULL,
 								  true, 0, NULL);
-		if (i == ARG_PERMITS && !isnull[i])
-			ShedlockCheckPermits(DatumGetInt32(values[i]), false);
 
 		/* Messages show these; a schedule is parsed, and can have blanks. */
 		if (run_args[i].type == TEXTOID && i != ARG_COMMAND && i != ARG_SCHEDULE && !isnull[i])

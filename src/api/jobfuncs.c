@@ -72,29 +72,6 @@ new_run(void)
 }
 
 /*
- * get_names - read the name of a job, and how many permits it has: NULL for none
- */
-static void
-get_names(FunctionCallInfo fcinfo, int permits_arg, ShedlockRun *run)
-{
-	ShedlockGetName(fcinfo, 0, &run->job);
-	run->locks = &run->job;
-	run->nlocks = 1;
-	run->has_permits = !PG_ARGISNULL(permits_arg);
-	if (run->has_permits)
-	{
-		run->nlocks = PG_GETARG_INT32(permits_arg);
-		ShedlockCheckPermits(run->nlocks, false);
-		if (ShedlockBroken(PERMITS_EXCEEDED))
-			run->nlocks++;
-		run->locks = palloc((Size) run->nlocks * sizeof(ShedlockName));
-		for (int i = 0; i < run->nlocks; i++)
-			ShedlockMakeLockName(&run->job, i + 1, &run->locks[i]);
-	}
-	run->request.name = run->locks[0];
-}
-
-/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
@@ -104,14 +81,14 @@ make_run(FunctionCallInfo fcinfo)
 	ShedlockRequest *request = &run->request;
 	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
-	get_names(fcinfo, 12, run);
+	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = SHEDLOCK_RUN;
 	run->command = ShedlockGetCommand(fcinfo, 1, &run->parsetrees);
 
 	request->at_most = ShedlockGetInterval(fcinfo, 2, 0);
 	request->at_least = ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, run->job.str);
-	run->plan = ShedlockGetPlan(fcinfo, 4, 6, run->job.str);
+	ShedlockCheckTimes(request->at_most, request->at_least, run->request.name.str);
+	run->plan = ShedlockGetPlan(fcinfo, 4, 6, run->request.name.str);
 
 	run->error_if_busy = strcmp(on_busy, "error") == 0;
 	if (!run->error_if_busy && strcmp(on_busy, "skip") != 0)
@@ -125,8 +102,8 @@ make_run(FunctionCallInfo fcinfo)
 PG_FUNCTION_INFO_V1(shedlock_run);
 /*
  * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, once_every,
- * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff, permits) - run a
- * command under a lock of its own
+ * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff) - run a command
+ * under a lock of its own
  *
  * The run is allocated in the portal of the CALL, which survives commits.
  * Errors: 25001; those of ShedlockGetCommand() and ShedlockGuardCommand().
@@ -147,19 +124,14 @@ shedlock_run(PG_FUNCTION_ARGS)
  * answer_begun - the row that shedlock_run_begin returns if there is a run
  */
 static Datum
-answer_begun(FunctionCallInfo fcinfo, const ShedlockName *job, int64 token, TimestampTz tick,
-			 int attempt, int permit)
+answer_begun(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt)
 {
-	Datum		values[6] = {0};
-	bool		isnull[6] = {false, attempt == 0, attempt == 0, true, false, permit == 0};
-	ShedlockName lock;
+	Datum		values[4] = {0};
+	bool		isnull[4] = {false, attempt == 0, attempt == 0, true};
 
-	ShedlockMakeLockName(job, permit, &lock);
 	values[0] = Int64GetDatum(token);
 	values[1] = TimestampTzGetDatum(tick);
 	values[2] = Int32GetDatum(attempt);
-	values[4] = CStringGetTextDatum(lock.str);
-	values[5] = Int32GetDatum(permit);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
@@ -169,8 +141,8 @@ answer_begun(FunctionCallInfo fcinfo, const ShedlockName *job, int64 token, Time
 static Datum
 answer_refused(FunctionCallInfo fcinfo, const char *reason)
 {
-	Datum		values[6] = {0};
-	bool		isnull[6] = {true, true, true, false, true, true};
+	Datum		values[4] = {0};
+	bool		isnull[4] = {true, true, true, false};
 
 	values[3] = CStringGetTextDatum(reason);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
@@ -187,12 +159,12 @@ make_leased_run(FunctionCallInfo fcinfo)
 	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
 
-	get_names(fcinfo, 14, run);
+	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = SHEDLOCK_LEASED_RUN;
 	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
 	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, run->job.str);
-	run->plan = ShedlockGetPlan(fcinfo, 3, 4, run->job.str);
+	ShedlockCheckTimes(request->at_most, request->at_least, run->request.name.str);
+	run->plan = ShedlockGetPlan(fcinfo, 3, 4, run->request.name.str);
 	request->locked_by = ShedlockGetText(fcinfo, 11, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
 	run->command = PG_ARGISNULL(12) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(12));
 	run->client_request = ShedlockGetText(fcinfo, 13, SHEDLOCK_REQUEST_MAX, "request");
@@ -213,7 +185,7 @@ make_leased_run(FunctionCallInfo fcinfo)
 static bool
 answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 {
-	const ShedlockName *name = &run->job;
+	const ShedlockName *name = &run->request.name;
 	ShedlockLogged logged;
 	const char *outcome;
 
@@ -226,8 +198,7 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 	if (outcome && strcmp(outcome, "running") == 0)
 	{
 		ShedlockCommitDurablyAgain();
-		*answer = answer_begun(fcinfo, name, logged.token, logged.tick, logged.attempt,
-							   logged.permit);
+		*answer = answer_begun(fcinfo, logged.token, logged.tick, logged.attempt);
 	}
 	else
 		*answer = answer_refused(fcinfo,
@@ -244,9 +215,7 @@ get_wait(FunctionCallInfo fcinfo, const ShedlockRun *run)
 {
 	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
 
-	ShedlockCheckDuration(wait, "wait", run->job.str, true, shedlock_max_wait, "shedlock.max_wait");
-	if (wait && run->has_permits)
-		ShedlockCheckPermits(PG_GETARG_INT32(14), true);
+	ShedlockCheckDuration(wait, "wait", run->request.name.str, true, shedlock_max_wait, "shedlock.max_wait");
 	return wait;
 }
 
@@ -254,7 +223,7 @@ PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
  * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
  * time_zone, catch_up, max_late, attempts, backoff, wait, locked_by, description,
- * request, permits) - begin a run whose work is outside the database, under a lease
+ * request) - begin a run whose work is outside the database, under a lease
  *
  * Returns a token, or the reason why no run has begun.  Errors: those of
  * ShedlockBeginRun().
@@ -272,7 +241,7 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 		PG_RETURN_DATUM(answer);
 	wait = get_wait(fcinfo, run);
 	if (run->plan)
-		ShedlockAwaitTick(run->plan, &run->job, false);
+		ShedlockAwaitTick(run->plan, &run->request.name, false);
 	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
 	{
 		/*
@@ -284,7 +253,7 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 		PG_RETURN_DATUM(answer);
 	}
 	ShedlockNoticeBlock(&run->request.name, false);
-	PG_RETURN_DATUM(answer_begun(fcinfo, &run->job, run->token, run->tick, run->attempt, run->permit));
+	PG_RETURN_DATUM(answer_begun(fcinfo, run->token, run->tick, run->attempt));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);

@@ -127,24 +127,22 @@ compare_names(const void *a, const void *b)
 }
 
 /*
- * get_count - how many of so many locks are wanted; argument 1
+ * get_count - how many locks are wanted; argument 1
  */
 static int
-get_count(FunctionCallInfo fcinfo, const ShedlockAny *any)
+get_count(FunctionCallInfo fcinfo)
 {
 	int			count;
 
 	if (PG_ARGISNULL(1))
-		return any->all_or_nothing ? any->n : 1;
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("count must not be null")));
 	count = PG_GETARG_INT32(1);
 	if (count <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("count must be positive")));
-	if (any->all_or_nothing && count > any->n)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("cannot acquire %d of %d locks", count, any->n)));
 	return count;
 }
 
@@ -176,11 +174,10 @@ put_acquired(ReturnSetInfo *rsinfo, const ShedlockAny *any, const ShedlockName *
 
 PG_FUNCTION_INFO_V1(shedlock_acquire_any);
 /*
- * shedlock_acquire_any(names, count, at_most, at_least, wait, locked_by, all_or_nothing)
- * - acquire leases of some of several locks, or of all that are wanted
+ * shedlock_acquire_any(names, count, at_most, at_least, wait, locked_by) - acquire leases
+ * of some of several locks
  *
- * count null: one, or all of them.  Returns names and tokens.  Errors while it waits:
- * 55P03, 57014.
+ * Returns names and tokens.  Errors while it waits: 55P03, 57014.
  */
 Datum
 shedlock_acquire_any(PG_FUNCTION_ARGS)
@@ -191,18 +188,13 @@ shedlock_acquire_any(PG_FUNCTION_ARGS)
 	int			n;
 
 	ShedlockCheckMayWrite("shedlock_acquire_any()");
-	if (PG_ARGISNULL(6))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("all_or_nothing must not be null")));
 	wait = get_request(fcinfo, 2, NULL, &any.request);
 	names = ShedlockGetNames(fcinfo, 0, wait ? SHEDLOCK_WAIT_NAMES_MAX : SHEDLOCK_NAMES_MAX, &n);
-	any.all_or_nothing = PG_GETARG_BOOL(6);
 	any.names = memcpy(palloc((Size) n * sizeof(ShedlockName)), names,
 					   (Size) n * sizeof(ShedlockName));
 	qsort(any.names, (size_t) n, sizeof(ShedlockName), compare_names);
 	any.n = (int) qunique(any.names, (size_t) n, sizeof(ShedlockName), compare_names);
-	any.count = get_count(fcinfo, &any);
+	any.count = get_count(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (any.n > 0 && ShedlockAcquireAny(&any, wait))
@@ -226,12 +218,15 @@ shedlock_permits(PG_FUNCTION_ARGS)
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
 	ShedlockCheckText(name.str, "lock name");
-	ShedlockCheckPermits(permits, false);
+	if (permits <= 0 || permits > SHEDLOCK_NAMES_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("permits must be between 1 and %d", SHEDLOCK_NAMES_MAX)));
 	if (ShedlockBroken(PERMITS_EXCEEDED))
 		permits++;
 	elems = palloc((Size) permits * sizeof(Datum));
 	for (int i = 0; i < permits; i++)
-		elems[i] = CStringGetTextDatum(ShedlockPermitName(name.str, i + 1));
+		elems[i] = CStringGetTextDatum(psprintf("%s/%d", name.str, i + 1));
 	PG_RETURN_ARRAYTYPE_P(construct_array(elems, permits, TEXTOID, -1, false, TYPALIGN_INT));
 }
 

@@ -108,7 +108,6 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 	ShedlockLookUpTick(name, &last);
 	plan = &last.plan;
 	if (!last.found || !last.has_plan || !last.has_schedule ||
-		plan->catch_up == SHEDLOCK_CATCH_UP_NONE ||
 		ShedlockNextTick(&plan->schedule, Max(last.tick, GetCurrentTimestamp())) >= until)
 		return;
 

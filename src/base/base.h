@@ -100,8 +100,7 @@ extern bool shedlock_log_skipped_runs;
 extern bool shedlock_synchronous_release;
 
 extern void ShedlockDefineSettings(void);
-extern void ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit,
-								bool failed);
+extern void ShedlockShowAttempt(const char *tick, const char *attempt, bool failed);
 
 /* hooks.c */
 extern void (*shedlock_register_ends) (void);
@@ -112,10 +111,6 @@ extern uint64 ShedlockKey(const char *name, int len);
 extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);
 extern void ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass);
 extern void ShedlockMakeName(Oid nsp, char *str, ShedlockName *name);
-extern void ShedlockCheckPermits(int permits, bool waits);
-extern int	ShedlockMaxPermits(const ShedlockName *job);
-extern char *ShedlockPermitName(const char *name, int permit);
-extern void ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockName *lock);
 extern bool ShedlockMayUseName(const char *name);
 extern void ShedlockCheckMayUse(const ShedlockName *name);
 

@@ -134,61 +134,6 @@ ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)
 }
 
 /*
- * ShedlockCheckPermits - raise 22023 unless there can be so many permits
- *
- * waits: the caller waits for one of them.
- */
-void
-ShedlockCheckPermits(int permits, bool waits)
-{
-	int			max = waits ? SHEDLOCK_WAIT_NAMES_MAX : SHEDLOCK_NAMES_MAX;
-
-	if (permits <= 0 || permits > max)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 waits ?
-				 errmsg("permits must be between 1 and %d for a call that waits", max) :
-				 errmsg("permits must be between 1 and %d", max)));
-}
-
-/*
- * ShedlockMaxPermits - how many permits a job can have, whose names must not be too long
- */
-int
-ShedlockMaxPermits(const ShedlockName *job)
-{
-	int			max = 0;
-
-	for (int len = pg_mbstrlen(job->str) + 2; len <= SHEDLOCK_NAME_MAX && max < SHEDLOCK_NAMES_MAX; len++)
-		max = 10 * max + 9;
-	return Min(max, SHEDLOCK_NAMES_MAX);
-}
-
-/*
- * ShedlockPermitName - the name of the lock that is that permit; palloc'd
- */
-char *
-ShedlockPermitName(const char *name, int permit)
-{
-	return psprintf("%s/%d", name, permit);
-}
-
-/*
- * ShedlockMakeLockName - set *lock to the name of the lock of a run
- *
- * job: of the run.  permit: 0 if the lock has the same name.  Error: 22023 if the name of
- * a permit is too long.
- */
-void
-ShedlockMakeLockName(const ShedlockName *job, int permit, ShedlockName *lock)
-{
-	if (permit == 0)
-		*lock = *job;
-	else
-		ShedlockMakeName(job->nsp, ShedlockPermitName(job->str, permit), lock);
-}
-
-/*
  * prefix_role - the role that a name begins with, before its first colon
  *
  * Nothing is unquoted or folded.  Returns InvalidOid if there is no such role.

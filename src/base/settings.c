@@ -36,12 +36,10 @@ bool		shedlock_synchronous_release;
 /* What the command of a run reads about itself: "" outside of a run. */
 static char tick_shown[MAXDATELEN + 1];
 static char attempt_shown[MAXINT8LEN + 1];
-static char permit_shown[MAXINT8LEN + 1];
 
 /* The same for parallel workers, to which the server copies the values of settings. */
 static char *tick_copied;
 static char *attempt_copied;
-static char *permit_copied;
 static bool copying = false;
 
 static const struct config_enum_entry notify_options[] = {
@@ -152,25 +150,18 @@ show_attempt(void)
 	return IsParallelWorker() ? attempt_copied : attempt_shown;
 }
 
-static const char *
-show_permit(void)
-{
-	return IsParallelWorker() ? permit_copied : permit_shown;
-}
-
 /*
- * ShedlockShowAttempt - let the command of a run read its tick, attempt and permit
+ * ShedlockShowAttempt - let the command of a run read its tick and attempt
  *
  * Strings of at most MAXDATELEN or MAXINT8LEN bytes; "" for none.  This process shows
  * them whatever becomes of its transaction; a parallel worker shows what the
  * transaction has set.  failed: the transaction has failed, which undoes what it has set.
  */
 void
-ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit, bool failed)
+ShedlockShowAttempt(const char *tick, const char *attempt, bool failed)
 {
 	strlcpy(tick_shown, tick, sizeof(tick_shown));
 	strlcpy(attempt_shown, attempt, sizeof(attempt_shown));
-	strlcpy(permit_shown, permit, sizeof(permit_shown));
 	if (failed)
 		return;
 	copying = true;
@@ -178,7 +169,6 @@ ShedlockShowAttempt(const char *tick, const char *attempt, const char *permit, b
 	{
 		SetConfigOption("shedlock.tick", tick, PGC_USERSET, PGC_S_SESSION);
 		SetConfigOption("shedlock.attempt", attempt, PGC_USERSET, PGC_S_SESSION);
-		SetConfigOption("shedlock.permit", permit, PGC_USERSET, PGC_S_SESSION);
 	}
 	PG_FINALLY();
 	{
@@ -228,10 +218,5 @@ ShedlockDefineSettings(void)
 							   &attempt_copied, "", PGC_USERSET,
 							   GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
 							   check_copied, NULL, show_attempt);
-	DefineCustomStringVariable("shedlock.permit",
-							   "Shows the command of a run which permit it has.", NULL,
-							   &permit_copied, "", PGC_USERSET,
-							   GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   check_copied, NULL, show_permit);
 	MarkGUCPrefixReserved("shedlock");
 }

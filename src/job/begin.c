@@ -32,7 +32,8 @@ typedef struct Try
 	bool		explain;		/* the caller wants to know why no run is due */
 	bool		locked_out;		/* an open transaction claims the tick, or
 								 * answers the request */
-	ShedlockChoice choice;		/* of its lock */
+	bool		tick_in_use;	/* an open transaction has written the tick's
+								 * row */
 	bool		written;		/* the state of the ticks */
 	ShedlockStore ticks;		/* this and the next three: if the run has a
 								 * plan */
@@ -104,7 +105,7 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 static void
 find_due(Try *try)
 {
-	ShedlockRereadTick(&try->ticks, &try->run->job, &try->last);
+	ShedlockRereadTick(&try->ticks, &try->run->request.name, &try->last);
 	try->now = GetCurrentTimestamp();
 	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
 }
@@ -116,7 +117,7 @@ static ShedlockBeginning
 not_due(Try *try)
 {
 	if (try->explain)
-		try->reason = ShedlockTickReason(&try->run->job, &try->last, try->run->plan,
+		try->reason = ShedlockTickReason(&try->run->request.name, &try->last, try->run->plan,
 										 try->now);
 	return SHEDLOCK_NOT_DUE;
 }
@@ -151,13 +152,12 @@ set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
  *
  * Finds it again if another writer has changed the row meanwhile.  Returns true if it
  * was written; try->last stays as it was before.  Returns false if the row is locked
- * for 100 ms, or another action is due after the change, or another tick, whose run is at
- * work with another permit.
+ * for 100 ms, or another action is due after the change.
  */
 static bool
 write_state(Try *try)
 {
-	ShedlockDue first = try->due;
+	ShedlockAction action = try->due.action;
 	int			tries = 0;
 
 	do
@@ -165,15 +165,13 @@ write_state(Try *try)
 		ShedlockTick next = try->last;
 
 		set_state(&next, try->run, &try->due);
-		try->written = ShedlockWriteTick(&try->ticks, &try->run->job, &next, false);
+		try->written = ShedlockWriteTick(&try->ticks, &try->run->request.name, &next, false);
 		if (try->written)
 			return true;
 		if (!ShedlockAwaitForeignLock(&tries))
 			return false;
 		find_due(try);
-	} while (try->due.action == first.action &&
-			 (try->due.tick == first.tick || first.action != SHEDLOCK_RUN_TICK ||
-			  !ShedlockAwaitsLastRun(&try->choice)));
+	} while (try->due.action == action);
 	return false;
 }
 
@@ -201,24 +199,65 @@ log_schedule(const Try *try)
 		!ShedlockSameSchedule(&last->plan.schedule, &run->plan->schedule))
 		ereport(LOG,
 				(errmsg("schedule of lock \"%s\" changed from \"%s\" to \"%s\"",
-						run->job.str,
+						run->request.name.str,
 						schedule_text(&last->plan), schedule_text(run->plan))));
 }
 
 /*
- * is_still_due - is a run still due? asked with the advisory half held
+ * may_begin - is a run still due, and can its tick be claimed? for ShedlockAcquire()
  *
- * A tick whose run is at work is due again as far as its row says, because that run may
- * have died.  If the run has ended after the row was read, the lock is free, and the
- * tick used up.  Another tick can be due by now.
+ * Asked with the advisory half held.  A tick whose run is at work is due again as far as
+ * its row says, because that run may have died.  If the run has ended after the row was
+ * read, the lock is free, and the tick used up.  Another tick can be due by now.
+ *
+ * A row that an open transaction has written cannot be claimed, and to wait for that with
+ * the advisory half held would keep an administrator from it.
  */
 static bool
-is_still_due(void *arg)
+may_begin(void *arg)
 {
 	Try		   *try = arg;
 
 	find_due(try);
-	return try->due.action == SHEDLOCK_RUN_TICK;
+	try->tick_in_use = ShedlockIsBeingChanged(&try->ticks);
+	return try->due.action == SHEDLOCK_RUN_TICK && !try->tick_in_use;
+}
+
+/*
+ * acquire - acquire the lock of the run
+ *
+ * Returns false with the verdict SHEDLOCK_FREE if the run is not due any more.  Otherwise
+ * as ShedlockAcquire().
+ */
+static bool
+acquire(Try *try, ShedlockResult *result)
+{
+	ShedlockRun *run = try->run;
+	ShedlockStore locks;
+	bool		acquired;
+
+	try->tick_in_use = false;
+	run->request.confirm = run->plan ? may_begin : NULL;
+	run->request.confirm_arg = try;
+	ShedlockOpen(&locks, run->request.name.nsp, "shedlock");
+	acquired = ShedlockAcquire(&locks, &run->request, result);
+	ShedlockCloseAfter(&locks, acquired);
+	if (acquired)
+		run->token = result->row.token;
+	else if (try->tick_in_use && result->verdict == SHEDLOCK_FREE)
+		result->verdict = SHEDLOCK_BUSY;
+	return acquired;
+}
+
+/*
+ * is_at_work - was the lock refused because of the very run of the tick that is due?
+ */
+static bool
+is_at_work(const Try *try, const ShedlockResult *result)
+{
+	return !try->tick_in_use && try->due.tick == try->last.tick &&
+		result->row.token == try->last.token &&
+		ShedlockIsHeld(&result->row, &try->run->request.name, GetCurrentTimestamp());
 }
 
 /*
@@ -232,24 +271,22 @@ static ShedlockBeginning
 begin_attempt(Try *try, ShedlockResult *result)
 {
 	ShedlockRun *run = try->run;
-	const ShedlockName *name = &run->job;
+	const ShedlockName *name = &run->request.name;
 	const ShedlockTick *before = &try->last;
 	int			tries = 0;
 
 	ShedlockCheckPromises(&try->ticks);
-	while (!ShedlockAcquireForRun(&try->choice, result))
+	while (!acquire(try, result))
 	{
 		/* The end of another run takes a moment to commit. */
-		if (try->choice.tick_in_use && ShedlockAwaitForeignLock(&tries))
+		if (try->tick_in_use && ShedlockAwaitForeignLock(&tries))
 			continue;
 		if (result->verdict == SHEDLOCK_FREE)
 			return not_due(try);
-		if (!(try->choice.last_lives && try->due.tick == try->last.tick &&
-			  result->verdict == SHEDLOCK_HELD) &&
-			(run->has_permits || !ShedlockIsKept(&run->request.name, result)))
+		if (!is_at_work(try, result) && !ShedlockIsKept(name, result))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
-			try->reason = ShedlockBusyReason(&run->request.name, result);
+			try->reason = ShedlockBusyReason(name, result);
 		return SHEDLOCK_NOT_DUE;
 	}
 	if (!write_state(try))
@@ -277,11 +314,26 @@ register_tick(Try *try)
 	ShedlockCheckPromises(&try->ticks);
 	if (!write_state(try))
 		return try->due.action == SHEDLOCK_REGISTER;
-	if (ShedlockGiveUpTick(&try->run->job, &try->last))
-		ShedlockTellGaveUp(try->run->job.nsp, try->last.token, &try->last);
+	if (ShedlockGiveUpTick(&try->run->request.name, &try->last))
+		ShedlockTellGaveUp(try->run->request.name.nsp, try->last.token, &try->last);
 	log_schedule(try);
 	if (try->explain)
 		find_due(try);
+	return true;
+}
+
+/*
+ * is_paused - is the job paused, whoever holds its lock?
+ *
+ * Sets *result to a refusal if it is.
+ */
+static bool
+is_paused(const ShedlockName *name, ShedlockResult *result)
+{
+	ShedlockLookUpRow(name, &result->row);
+	if (!result->row.found || result->row.paused_until <= GetCurrentTimestamp())
+		return false;
+	result->verdict = SHEDLOCK_PAUSED;
 	return true;
 }
 
@@ -299,7 +351,7 @@ decide(Try *try, ShedlockResult *result)
 		find_due(try);
 		if (try->due.action == SHEDLOCK_RUN_TICK)
 			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER && ShedlockJobIsPaused(&try->choice, result))
+		if (try->due.action == SHEDLOCK_REGISTER && is_paused(&try->run->request.name, result))
 			return SHEDLOCK_REFUSED;
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
 			return not_due(try);
@@ -312,7 +364,7 @@ decide(Try *try, ShedlockResult *result)
 static ShedlockBeginning
 try_tick(Try *try, ShedlockResult *result)
 {
-	const ShedlockName *name = &try->run->job;
+	const ShedlockName *name = &try->run->request.name;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
 	try->locked_out = false;
@@ -345,7 +397,7 @@ was_requested(const ShedlockRun *run)
 {
 	ShedlockLogged logged;
 
-	ShedlockHistoryFindRequest(&run->job, run->client_request, &logged);
+	ShedlockHistoryFindRequest(&run->request.name, run->client_request, &logged);
 	return logged.token != 0;
 }
 
@@ -357,15 +409,15 @@ try_once(Try *try, ShedlockResult *result)
 {
 	if (try->run->plan)
 		return try_tick(try, result);
-	return ShedlockAcquireForRun(&try->choice, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+	return acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
 }
 
 /*
  * try_request - the same, unless another call with its request begins the run
  *
- * That call and this one could have different permits; and if this one waits, the run of
- * that one may have begun and ended meanwhile.  Their advisory lock has the role and the
- * request in its key, with a byte between them that no name has.
+ * If this call waits, the run of that one may have begun and ended meanwhile.  Their
+ * advisory lock has the role and the request in its key, with a byte between them that no
+ * name has.
  */
 static ShedlockBeginning
 try_request(Try *try, ShedlockResult *result)
@@ -411,8 +463,8 @@ try_to_begin(void *arg, ShedlockResult *result)
 		try->beginning = try_once(try, result);
 
 	if (try->beginning == SHEDLOCK_BEGUN)
-		ShedlockHistoryStart(&run->job, &result->row, run->command, run->tick,
-							 run->attempt, run->permit, run->client_request);
+		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,
+							 run->attempt, run->client_request);
 	return try->beginning != SHEDLOCK_REFUSED && !try->locked_out;
 }
 
@@ -424,7 +476,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 static void
 tell_begin(const Try *try, int64 lost_run)
 {
-	Oid			nsp = try->run->job.nsp;
+	Oid			nsp = try->run->request.name.nsp;
 	const ShedlockTick *before = try->run->plan ? &try->last : NULL;
 
 	if (lost_run != 0)
@@ -432,6 +484,17 @@ tell_begin(const Try *try, int64 lost_run)
 	if (try->given_up != 0 && try->given_up != lost_run)
 		ShedlockTellGaveUp(nsp, try->given_up, before);
 	ShedlockTellBegin(nsp, try->run->token);
+}
+
+/*
+ * refusal_reason - why the lock of the run was refused; palloc'd
+ */
+static char *
+refusal_reason(const Try *try, const ShedlockResult *result)
+{
+	if (try->tick_in_use)
+		return pstrdup("The row of its tick is being changed by an open transaction.");
+	return ShedlockBusyReason(&try->run->request.name, result);
 }
 
 /*
@@ -446,23 +509,14 @@ tell_begin(const Try *try, int64 lost_run)
 ShedlockBeginning
 ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const char **reason)
 {
-	Try			try = {.run = run,.explain = explain,.choice.run = run};
+	Try			try = {.run = run,.explain = explain};
 	ShedlockResult result = {0};
-
-	if (run->plan)
-	{
-		try.choice.last = &try.last;
-		try.choice.due = &try.due;
-		try.choice.is_still_due = is_still_due;
-		try.choice.arg = &try;
-		try.choice.ticks = &try.ticks;
-	}
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
-		(void) ShedlockAwaitLockOfRun(&try.choice, wait, try_to_begin, &try, &result);
+		(void) ShedlockWaitFor(&run->request.name, 1, wait, try_to_begin, &try, &result);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-	*reason = try.beginning == SHEDLOCK_REFUSED ? ShedlockRefusalReason(&try.choice, &result) : try.reason;
+	*reason = try.beginning == SHEDLOCK_REFUSED ? refusal_reason(&try, &result) : try.reason;
 	return try.beginning;
 }

@@ -154,8 +154,7 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 		return due_all(last, plan, now, attempt_left);
 	if (previous == last->tick && attempt_left)
 		return next_attempt(last, now);
-	if (previous > last->tick && now <= ShedlockLastTime(previous, plan) &&
-		(plan->catch_up != SHEDLOCK_CATCH_UP_NONE || is_fresh))
+	if (previous > last->tick && now <= ShedlockLastTime(previous, plan))
 		return run_tick(previous, 1);
 	return due;
 }
@@ -194,6 +193,5 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz
 		return DT_NOEND;
 	if (due.tick == last->tick)
 		return Max(last->tick, last->retry_at);
-	return plan->catch_up == SHEDLOCK_CATCH_UP_NONE ? due.tick :
-		Min(due.tick, oldest_missed(last, plan, now));
+	return Min(due.tick, oldest_missed(last, plan, now));
 }

@@ -155,7 +155,6 @@ add_run(List *events, const char *event, Oid nsp,
 	add_time(&payload, "tick", run->tick);
 	add_number(&payload, "attempt", run->attempt > 0 ? &run->attempt : NULL);
 	add_number(&payload, "attempts", attempts > 0 ? &attempts : NULL);
-	add_number(&payload, "permit", run->permit > 0 ? &run->permit : NULL);
 	add_time(&payload, "next_attempt_at", retry_at == DT_NOEND ? DT_NOBEGIN : retry_at);
 	add_text(&payload, "sqlstate", run->sqlstate);
 	add_time(&payload, "started_at", run->started_at);

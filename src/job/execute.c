@@ -308,8 +308,7 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 }
 
 /*
- * show_attempt - let the command of that run read its tick and permit; NULL: there is
- * none
+ * show_attempt - let the command of that run read its tick; NULL: there is no run
  *
  * The tick is in UTC and in a style that every DateStyle reads.  failed: as for
  * ShedlockShowAttempt(); then this raises no error.
@@ -319,7 +318,6 @@ show_attempt(const ShedlockRun *run, bool failed)
 {
 	char		tick[MAXDATELEN + 1] = "";
 	char		attempt[MAXINT8LEN + 1] = "";
-	char		permit[MAXINT8LEN + 1] = "";
 	struct pg_tm tm;
 	fsec_t		fsec;
 
@@ -329,24 +327,22 @@ show_attempt(const ShedlockRun *run, bool failed)
 		EncodeDateTime(&tm, fsec, true, 0, NULL, USE_ISO_DATES, tick);
 		pg_ltoa(run->attempt, attempt);
 	}
-	if (run && run->permit > 0)
-		pg_ltoa(run->permit, permit);
-	ShedlockShowAttempt(tick, attempt, permit, failed);
+	ShedlockShowAttempt(tick, attempt, failed);
 }
 
 /*
- * has_to_show - has that run a tick or a permit? NULL: there is none
+ * has_tick - has that run a tick? NULL: there is no run
  */
 static bool
-has_to_show(const ShedlockRun *run)
+has_tick(const ShedlockRun *run)
 {
-	return run && (run->plan || run->permit > 0);
+	return run && run->plan;
 }
 
 /*
- * ShedlockCommitBegin - commit that a run begins, whose command can read its tick and permit
+ * ShedlockCommitBegin - commit that a run begins, whose command can read its tick
  *
- * They are shown before the commit: a ROLLBACK in the command must not hide the tick from
+ * It is shown before the commit: a ROLLBACK in the command must not hide the tick from
  * parallel workers.  If the commit fails, what was shown before is shown again.
  */
 void
@@ -354,13 +350,13 @@ ShedlockCommitBegin(const ShedlockRun *run)
 {
 	PG_TRY();
 	{
-		if (has_to_show(run) || has_to_show(executing))
+		if (has_tick(run) || has_tick(executing))
 			show_attempt(run, false);
 		ShedlockCommitAndStart();
 	}
 	PG_CATCH();
 	{
-		if (has_to_show(run) || has_to_show(executing))
+		if (has_tick(run) || has_tick(executing))
 			show_attempt(executing, true);
 		PG_RE_THROW();
 	}
@@ -398,7 +394,7 @@ ShedlockTryCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 		edata = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
-	if (has_to_show(run) || has_to_show(outer))
+	if (has_tick(run) || has_tick(outer))
 		show_attempt(outer, false);
 	return edata;
 }

@@ -106,7 +106,7 @@ release_run(ShedlockRun *run)
 static void
 end_run(ShedlockRun *run)
 {
-	const ShedlockName *name = &run->job;
+	const ShedlockName *name = &run->request.name;
 	ShedlockEnding ending = {.outcome = run->outcome};
 
 	lock_tables(name->nsp, run->plan != NULL);
@@ -527,60 +527,50 @@ ended_before(const ShedlockName *name, const ShedlockLogged *logged, const char 
 }
 
 /*
- * read_own - read what the log says of a run of that name, and find its job and lock
+ * read_own - read what the log says of a run of that name
  *
- * name: of the job, or of the lock.  A token of another name counts as not logged.
+ * A token of another name counts as not logged.
  */
 static void
-read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged, ShedlockName *job,
-		 ShedlockName *lock)
+read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged)
 {
-	*job = *lock = *name;
 	ShedlockHistoryRead(name->nsp, token, logged);
-	if (logged->token == 0)
-		return;
-	ShedlockMakeName(name->nsp, logged->name, job);
-	ShedlockMakeLockName(job, logged->permit, lock);
-	if (strcmp(job->str, name->str) == 0 || strcmp(lock->str, name->str) == 0)
-		return;
-	*job = *lock = *name;
-	memset(logged, 0, sizeof(*logged));
+	if (logged->token != 0 && strcmp(logged->name, name->str) != 0)
+		memset(logged, 0, sizeof(*logged));
 }
 
 /*
  * ShedlockEndLeasedRun - end a run whose work is outside the database
  *
- * name: of its job, or of its lock.  Releases its lock, settles its tick, and logs its
- * outcome, in this transaction, which may prune the history, too.  ending->gave_up is
- * found here.  Returns true if it was the caller's and held, or was ended with this outcome
- * before; else false, after a WARNING, with nothing written.  Errors: those of
- * ShedlockReleaseLeasedRun().
+ * Releases its lock, settles its tick, and logs its outcome, in this transaction, which
+ * may prune the history, too.  ending->gave_up is found here.  Returns true if it was the
+ * caller's and held, or was ended with this outcome before; else false, after a WARNING,
+ * with nothing written.  Errors: those of ShedlockReleaseLeasedRun().
  */
 bool
 ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
 {
+	Oid			nsp = name->nsp;
 	ShedlockLogged logged;
-	ShedlockName job;
-	ShedlockName lock;
 	bool		same;
 
-	read_own(name, token, &logged, &job, &lock);
+	read_own(name, token, &logged);
 	if (ended_before(name, &logged, ending->outcome, &same))
 		return same;
-	if (!ShedlockReleaseLeasedRun(&lock, token))
+	if (!ShedlockReleaseLeasedRun(name, token))
 	{
 		/* The release waits for a session that has sent the same end before. */
-		read_own(name, token, &logged, &job, &lock);
+		read_own(name, token, &logged);
 		if (ended_before(name, &logged, ending->outcome, &same))
 			return same;
-		ShedlockReportLoss(&lock, token);
+		ShedlockReportLoss(name, token);
 		return false;
 	}
-	ending->gave_up = ShedlockEndTick(&job, token, ending->outcome);
-	ShedlockHistoryEnd(job.nsp, token, ending);
-	ShedlockTellEnd(job.nsp, token, NULL);
+	ending->gave_up = ShedlockEndTick(name, token, ending->outcome);
+	ShedlockHistoryEnd(nsp, token, ending);
+	ShedlockTellEnd(nsp, token, NULL);
 	if (prune_is_due())
-		report_not_pruned(try_in_subtransaction(prune_in_call, &job.nsp));
+		report_not_pruned(try_in_subtransaction(prune_in_call, &nsp));
 	ShedlockCommitDurably();
 	return true;
 }

@@ -37,7 +37,6 @@ typedef struct ShedlockSchedule
 /* What becomes of ticks that have passed without a run. */
 typedef enum ShedlockCatchUp
 {
-	SHEDLOCK_CATCH_UP_NONE,
 	SHEDLOCK_CATCH_UP_LATEST,
 	SHEDLOCK_CATCH_UP_ALL
 } ShedlockCatchUp;
@@ -91,19 +90,13 @@ typedef struct ShedlockDue
  */
 typedef struct ShedlockRun
 {
-	ShedlockName job;			/* of its ticks and history */
-	ShedlockName *locks;		/* that it may have: job, or its permits */
-	int			nlocks;
-	bool		has_permits;
-	ShedlockRequest request;	/* for the lock that it has; before, the first
-								 * one */
+	ShedlockRequest request;	/* for its lock, which has the name of the job */
 	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
 	ShedlockPlan *plan;			/* NULL: it has no tick */
 	int64		token;			/* this and the next three: once it has begun */
 	TimestampTz tick;
 	int			attempt;
-	int			permit;			/* 0: it has the lock named as the job */
 	List	   *parsetrees;		/* of the command, as all that follows */
 	bool		error_if_busy;
 	bool		end_written;	/* in the last transaction of the command */
@@ -116,30 +109,6 @@ typedef struct ShedlockRun
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
 																	 * command, or "" */
 } ShedlockRun;
-
-/* Which of its locks a run gets. */
-typedef struct ShedlockChoice
-{
-	ShedlockRun *run;
-	const ShedlockTick *last;	/* as read last; NULL: the run has no plan */
-	const ShedlockDue *due;		/* this and the next three: if it has one */
-	bool		(*is_still_due) (void *arg);
-	void	   *arg;
-	ShedlockStore *ticks;		/* where is_still_due() has read the tick */
-	bool		paused;			/* the last try was refused because the job is */
-	bool		last_lives;		/* or because the last run with a tick is at
-								 * work */
-	bool		tick_in_use;	/* or because an open transaction has written
-								 * its tick */
-	int64		last_token;		/* this and the next two: of that run; 0: not
-								 * looked for yet */
-	ShedlockName last_lock;
-	int			last_which;		/* which lock of this run that is, or -1 */
-	ShedlockResult refusal;		/* found with the advisory half held */
-	bool	   *not_awaited;	/* of the job's own lock, and of each permit,
-								 * while the call waits: as for
-								 * ShedlockWaitFor() */
-} ShedlockChoice;
 
 /* Whether a run has begun. */
 typedef enum ShedlockBeginning
@@ -217,15 +186,6 @@ extern void ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 							 TimestampTz until);
-
-/* permit.c */
-extern bool ShedlockJobIsPaused(ShedlockChoice *choice, ShedlockResult *result);
-extern bool ShedlockAwaitsLastRun(ShedlockChoice *choice);
-extern bool ShedlockAcquireForRun(ShedlockChoice *choice, ShedlockResult *result);
-extern bool ShedlockAwaitLockOfRun(ShedlockChoice *choice, const Interval *limit,
-								   bool (*attempt) (void *arg, ShedlockResult *result),
-								   void *arg, ShedlockResult *result);
-extern char *ShedlockRefusalReason(const ShedlockChoice *choice, const ShedlockResult *result);
 
 /* begin.c */
 extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,

@@ -30,7 +30,6 @@ run_lives(const ShedlockName *name, int64 token)
 /*
  * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
  *
- * name: of the job.
  * A run without a holder is lost only if the log, read after the lock, still says
  * that it is running.  "unknown": it is running according to the log, on a standby,
  * which has no holders.
@@ -39,7 +38,6 @@ const char *
 ShedlockRunOutcome(const ShedlockName *name, int64 token)
 {
 	ShedlockLogged logged;
-	ShedlockName lock;
 
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	if (logged.token == 0)
@@ -48,8 +46,7 @@ ShedlockRunOutcome(const ShedlockName *name, int64 token)
 		return logged.outcome;
 	if (RecoveryInProgress())
 		return "unknown";
-	ShedlockMakeLockName(name, logged.permit, &lock);
-	if (run_lives(&lock, token))
+	if (run_lives(name, token))
 		return logged.outcome;
 	ShedlockHistoryRead(name->nsp, token, &logged);
 	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;

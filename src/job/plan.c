@@ -19,7 +19,6 @@
 #define BACKOFF_DEFAULT		USECS_PER_MINUTE
 
 static const char *const catch_up_names[] = {
-	[SHEDLOCK_CATCH_UP_NONE] = "none",
 	[SHEDLOCK_CATCH_UP_LATEST] = "latest",
 	[SHEDLOCK_CATCH_UP_ALL] = "all",
 };
@@ -143,11 +142,6 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, c
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("attempts of lock \"%s\" must be between 1 and %d", name, ATTEMPTS_MAX)));
-	if (plan->period && plan->catch_up == SHEDLOCK_CATCH_UP_NONE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("catch_up of lock \"%s\" must not be \"none\" with once_every", name),
-				 errdetail("The tick of a period can be run until the period ends.")));
 	ShedlockCheckDuration(plan->max_late, "max_late", name, false, 0, NULL);
 	ShedlockCheckDuration(plan->backoff, "backoff", name, true, SECS_PER_HOUR, NULL);
 }
@@ -173,7 +167,7 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for catch_up: \"%s\"", catch_up),
-				 errhint("It can be \"latest\", \"all\" or \"none\".")));
+				 errhint("It can be \"latest\" or \"all\".")));
 	plan->max_late = ShedlockGetInterval(fcinfo, first + 3, 0);
 	plan->attempts = PG_ARGISNULL(first + 4) ? 1 : PG_GETARG_INT32(first + 4);
 	if (PG_ARGISNULL(first + 5))

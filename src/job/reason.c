@@ -265,58 +265,6 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 }
 
 /*
- * permits_reason - which permits of a job are held; NULL if the last run had none
- *
- * How many there are is the callers' affair: all that there can be are looked at.
- */
-static char *
-permits_reason(const ShedlockName *job)
-{
-	int			max = ShedlockMaxPermits(job);
-	StringInfoData buf;
-	ShedlockLogged last;
-	ShedlockStore locks;
-	int			held = 0;
-	int			unknown = 0;
-
-	ShedlockHistoryLast(job, &last);
-	if (last.token == 0 || last.permit == 0)
-		return NULL;
-	initStringInfo(&buf);
-	ShedlockOpenToRead(&locks, job->nsp, "shedlock");
-	for (int permit = 1; permit <= max; permit++)
-	{
-		ShedlockResult result = {0};
-		ShedlockName lock;
-
-		CHECK_FOR_INTERRUPTS();
-		ShedlockMakeLockName(job, permit, &lock);
-		ShedlockReadRow(&locks, lock.str, &result.row);
-		if (RecoveryInProgress() && result.row.found && SHEDLOCK_IS_OF_PROCESS(result.row.kind))
-		{
-			unknown++;
-			appendStringInfo(&buf, "  Permit %d: %s", permit,
-							 lock_reason(&lock, &result.row, "unknown"));
-			continue;
-		}
-		if (ShedlockIsHeld(&result.row, &lock, GetCurrentTimestamp()))
-		{
-			held++;
-			result.verdict = SHEDLOCK_HELD;
-		}
-		else
-			result.verdict = ShedlockJudge(&result.row, &lock, GetCurrentTimestamp(), false);
-		if (result.verdict != SHEDLOCK_FREE)
-			appendStringInfo(&buf, "  Permit %d: %s", permit, ShedlockBusyReason(&lock, &result));
-	}
-	ShedlockClose(&locks);
-	return psprintf(unknown > 0 ? "It has permits.%s" :
-					held == 0 ? "It has permits, and none is held.%s" :
-					held == 1 ? "It has permits, and one is held.%s" :
-					"It has permits, and several are held.%s", buf.data);
-}
-
-/*
  * run_reason - what the run that holds a lock is, if it is not the last one of the tick;
  * or NULL
  *
@@ -330,8 +278,6 @@ run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 	if (token == last->token)
 		return NULL;
 	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.token != 0 && strcmp(logged.name, name->str) != 0)
-		return psprintf("That is a run of job \"%s\".", logged.name);
 	return "That is a run without a tick.";
 }
 
@@ -382,18 +328,13 @@ ShedlockWhy(const ShedlockName *name, const char *state)
 	ShedlockRow row;
 	ShedlockTick last;
 	StringInfoData buf;
-	char	   *reason = NULL;
 	const char *run = NULL;
 
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
 
-	if (state == NULL)
-		reason = permits_reason(name);
-	if (reason == NULL)
-		reason = lock_reason(name, &row, state);
 	initStringInfo(&buf);
-	appendStringInfoString(&buf, reason);
+	appendStringInfoString(&buf, lock_reason(name, &row, state));
 	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0)
 		run = run_reason(name, row.token, &last);
 	if (!last.has_plan)

@@ -41,7 +41,7 @@ static int	nesting = 0;
 static void
 skip(const ShedlockRun *run, const char *detail)
 {
-	const char *name = run->job.str;
+	const char *name = run->request.name.str;
 
 	if (run->error_if_busy)
 		ereport(ERROR,
@@ -70,7 +70,7 @@ begin_run(ShedlockRun *run)
 
 	PreventCommandDuringRecovery("shedlock_run()");
 	if (run->plan)
-		ShedlockAwaitTick(run->plan, &run->job, true);
+		ShedlockAwaitTick(run->plan, &run->request.name, true);
 
 	/* A role's default_transaction_read_only is meant for its own work. */
 	XactReadOnly = false;
@@ -83,7 +83,7 @@ begin_run(ShedlockRun *run)
 			break;
 		case SHEDLOCK_NOT_DUE:
 			ereport(DEBUG1,
-					(errmsg_internal("run of lock \"%s\" is not due", run->job.str),
+					(errmsg_internal("run of lock \"%s\" is not due", run->request.name.str),
 					 errdetail_internal("%s", reason)));
 			break;
 	}
@@ -157,21 +157,14 @@ execute_run(ShedlockRun *run)
 }
 
 /*
- * find_outer_lock - find the lock of a run that this command is part of
- *
- * That is a run of the same job, or with the same lock.  Returns NULL if there is none.
+ * is_part_of_run - is this command part of a run with the same lock?
  */
-static const ShedlockName *
-find_outer_lock(const ShedlockRun *run)
+static bool
+is_part_of_run(const ShedlockRun *run)
 {
-	for (int i = 0; i < run->nlocks; i++)
-	{
-		const ShedlockHolding *holding = ShedlockFindHolding(&run->locks[i], 0);
+	const ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, 0);
 
-		if (holding && holding->is_run)
-			return &run->locks[i];
-	}
-	return NULL;
+	return holding && holding->is_run;
 }
 
 /*
@@ -193,11 +186,8 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		const ShedlockName *outer = find_outer_lock(run);
-
-		if (outer)
+		if (is_part_of_run(run))
 		{
-			run->request.name = *outer;
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run, NULL);
 		}

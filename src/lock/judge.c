@@ -112,28 +112,6 @@ ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now
 }
 
 /*
- * ShedlockFindHeld - read the row of a lock, and find out whether the lock may be held
- *
- * Returns SHEDLOCK_HELD if ShedlockIsHeld() says so.  SHEDLOCK_BUSY: its time or its process
- * is over, but another transaction has the advisory half, and an owner may be extending,
- * asserting or ending it there (I5).  What such a transaction has written is read after its
- * end.
- */
-ShedlockVerdict
-ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row)
-{
-	ShedlockLookUpRow(name, row);
-	if (ShedlockIsHeld(row, name, GetCurrentTimestamp()))
-		return SHEDLOCK_HELD;
-	if (!row->found || row->kind == SHEDLOCK_RELEASED)
-		return SHEDLOCK_FREE;
-	if (ShedlockIsInUse(&name->tag))
-		return SHEDLOCK_BUSY;
-	ShedlockLookUpRow(name, row);
-	return ShedlockIsHeld(row, name, GetCurrentTimestamp()) ? SHEDLOCK_HELD : SHEDLOCK_FREE;
-}
-
-/*
  * ShedlockCallerHasRole - has the caller the privileges of the role that
  * acquired the lock?
  *

@@ -45,17 +45,14 @@ typedef struct ShedlockResult
 	int64		lost_run;		/* that held the lock before; 0 if none did */
 } ShedlockResult;
 
-/* Some of several locks, or all that are wanted. */
+/* Some of several locks. */
 typedef struct ShedlockAny
 {
 	ShedlockRequest request;	/* but for its name */
 	ShedlockName *names;		/* each once, in the order of their bytes */
 	int			n;				/* 1 or more */
 	int			count;			/* how many are wanted; 1 or more */
-	bool		all_or_nothing; /* count, at most n, or none */
-	bool	   *is_free;		/* this and the next: of each name; the last
-								 * try could have it */
-	int64	   *tokens;			/* 0: not acquired */
+	int64	   *tokens;			/* of each name; 0: not acquired */
 } ShedlockAny;
 
 /* A wait for a lock; zero before the first nap. */
@@ -85,7 +82,6 @@ extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name
 								bool have_advisory);
 extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 									 TimestampTz now, bool have_advisory);
-extern ShedlockVerdict ShedlockFindHeld(const ShedlockName *name, ShedlockRow *row);
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
 						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);
@@ -103,8 +99,8 @@ extern void ShedlockNoticeBlock(const ShedlockName *name, bool is_tick);
 
 /* wait.c */
 extern long ShedlockNapMs(const ShedlockResult *result);
-extern bool ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_awaited,
-							const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
+extern bool ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
+							bool (*attempt) (void *arg, ShedlockResult *result),
 							void *arg, ShedlockResult *result);
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
 								ShedlockResult *result);
@@ -113,9 +109,6 @@ extern void ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, lon
 extern void ShedlockEndWait(const ShedlockWait *wait);
 
 /* any.c */
-extern void ShedlockShuffle(int *order, int n);
-extern void ShedlockKeepSoonest(ShedlockResult *soonest, const ShedlockResult *refusal,
-								bool is_first);
 extern bool ShedlockAcquireAny(ShedlockAny *any, const Interval *wait);
 
 /* owner.c */

@@ -134,62 +134,32 @@ typedef struct Places
 	const ShedlockName *names;
 	int			n;
 	ShedlockWaiter *waiters;
-	bool	   *joined;			/* which of them are in use */
 } Places;
 
 /*
- * join - get a place in the line of each of these locks that is awaited
+ * join - get a place in the line of each of these locks
  *
- * not_awaited: as for ShedlockWaitFor().  A waiter in the line of a free lock that it cannot
- * use would keep it from those behind.  Returns whether there are new places, and this
- * process may try at once.
+ * Returns whether this process may try at once.
  */
 static bool
-join(Places *places, const bool *not_awaited)
+join(const Places *places)
 {
-	MemoryContext caller = MemoryContextSwitchTo(GetMemoryChunkContext(places->waiters));
 	bool		may_try = false;
 
 	for (int i = 0; i < places->n; i++)
-	{
-		bool		wanted = not_awaited == NULL || !not_awaited[i];
-
-		if (wanted && !places->joined[i])
-			may_try |= ShedlockJoinLine(&places->waiters[i], &places->names[i].tag);
-		else if (!wanted && places->joined[i])
-			ShedlockLeaveLine(&places->waiters[i]);
-		places->joined[i] = wanted;
-	}
-	MemoryContextSwitchTo(caller);
+		may_try |= ShedlockJoinLine(&places->waiters[i], &places->names[i].tag);
 	return may_try;
-}
-
-/*
- * first_joined - the first of the locks that are waited for
- */
-static const ShedlockName *
-first_joined(const Places *places)
-{
-	int			i = 0;
-
-	while (i < places->n - 1 && !places->joined[i])
-		i++;
-	return &places->names[i];
 }
 
 /*
  * leave - give up all places
  */
 static void
-leave(Places *places)
+leave(const Places *places)
 {
 	for (int i = 0; i < places->n; i++)
-	{
-		if (places->joined[i])
-			ShedlockLeaveLine(&places->waiters[i]);
-	}
+		ShedlockLeaveLine(&places->waiters[i]);
 	pfree(places->waiters);
-	pfree(places->joined);
 }
 
 /*
@@ -201,10 +171,7 @@ turn(const Places *places, bool woken)
 	bool		any = false;
 
 	for (int i = 0; i < places->n; i++)
-	{
-		if (places->joined[i])
-			any |= ShedlockTurn(&places->waiters[i], woken);
-	}
+		any |= ShedlockTurn(&places->waiters[i], woken);
 	return any;
 }
 
@@ -221,8 +188,6 @@ in_turn(const Places *places, long ms)
 
 	for (int i = 0; i < places->n; i++)
 	{
-		if (!places->joined[i])
-			continue;
 		if (places->waiters[i].watching)
 			return Min(ms, SHEDLOCK_WATCH_MS);
 		ahead = Min(ahead, places->waiters[i].nahead);
@@ -231,38 +196,35 @@ in_turn(const Places *places, long ms)
 }
 
 /*
- * ShedlockWaitFor - wait for one of some locks, or for several, at most that long
+ * ShedlockWaitFor - wait for one of some locks, at most that long
  *
  * attempt: tries without waiting, and returns true when there is nothing more to wait
  * for; else *result says what stands in the way, and no table is locked.  It is called
  * at least once, and when it is this process's turn for one of the names (line.c).
- * not_awaited: of each name, as the last attempt left it: true if this call does not wait
- * for it.  NULL: it waits for all.  Returns what the last try returned.  Errors:
- * those of attempt; 55P03 if lock_timeout ends the wait, 57014 if cancelled.  The time is
- * counted on the steady clock, so that a change of the server's clock does not change the
- * wait.  While it waits the caller's snapshot stays as it is.
+ * Returns what the last try returned.  Errors: those of attempt; 55P03 if lock_timeout
+ * ends the wait, 57014 if cancelled.  The time is counted on the steady clock, so that a
+ * change of the server's clock does not change the wait.  While it waits the caller's
+ * snapshot stays as it is.
  */
 bool
-ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_awaited,
-				const Interval *limit, bool (*attempt) (void *arg, ShedlockResult *result),
-				void *arg, ShedlockResult *result)
+ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
+				bool (*attempt) (void *arg, ShedlockResult *result), void *arg,
+				ShedlockResult *result)
 {
 	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
 	Places		places = {
 		.names = names,
 		.n = n,
-		.waiters = palloc((Size) n * sizeof(ShedlockWaiter)),
-		.joined = palloc0((Size) n * sizeof(bool))
+		.waiters = palloc((Size) n * sizeof(ShedlockWaiter))
 	};
 	ShedlockWait wait = {0};
-	bool		may_try = join(&places, not_awaited);
+	bool		may_try = join(&places);
 	bool		tried = false;
 	bool		done = false;
 
 	for (;;)
 	{
 		int64		left = give_up - ShedlockSteadyNow();
-		bool		again = false;
 		bool		woken;
 		long		ms;
 
@@ -274,16 +236,12 @@ ShedlockWaitFor(const ShedlockName *names, int n, const bool *not_awaited,
 		}
 		if (done || left <= 0)
 			break;
-
-		/* A lock may have been freed after the try, and before this place. */
-		if (may_try)
-			again = join(&places, not_awaited);
-		ms = again ? 1 : in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
+		ms = in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
 
 		/* The latch is set already if a session freed the lock after the try. */
-		woken = ShedlockAwaitLock(first_joined(&places), &wait, Min(ms, left / 1000 + 1));
+		woken = ShedlockAwaitLock(&names[0], &wait, Min(ms, left / 1000 + 1));
 		ShedlockCheckClient();
-		may_try = turn(&places, woken) || again;
+		may_try = turn(&places, woken);
 	}
 
 	ShedlockEndWait(&wait);
@@ -315,5 +273,5 @@ try_acquire(void *arg, ShedlockResult *result)
 bool
 ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit, ShedlockResult *result)
 {
-	return ShedlockWaitFor(&request->name, 1, NULL, limit, try_acquire, request, result);
+	return ShedlockWaitFor(&request->name, 1, limit, try_acquire, request, result);
 }

@@ -90,12 +90,8 @@ set_environment(const Start *start)
 {
 	const Run  *run = start->run;
 
-	(void) setenv("SHEDLOCK_NAME", run->lock, 1);
+	(void) setenv("SHEDLOCK_NAME", start->options->name, 1);
 	set_number("SHEDLOCK_TOKEN", run->token);
-	if (run->permit > 0)
-		set_number("SHEDLOCK_PERMIT", run->permit);
-	else
-		(void) unsetenv("SHEDLOCK_PERMIT");
 	if (run->attempt > 0)
 	{
 		(void) setenv("SHEDLOCK_TICK", run->tick, 1);

@@ -493,7 +493,7 @@ finish(Keeper *keeper, Ending ending, int status)
 		ShowQuietOutput();
 	if (lost)
 	{
-		Complain("lock \"%s\" was lost", keeper->run.lock);
+		Complain("lock \"%s\" was lost", keeper->options->name);
 		return EXIT_LOST;
 	}
 	if (ending == ENDING_TIMED_OUT)
@@ -585,6 +585,6 @@ KeepRun(const Options *options)
 	if (status != 0 || told_signal != 0)
 		return end_early(&keeper, status);
 	if (options->verbose)
-		Complain("run of \"%s\" with token %lld begins", keeper.run.lock, (long long) keeper.run.token);
+		Complain("run of \"%s\" with token %lld begins", keeper.options->name, (long long) keeper.run.token);
 	return run_command(&keeper);
 }

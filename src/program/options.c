@@ -39,7 +39,6 @@ static const char help[] =
 "  -n, --name=NAME          name of the lock and of the job (required)\n"
 "  -d, --dbname=CONNINFO    database, connection string or URI of PostgreSQL\n"
 "      --lease=DURATION     how long a host that vanishes blocks the others (60 s)\n"
-"      --permits=N          N runs at a time, each with one of the locks NAME/1 to NAME/N\n"
 "      --wait=DURATION      wait that long if the lock is held, or no server answers\n"
 "      --at-least=DURATION  keep the lock at least that long\n"
 "      --locked-by=TEXT     who has it (user@host/PID)\n"
@@ -75,7 +74,7 @@ static const char help[] =
 "76 the lock was lost; 124 --at-most; 126 the command cannot be executed;\n"
 "127 there is no such command.\n"
 "\n"
-"The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_PERMIT, SHEDLOCK_TICK and\n"
+"The command has SHEDLOCK_NAME, SHEDLOCK_TOKEN, SHEDLOCK_TICK and\n"
 "SHEDLOCK_ATTEMPT in its environment.  \"man shedlock\" has the rest.\n";
 
 enum
@@ -95,7 +94,6 @@ enum
 	OPTION_LOCKED_BY,
 	OPTION_MAX_LATE,
 	OPTION_ONCE_EVERY,
-	OPTION_PERMITS,
 	OPTION_QUIET,
 	OPTION_QUIET_FOR,
 	OPTION_SCHEDULE,
@@ -123,7 +121,6 @@ static const struct option long_options[] = {
 	{"max-late", required_argument, NULL, OPTION_MAX_LATE},
 	{"name", required_argument, NULL, 'n'},
 	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
-	{"permits", required_argument, NULL, OPTION_PERMITS},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
 	{"quiet-for", required_argument, NULL, OPTION_QUIET_FOR},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
@@ -317,9 +314,6 @@ set_option(Options *options, int option, const char *name, char *value, Usec *le
 			break;
 		case OPTION_ONCE_EVERY:
 			options->once_every = value;
-			break;
-		case OPTION_PERMITS:
-			options->permits = value;
 			break;
 		case OPTION_QUIET:
 			options->quiet = true;

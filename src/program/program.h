@@ -111,7 +111,6 @@ typedef struct Options
 	const char *max_late;
 	const char *attempts;
 	const char *backoff;
-	const char *permits;
 	const char *locked_by;
 	const char *description;
 
@@ -149,9 +148,6 @@ typedef struct Run
 {
 	int64_t		token;			/* 0: none has begun */
 	Usec		end;			/* of the lease, at the earliest */
-	char		lock[4 * 255 + 1];	/* name of its lock, in UTF-8: of the job,
-									 * or of a permit */
-	int			permit;			/* 0 without --permits */
 	char		tick[40];		/* ISO 8601, in UTC; empty without a schedule */
 	int			attempt;
 } Run;

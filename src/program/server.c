@@ -116,8 +116,8 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 	begin_statement(statement);
 	fprintf(statement->stream,
 			"SELECT token, attempt, reason, "
-			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION "%s "
-			"FROM %s.shedlock_run_begin(name => ", options->permits ? ", lock, permit" : "", server->schema);
+			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION " "
+			"FROM %s.shedlock_run_begin(name => ", server->schema);
 	add_literal(statement, server, options->name);
 	add_duration(statement, "lock_at_most_for", options->lease.length);
 	add_argument(statement, server, "lock_at_least_for", options->at_least);
@@ -128,7 +128,6 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 	add_argument(statement, server, "max_late", options->max_late);
 	add_argument(statement, server, "attempts", options->attempts);
 	add_argument(statement, server, "backoff", options->backoff);
-	add_argument(statement, server, "permits", options->permits);
 	if (wait > 0)
 		add_duration(statement, "wait", wait);
 	add_printable(statement, server, "locked_by", options->locked_by);
@@ -214,7 +213,6 @@ read_tick(const PGresult *result, Run *run)
 static int
 read_run(Server *server, const PGresult *result, Run *run)
 {
-	bool		has_permits = server->options->permits != NULL;
 
 	if (PQgetisnull(result, 0, 0))
 	{
@@ -224,11 +222,7 @@ read_run(Server *server, const PGresult *result, Run *run)
 	}
 	NoteSession(server, result, 4);
 	run->token = read_number(result, 0, INT64_MAX);
-	run->permit = has_permits ? (int) read_number(result, 6, INT_MAX) : 0;
-	(void) snprintf(run->lock, sizeof(run->lock), "%s",
-					has_permits ? PQgetvalue(result, 0, 5) : server->options->name);
-	if (run->token > 0 && (run->permit > 0) == has_permits &&
-		(PQgetisnull(result, 0, 1) || read_tick(result, run)))
+	if (run->token > 0 && (PQgetisnull(result, 0, 1) || read_tick(result, run)))
 		return 0;
 	memset(run, 0, sizeof(*run));
 	ComplainOnce(server, "the server begins a run, but does not say which");
@@ -273,7 +267,7 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 		return -1;
 	(void) statement_of_begin(server, &statement, wait);
 	sent = Now();
-	result = Ask(server, statement.string, server->options->permits ? 7 : 5, sent + wait + EARLY_MAX + PATIENCE, true);
+	result = Ask(server, statement.string, 5, sent + wait + EARLY_MAX + PATIENCE, true);
 	free(statement.string);
 
 	run->end = sent + server->options->lease.length;
@@ -428,7 +422,7 @@ ExtendRun(Server *server, Run *run)
 		return ANSWER_NONE;
 	begin_statement(&statement);
 	fprintf(statement.stream, "SELECT %s.shedlock_extend(name => ", server->schema);
-	add_literal(&statement, server, run->lock);
+	add_literal(&statement, server, server->options->name);
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);
 	add_duration(&statement, "lock_at_most_for", lease->length);
 	fputs("), " SESSION, statement.stream);
@@ -457,7 +451,7 @@ EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 		return ANSWER_NONE;
 	begin_statement(&statement);
 	fprintf(statement.stream, "SELECT %s.shedlock_run_end(name => ", server->schema);
-	add_literal(&statement, server, run->lock);
+	add_literal(&statement, server, server->options->name);
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);
 	add_argument(&statement, server, "outcome", outcome);
 	add_argument(&statement, server, "message", message);

@@ -71,15 +71,14 @@ set_text_if_given(ShedlockColumns *columns, int attnum, const char *str)
 /*
  * ShedlockHistoryStart - log a run whose lock was acquired
  *
- * name: of the job.  row: as the acquire has written it.  tick: DT_NOBEGIN if the run has
- * none, and attempt 0.  permit: or 0.  command, request: or NULL.  Errors: 23505 if the
- * token was drawn twice; those of ShedlockOpen(), ShedlockCheckPromises() and
- * ShedlockCheckStats().
+ * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and attempt 0.
+ * command, request: or NULL.  Errors: 23505 if the token was drawn twice; those of
+ * ShedlockOpen(), ShedlockCheckPromises() and ShedlockCheckStats().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 					 const char *command, TimestampTz tick, int attempt,
-					 int permit, const char *request)
+					 const char *request)
 {
 	ShedlockStore store;
 	ShedlockColumns columns;
@@ -104,8 +103,6 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
 	set_text_if_given(&columns, Anum_request, request);
-	if (permit > 0)
-		ShedlockSetColumn(&columns, Anum_permit, Int32GetDatum(permit));
 
 	if (!ShedlockInsertNew(&store, &columns))
 		ereport(ERROR,
@@ -336,8 +333,6 @@ ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
 	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	d = slot_getattr(slot, Anum_attempt, &isnull);
 	logged->attempt = isnull ? 0 : DatumGetInt32(d);
-	d = slot_getattr(slot, Anum_permit, &isnull);
-	logged->permit = isnull ? 0 : DatumGetInt32(d);
 }
 
 /*

@@ -217,23 +217,20 @@ is_last_run(Pruning *pruning, const ShedlockLogged *run)
 }
 
 /*
- * ShedlockMayBeAtWork - may that run be at work, though it is not the last of its name?
+ * ShedlockMayBeAtWork - may that run be at work?
  *
- * Runs of a name are at work together if all of their callers have permits, or all but one.
  * A run that has died counts, too, until the next acquirer of its lock logs it as lost.
  */
 bool
 ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run)
 {
-	ShedlockName job;
-	ShedlockName lock;
+	ShedlockName name;
 	ShedlockRow row;
 
 	if (run->token == 0 || strcmp(run->outcome, "running") != 0)
 		return false;
-	ShedlockMakeName(nsp, run->name, &job);
-	ShedlockMakeLockName(&job, run->permit, &lock);
-	ShedlockLookUpRow(&lock, &row);
+	ShedlockMakeName(nsp, run->name, &name);
+	ShedlockLookUpRow(&name, &row);
 	return row.found && row.token == run->token;
 }
 
@@ -278,9 +275,8 @@ prune_run(Pruning *pruning)
 		pruning->last = table_slot_create(store->rel, NULL);
 	}
 	ShedlockSlotToLogged(store->slot, &run);
-	if (!has_just_ended(pruning) &&
-		!ShedlockMayBeAtWork(RelationGetNamespace(store->rel), &run) &&
-		!is_last_run(pruning, &run) && ShedlockDelete(store, false) == TM_Ok)
+	if (!has_just_ended(pruning) && !is_last_run(pruning, &run) &&
+		ShedlockDelete(store, false) == TM_Ok)
 		pruning->removed++;
 	else
 		pruning->kept++;

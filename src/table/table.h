@@ -102,8 +102,7 @@ typedef enum ShedlockKind
 	X(warning, TEXTOID, false) \
 	X(exit_code, INT4OID, false) \
 	X(gave_up, BOOLOID, true) \
-	X(request, TEXTOID, false) \
-	X(permit, INT4OID, false)
+	X(request, TEXTOID, false)
 
 #define SHEDLOCK_RUN_STAT_COLUMNS(X) \
 	X(name, VARCHAROID, true) \
@@ -166,7 +165,6 @@ typedef struct ShedlockLogged
 								 * succeed yet */
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
-	int			permit;			/* 0: its lock has the name of the job */
 } ShedlockLogged;
 
 /* Where this process last found a row; the row may have moved since. */
@@ -304,7 +302,7 @@ extern bool ShedlockResetStats(Oid nsp, const char *name);
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
-								 int permit, const char *request);
+								 const char *request);
 extern bool ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
 extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);

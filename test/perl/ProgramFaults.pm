@@ -113,14 +113,13 @@ sub spawn_process
 }
 
 # Starts the program with a command whose processes write beats.  Keys: name, dbname, lease,
-# kill_after (s), kind; optional: options, env, lock, if that has another name, and on, the
+# kill_after (s), kind; optional: options, env, and on, the
 # start of a command line.
 sub start_beating_program
 {
 	my (%p) = @_;
 
 	$dir //= PostgreSQL::Test::Utils::tempdir;
-	$p{lock} //= $p{name};
 	$p{base} = "$dir/" . ($p{name} =~ s/\W+/_/gr);
 	append_to_file("$dir/beat", $beat) unless -e "$dir/beat";
 	$p{pid} = spawn_process(
@@ -242,7 +241,7 @@ sub start_other
 	my ($p, $connstr) = @_;
 
 	$p->{other} = spawn_process("$p->{base}.other", {}, 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $connstr, '-c',
-		"SELECT shedlock_acquire_token('$p->{lock}', '1 hour', wait => '1 hour')");
+		"SELECT shedlock_acquire_token('$p->{name}', '1 hour', wait => '1 hour')");
 	return;
 }
 
@@ -297,7 +296,7 @@ sub measure
 	my ($p, $node) = @_;
 	my ($since, $outcome, $token) = split /\|/, $node->safe_psql('postgres', qq{
 SELECT extract(epoch FROM timezone('UTC', locked_at)), string_agg(outcome, ', '), string_agg(h.token::text, ', ')
-FROM shedlock l LEFT JOIN shedlock_history h ON h.name = '$p->{name}' WHERE l.name = '$p->{lock}' GROUP BY locked_at}), -1;
+FROM shedlock l LEFT JOIN shedlock_history h ON h.name = '$p->{name}' WHERE l.name = '$p->{name}' GROUP BY locked_at}), -1;
 	my $tokens = -e "$p->{base}.started" ? slurp_file("$p->{base}.started") : '';
 
 	return { last => last_sign($p), since => $since, exit => ended($p) // 'none', outcome => $outcome, token => $token,

@@ -123,8 +123,7 @@ sub due
 	}
 	return ('run', $previous, 1)
 	  if $previous > $tick
-	  && $now - $previous <= $max_late
-	  && ($args->{catch_up} ne 'none' || $now - $previous < $minute);
+	  && $now - $previous <= $max_late;
 	return ('none');
 }
 

@@ -125,7 +125,6 @@ sub check_run
 	promise(($ledger->{begun}{$tick} || 0) < $args->{attempts}, 'a tick has as many runs as attempts');
 	promise(in_time($args, $tick), 'no run begins later than max_late');
 	promise($first || backoff_is_over(), 'no run in the backoff');
-	promise(!$first || $args->{catch_up} ne 'none' || clock() - $tick < $minute, 'none: no first run later than a minute');
 	if (is_new($args) && $first)
 	{
 		promise(!defined $schedule->{text} || clock() - $tick < $minute, 'another schedule: no run for what is past');
@@ -179,7 +178,7 @@ sub check_none
 	}
 	elsif ($tick > $last)
 	{
-		promise(!in_time($args, $tick) || $args->{catch_up} eq 'none' && clock() - $tick >= $minute, 'a tick that is called for runs');
+		promise(!in_time($args, $tick), 'a tick that is called for runs');
 	}
 	if ($tick == $last || $args->{catch_up} eq 'all' && !is_new($args))
 	{
@@ -384,7 +383,7 @@ sub random_arguments
 	my ($schedule) = @_;
 	my $distance = $w->{distance};
 
-	return { schedule => $schedule, catch_up => pick('latest', 'all', defined $schedule->{text} ? 'none' : 'latest'),
+	return { schedule => $schedule, catch_up => pick('latest', 'all'),
 		max_late => pick($forever, $forever, 30 * $second, $minute, 2 * $minute, int($distance / 2), $distance, 3 * $distance),
 		attempts => pick(1, 1, 2, 3, 5),
 		backoff => pick($second, 10 * $second, $minute, int($distance / 4), 20 * $minute) };

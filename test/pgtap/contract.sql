@@ -50,7 +50,7 @@ INSERT INTO api VALUES
  'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
  'boolean'),
 ('shedlock_acquire_any',
- 'names text[], count integer DEFAULT NULL::integer, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, all_or_nothing boolean DEFAULT false',
+ 'names text[], count integer DEFAULT 1, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text',
  'TABLE(name text, token bigint)'),
 ('shedlock_permits', 'name text, permits integer', 'text[]'),
 ('shedlock_release', 'name text, token bigint DEFAULT NULL::bigint', 'boolean'),
@@ -64,10 +64,10 @@ INSERT INTO api VALUES
 ('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
 ('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
 ('shedlock_run',
- 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval, IN permits integer DEFAULT NULL::integer',
+ 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
  NULL),
 ('shedlock_run_begin',
- 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, permits integer DEFAULT NULL::integer, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT reason text, OUT lock text, OUT permit integer',
+ 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT reason text',
  'record'),
 ('shedlock_run_end',
  'name text, token bigint, outcome text DEFAULT ''succeeded''::text, message text DEFAULT NULL::text, exit_code integer DEFAULT NULL::integer',
@@ -87,11 +87,11 @@ INSERT INTO api VALUES
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
  'bigint'),
 ('shedlock_cron_schedule',
- 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text, permits integer DEFAULT NULL::integer',
+ 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
  'bigint'),
 ('shedlock_cron_unschedule', 'job_name text', 'boolean'),
 ('shedlock_cron_guard',
- 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text, permits integer DEFAULT NULL::integer',
+ 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
  'text'),
 ('shedlock_cron_unguard', 'job text', 'boolean');
 
@@ -159,7 +159,7 @@ FROM member_function f WHERE f.proname = 'shedlock_run';
 PREPARE p_acquire AS SELECT shedlock_acquire($1, $2, $3, $4, $5);
 PREPARE p_acquire_token AS SELECT shedlock_acquire_token($1, $2, $3, $4, $5);
 PREPARE p_acquire_session AS SELECT shedlock_acquire_session($1, $2, $3, $4, $5);
-PREPARE p_acquire_any AS SELECT shedlock_acquire_any($1, $2, $3, $4, $5, $6, $7);
+PREPARE p_acquire_any AS SELECT shedlock_acquire_any($1, $2, $3, $4, $5, $6);
 PREPARE p_permits AS SELECT shedlock_permits($1, $2);
 PREPARE p_release AS SELECT shedlock_release($1, $2);
 PREPARE p_extend AS SELECT shedlock_extend($1, $2, $3, $4);
@@ -169,7 +169,7 @@ PREPARE p_once AS SELECT shedlock_once($1, $2);
 PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
 PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
-PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
 PREPARE p_why AS SELECT shedlock_why($1);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
@@ -181,9 +181,9 @@ PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_stats_reset AS SELECT shedlock_stats_reset($1);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
-PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
-PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 PREPARE p_cron_unguard AS SELECT shedlock_cron_unguard($1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'p_' || substr(a.name, 10)),
@@ -194,7 +194,7 @@ PREPARE n_acquire AS SELECT shedlock_acquire(name => $1, lock_at_most_for => $2,
 PREPARE n_acquire_token AS SELECT shedlock_acquire_token(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_acquire_session AS SELECT shedlock_acquire_session(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, wait => $4, locked_by => $5);
 PREPARE n_acquire_any AS SELECT shedlock_acquire_any(names => $1, count => $2, lock_at_most_for => $3, lock_at_least_for => $4,
-	wait => $5, locked_by => $6, all_or_nothing => $7);
+	wait => $5, locked_by => $6);
 PREPARE n_permits AS SELECT shedlock_permits(name => $1, permits => $2);
 PREPARE n_release AS SELECT shedlock_release(name => $1, token => $2);
 PREPARE n_extend AS SELECT shedlock_extend(name => $1, token => $2, lock_at_most_for => $3, lock_at_least_for => $4);
@@ -206,7 +206,7 @@ PREPARE n_tick AS SELECT shedlock_tick(schedule => $1, time_zone => $2);
 PREPARE n_next_tick AS SELECT shedlock_next_tick(schedule => $1, time_zone => $2, after => $3);
 PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
 	schedule => $5, time_zone => $6, catch_up => $7, max_late => $8, attempts => $9, backoff => $10,
-	wait => $11, locked_by => $12, description => $13, request => $14, permits => $15);
+	wait => $11, locked_by => $12, description => $13, request => $14);
 PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
 PREPARE n_why AS SELECT shedlock_why(name => $1);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
@@ -221,10 +221,10 @@ PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, loc
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
 PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
 	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9,
-	time_zone => $10, attempts => $11, backoff => $12, catch_up => $13, max_late => $14, fire => $15, permits => $16);
+	time_zone => $10, attempts => $11, backoff => $12, catch_up => $13, max_late => $14, fire => $15);
 PREPARE n_cron_unschedule AS SELECT shedlock_cron_unschedule(job_name => $1);
 PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
-	time_zone => $5, attempts => $6, backoff => $7, catch_up => $8, max_late => $9, fire => $10, permits => $11);
+	time_zone => $5, attempts => $6, backoff => $7, catch_up => $8, max_late => $9, fire => $10);
 PREPARE n_cron_unguard AS SELECT shedlock_cron_unguard(job => $1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'n_' || substr(a.name, 10)),
@@ -317,8 +317,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 		  'warning text',
 		  'exit_code integer',
 		  'gave_up boolean NOT NULL DEFAULT false',
-		  'request text',
-		  'permit integer'],
+		  'request text'],
 	'columns of shedlock_run_log');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_stat')$$,
 	ARRAY['name character varying(255) NOT NULL', 'runs_succeeded bigint NOT NULL', 'runs_failed bigint NOT NULL', 'runs_timed_out bigint NOT NULL',
@@ -341,7 +340,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
 		  'started_at timestamp with time zone', 'ended_at timestamp with time zone', 'duration interval',
 		  'tick timestamp with time zone', 'attempt integer', 'gave_up boolean', 'command text', 'sqlstate text',
 		  'message text', 'exit_code integer', 'run_role name', 'locked_by character varying(255)', 'pid integer',
-		  'warning text', 'request text', 'permit integer'],
+		  'warning text', 'request text'],
 	'columns of shedlock_history');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_schedules')$$,
 	ARRAY['name text', 'schedule text', 'time_zone text', 'last_tick timestamp with time zone', 'last_outcome text',
@@ -352,7 +351,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 	ARRAY['jobid bigint', 'job_name text', 'guarded boolean', 'schedule text', 'time_zone text', 'fire text',
 		  'database text', 'username text', 'active boolean',
 		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
-		  'once_every interval', 'attempts integer', 'backoff interval', 'catch_up text', 'max_late interval', 'permits integer',
+		  'once_every interval', 'attempts integer', 'backoff interval', 'catch_up text', 'max_late interval',
 		  'last_started timestamp with time zone', 'last_ended timestamp with time zone',
 		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
 		  'claimed_by text', 'next_due timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
@@ -472,7 +471,6 @@ SELECT results_eq(
 	  ('shedlock.max_lock_at_most_for', 'integer', 's', 'superuser', '0', '0', '2147483647'),
 	  ('shedlock.max_wait', 'integer', 's', 'superuser', '0', '0', '2147483647'),
 	  ('shedlock.notify', 'enum', NULL, 'superuser', 'failures', NULL, NULL),
-	  ('shedlock.permit', 'string', NULL, 'user', '', NULL, NULL),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL),

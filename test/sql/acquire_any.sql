@@ -1,15 +1,13 @@
--- shedlock_acquire_any acquires some of several locks, or all that are wanted or none.
--- Each is a lease like any other.
+-- shedlock_acquire_any acquires some of several locks.  Each is a lease like any other.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
 
 -- What a call acquires: the names in the order of the answer
-CREATE FUNCTION pg_temp.names_of(names text[], count integer DEFAULT NULL, wait interval DEFAULT NULL,
-								 all_or_nothing boolean DEFAULT false)
+CREATE FUNCTION pg_temp.names_of(names text[], count integer DEFAULT 1, wait interval DEFAULT NULL)
 RETURNS text[] LANGUAGE sql AS $$
 	SELECT coalesce(array_agg(a.name), '{}')
-	FROM shedlock_acquire_any(names, count, wait => wait, all_or_nothing => all_or_nothing) a
+	FROM shedlock_acquire_any(names, count, wait => wait) a
 $$;
 -- Releases all that this session holds.
 CREATE PROCEDURE pg_temp.free() LANGUAGE plpgsql AS $$
@@ -44,32 +42,16 @@ SELECT pg_temp.names_of('{c,a,c,c,a}', 4);
 CALL pg_temp.free();
 SELECT pg_temp.names_of('{{c,a},{b,c}}', 4);
 CALL pg_temp.free();
-SELECT pg_temp.names_of('{c,a,c}', all_or_nothing => true);
-CALL pg_temp.free();
 CREATE TEMP TABLE answer AS SELECT * FROM shedlock_acquire_any('{b,a}', 2);
 SELECT a.name, a.token = s.token AS same FROM answer a JOIN shedlock s USING (name);
 CALL pg_temp.free();
-SELECT pg_temp.names_of('{}'), pg_temp.names_of('{}', 5), pg_temp.names_of('{}', wait => '1 h'),
-	   pg_temp.names_of('{}', all_or_nothing => true);
-
--- All or nothing: all of the names, or count of them
-SELECT shedlock_acquire('b');
-SELECT pg_temp.names_of('{a,b,c}', all_or_nothing => true);
-SELECT pg_temp.names_of('{a,b,c}', 3, all_or_nothing => true);
-SELECT pg_temp.names_of('{a,b,c}', 2, all_or_nothing => true);
-SELECT pg_temp.names_of('{a,b,c,d}', 2, all_or_nothing => true);
-CALL pg_temp.free();
-SELECT pg_temp.names_of('{c,b,a}', all_or_nothing => true);
-CALL pg_temp.free();
+SELECT pg_temp.names_of('{}'), pg_temp.names_of('{}', 5), pg_temp.names_of('{}', wait => '1 h');
 
 -- What is refused writes nothing: no transaction ID, no row version, no advisory lock.
 SELECT shedlock_acquire('b'), shedlock_acquire_session('c'), shedlock_pause('d');
 SELECT pg_temp.versions() AS before \gset
 BEGIN;
-SELECT pg_temp.names_of('{b,c,d}', 3), pg_temp.names_of('{a,b}', all_or_nothing => true),
-	   pg_temp.names_of('{a,a2,c}', all_or_nothing => true), pg_temp.names_of('{a,d}', all_or_nothing => true),
-	   pg_temp.names_of('{a,b,c}', 2, all_or_nothing => true),
-	   pg_temp.names_of('{b,c,d}', wait => '20 ms'), pg_temp.names_of('{a,b}', wait => '20 ms', all_or_nothing => true);
+SELECT pg_temp.names_of('{b,c,d}', 3), pg_temp.names_of('{b,c,d}', wait => '20 ms');
 SELECT pg_current_xact_id_if_assigned();
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
@@ -112,18 +94,15 @@ SELECT count(*) FROM shedlock_acquire_any('{a,b}', 2, '1 s');
 SELECT cardinality(pg_temp.names_of('{a,b}', wait => '30 s')) > 0 AS acquired;
 SELECT pg_sleep(1);
 CALL pg_temp.free();
-SELECT count(*) FROM shedlock_acquire_any('{a,b}', 2, '1 s');
-SELECT pg_temp.names_of('{a,b,c}', wait => '30 s', all_or_nothing => true);
-CALL pg_temp.free();
 SELECT * FROM pg_temp.my_locks();
 
 -- The server's timeouts end it.  The message names a lock that is not free.
 SELECT shedlock_acquire('b');
 SET lock_timeout = '100 ms';
-SELECT pg_temp.error_of($$SELECT shedlock_acquire_any('{a,b,c}', wait => '30 s', all_or_nothing => true)$$);
+SELECT pg_temp.error_of($$SELECT shedlock_acquire_any('{b}', wait => '30 s')$$);
 RESET lock_timeout;
 SET statement_timeout = '100 ms';
-SELECT shedlock_acquire_any('{a,b,c}', wait => '30 s', all_or_nothing => true);
+SELECT shedlock_acquire_any('{b}', wait => '30 s');
 RESET statement_timeout;
 SELECT * FROM pg_temp.my_locks();
 CALL pg_temp.free();
@@ -131,9 +110,7 @@ CALL pg_temp.free();
 -- Arguments
 SELECT pg_temp.error_of('SELECT shedlock_acquire_any(' || args || ')')
 FROM unnest(ARRAY['NULL', 'ARRAY[NULL]', 'ARRAY[''a'', NULL]', 'ARRAY['''']', 'ARRAY[repeat(''n'', 256)]',
-				  'ARRAY[''a'', E''b\n'']', '''{a}'', 0', '''{a}'', -1', '''{a,b}'', 3, all_or_nothing => true',
-				  '''{a,b,a}'', 3, all_or_nothing => true', '''{}'', 1, all_or_nothing => true',
-				  '''{a}'', all_or_nothing => NULL', '''{a}'', lock_at_most_for => ''0''', '''{a}'', wait => ''-1 s''',
+				  'ARRAY[''a'', E''b\n'']', '''{a}'', 0', '''{a}'', -1', '''{a}'', NULL', '''{a}'', lock_at_most_for => ''0''', '''{a}'', wait => ''-1 s''',
 				  '''{a}'', lock_at_most_for => ''1 h'', lock_at_least_for => ''2 h''',
 				  '''{a}'', locked_by => repeat(''n'', 201)', '''{a}'', locked_by => E''a\n''',
 				  'shedlock_permits(''a'', 1000) || ''b''::text',
@@ -143,8 +120,6 @@ SELECT count(*) FROM shedlock WHERE kind IS NOT NULL;
 SELECT count(*) FROM shedlock_acquire_any(shedlock_permits('a', 1000), 1000);
 SELECT count(*) FROM shedlock_acquire_any(shedlock_permits('a', 1000), 1000);
 SELECT count(*) FROM shedlock_acquire_any(shedlock_permits('a', 100), 1000, wait => '0');
-CALL pg_temp.free();
-SELECT count(*) FROM shedlock_acquire_any(shedlock_permits('a', 1000), all_or_nothing => true);
 CALL pg_temp.free();
 
 -- The caps apply.
@@ -178,12 +153,10 @@ BEGIN;
 SELECT cardinality(pg_temp.names_of('{a,b}', 2));
 SAVEPOINT s;
 SELECT cardinality(pg_temp.names_of('{c,d}', 2));
-SELECT pg_temp.names_of('{e,f}', all_or_nothing => true);
 SELECT * FROM pg_temp.my_locks();
 ROLLBACK TO s;
 SELECT * FROM pg_temp.my_locks();
 SELECT pg_temp.names_of('{c,d,e,f}', 4);
-SELECT pg_temp.names_of('{a,b,c}', all_or_nothing => true);
 ROLLBACK;
 SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock WHERE kind IS NOT NULL;
@@ -191,12 +164,12 @@ DO $$
 BEGIN
 	PERFORM shedlock_acquire_any('{a,b}', 2);
 	BEGIN
-		PERFORM shedlock_acquire_any('{c,d}', 2), shedlock_acquire_any('{e,f}', all_or_nothing => true);
-		PERFORM shedlock_acquire_any('{g,h}', all_or_nothing => true), shedlock_acquire_any(ARRAY['i', ''], 2);
+		PERFORM shedlock_acquire_any('{c,d}', 2);
+		PERFORM shedlock_acquire_any('{g,h}', 2), shedlock_acquire_any(ARRAY['i', ''], 2);
 	EXCEPTION WHEN invalid_parameter_value THEN
 	END;
-	PERFORM shedlock_acquire_any('{g,h}', all_or_nothing => true);
-	PERFORM shedlock_acquire_any('{a,z}', all_or_nothing => true);
+	PERFORM shedlock_acquire_any('{g,h}', 2);
+	PERFORM shedlock_acquire_any('{a,z}', 2);
 END
 $$;
 SELECT array_agg(name ORDER BY name) FROM shedlock_locks WHERE state = 'held';
@@ -207,22 +180,9 @@ SELECT last_value + 3 AS last FROM shedlock_token_seq \gset
 BEGIN;
 ALTER SEQUENCE shedlock_token_seq MAXVALUE :last;
 SELECT shedlock_acquire('a');
-SELECT left(pg_temp.error_of($$SELECT shedlock_acquire('b'), shedlock_acquire_any('{c,d}', all_or_nothing => true)$$), 5);
+SELECT left(pg_temp.error_of($$SELECT shedlock_acquire('b'), shedlock_acquire_any('{c,d}', 2)$$), 5);
 SELECT * FROM pg_temp.my_locks();
 ROLLBACK;
-
--- All or nothing in a cursor, beyond a savepoint
-BEGIN;
-DECLARE c CURSOR FOR SELECT name FROM unnest('{a,b}'::text[]) n, shedlock_acquire_any(ARRAY[n, n || '2'], all_or_nothing => true);
-FETCH c;
-SAVEPOINT s;
-FETCH 2 FROM c;
-ROLLBACK TO s;
-CLOSE c;
-SELECT * FROM pg_temp.my_locks();
-COMMIT;
-SELECT array_agg(name ORDER BY name) FROM shedlock_locks WHERE state = 'held';
-CALL pg_temp.free();
 
 -- In a CTE, for each row of a query, and in the list of a SELECT.  The planner counts on
 -- ten rows.

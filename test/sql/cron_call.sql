@@ -5,7 +5,7 @@ SET IntervalStyle = postgres;
 CREATE FUNCTION read_back(command text) RETURNS text
 LANGUAGE sql AS $$
 SELECT concat_ws(' | ', name, command, lock_at_most_for, lock_at_least_for, once_every, on_busy,
-	schedule, time_zone, catch_up, max_late, attempts, backoff, permits)
+	schedule, time_zone, catch_up, max_late, attempts, backoff)
 FROM _shedlock_guarded_call($1)
 $$;
 
@@ -17,7 +17,7 @@ SELECT read_back($$CALL "Odd ""one".shedlock_run('n', 'c', null, '2 min'::interv
 SELECT read_back($$CALL shedlock_run('n', $c$it's$c$, CAST('1 h' AS interval), interval(1) '1.26 s')$$);
 SELECT read_back(E'CALL shedlock_run(''n'', E''a\\\\b\\tc'', on_busy => ''skip'')');
 SELECT read_back($$CALL shedlock_run(U&'\0066oo', 'c')$$);
-SELECT read_back($$CALL shedlock_run('n', 'c', NULL, NULL, NULL, 'skip', '0 3 * * *', 'Europe/Berlin', 'all', '1 h', 3, '5 min', 2)$$);
+SELECT read_back($$CALL shedlock_run('n', 'c', NULL, NULL, NULL, 'skip', '0 3 * * *', 'Europe/Berlin', 'all', '1 h', 3, '5 min')$$);
 SELECT read_back($$CALL shedlock_run('n', 'c', schedule => '@daily', attempts => '3'::integer, backoff => NULL)$$);
 SELECT read_back($$CALL shedlock_run('n', 'c', attempts => -1)$$);
 
@@ -43,8 +43,6 @@ FROM unnest(ARRAY[
 	'CALL shedlock_run(''n'', ''c'', attempts => 3.5)',
 	'CALL shedlock_run(''n'', ''c'', attempts => ''3''::bigint)',
 	'CALL shedlock_run(''n'', ''c'', max_late => ''-1 s'')',
-	'CALL shedlock_run(''n'', ''c'', permits => 0)',
-	'CALL shedlock_run(''n'', ''c'', permits => 1001)',
 	'CALL shedlock_run('''', ''c'')',
 	'CALL shedlock_run(E''a\nb'', ''c'')',
 	'CALL shedlock_run(''n'', ''c'', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)',
@@ -80,14 +78,14 @@ INSERT INTO round_trip VALUES
 	('formats', '%s', 'SELECT ''%L'', ''%%'''),
 	('a guarded call', 'outer', 'CALL shedlock_run(''inner'', ''VACUUM'')');
 SET IntervalStyle = sql_standard;
-UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day 1 min', NULL, '90 min', NULL, NULL, NULL, 'all', '2 h 1 s', 3, '0.5 s', 5, '2026-02-28 23:59:59.9 UTC');
+UPDATE round_trip SET call = _shedlock_cron_call(name, command, '1 day 1 min', NULL, '90 min', NULL, NULL, NULL, 'all', '2 h 1 s', 3, '0.5 s', '2026-02-28 23:59:59.9 UTC');
 CREATE VIEW not_the_same AS
 SELECT r.label, r.call
 FROM round_trip r, _shedlock_guarded_call(r.call) g
 WHERE (g.name, g.command, g.lock_at_most_for, g.lock_at_least_for, g.once_every, g.on_busy, g.schedule, g.time_zone,
-	   g.catch_up, g.max_late, g.attempts, g.backoff, g.permits, g.schema_name, g.scheduled_at) IS DISTINCT FROM
+	   g.catch_up, g.max_late, g.attempts, g.backoff, g.schema_name, g.scheduled_at) IS DISTINCT FROM
 	  (r.name, r.command, '1 day 1 min'::interval, NULL::interval, '90 min'::interval, 'skip', NULL::text, NULL::text,
-	   'all', '2 h 1 s'::interval, 3, '0.5 s'::interval, 5, 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
+	   'all', '2 h 1 s'::interval, 3, '0.5 s'::interval, 'public', '2026-02-28 23:59:59 UTC'::timestamptz);
 
 SELECT * FROM not_the_same;
 -- PostgreSQL 19 no longer has non-standard strings.
@@ -95,7 +93,7 @@ SELECT count(set_config(name, 'off', false)) AS set FROM pg_settings
 WHERE name IN ('standard_conforming_strings', 'escape_string_warning') AND
 	  current_setting('server_version_num')::int < 190000 \gset
 SELECT * FROM not_the_same;
-SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day 1 min', NULL, NULL, 'error', '0 3 * * *', 'Europe/Berlin', 'none', '90 min', 3, '1 min', 4, '2026-11-22 03:10:11+01') AS call;
+SELECT _shedlock_cron_call('n', E'SELECT E\'\\n\'', '1 day 1 min', NULL, NULL, 'error', '0 3 * * *', 'Europe/Berlin', 'all', '90 min', 3, '1 min', '2026-11-22 03:10:11+01') AS call;
 RESET ALL;
 
 DROP VIEW not_the_same;
@@ -163,6 +161,3 @@ SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', time_zone => 
 SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', catch_up => 'some');
 SELECT _shedlock_cron_call('n', 'VACUUM', schedule => '0 3 * * *', attempts => 0);
 SELECT _shedlock_cron_call('n', 'VACUUM', attempts => 2);
-SELECT _shedlock_cron_call('n', 'VACUUM', permits => 0);
-SELECT _shedlock_cron_call('n', 'VACUUM', permits => 1001);
-SELECT _shedlock_cron_call('n', 'VACUUM', permits => 1000) LIKE '%permits => ''1000''::pg_catalog.int4) /*%' AS accepted;

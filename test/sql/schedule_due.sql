@@ -54,12 +54,6 @@ CALL shedlock_run('due all', 'SELECT 1', schedule => '@yearly', catch_up => 'all
 CALL shedlock_run('due all', 'SELECT 1', schedule => '@yearly', catch_up => 'all');
 SELECT pg_temp.tick_runs('due all');
 
--- none: no tick that is older than a minute.
-CALL shedlock_run('due none', 'SELECT 1', schedule => '@yearly', catch_up => 'none');
-SELECT pg_temp.back('due none', 2);
-CALL shedlock_run('due none', 'SELECT 1', schedule => '@yearly', catch_up => 'none');
-SELECT pg_temp.tick_runs('due none');
-
 -- max_late: none that is older than that, also of all.
 SELECT clock_timestamp() - shedlock_tick('@yearly') + '1 day' AS late \gset
 CALL shedlock_run('due late', 'SELECT 1', schedule => '@yearly', catch_up => 'all', max_late => :'late');
@@ -169,7 +163,6 @@ SELECT (SELECT count(*) FROM shedlock_tick WHERE name = 'due never') AS ticks, (
 -- Arguments that make no sense together
 \set VERBOSITY terse
 CALL shedlock_run('due', 'SELECT 1', once_every => '1 day', schedule => '@daily');
-CALL shedlock_run('due', 'SELECT 1', once_every => '1 day', catch_up => 'none');
 CALL shedlock_run('due', 'SELECT 1', schedule => '@daily', catch_up => 'some');
 CALL shedlock_run('due', 'SELECT 1', catch_up => 'all');
 CALL shedlock_run('due', 'SELECT 1', max_late => '1 h');

@@ -36,9 +36,6 @@ ask($holder, "SELECT shedlock_acquire_session('limited session', '1 hour')");
 my $runner = session($primary);
 $runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)', once_every => '36500 days', attempts => 2);\n");
 ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is in progress');
-my $permit = session($primary);
-$permit->query_until(qr/running/, "\\echo running\nCALL shedlock_run('permits', 'SELECT pg_sleep(600)', permits => 1);\n");
-ok(defined await($primary, q{SELECT outcome = 'running' FROM shedlock_history WHERE name = 'permits'}), 'a run with a permit is in progress');
 my $last_token = $primary->safe_psql($dbname, 'SELECT last_value FROM shedlock_token_seq');
 $primary->safe_psql($dbname, "SELECT shedlock_once('last', now())");
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
@@ -72,22 +69,18 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shed
 		'lease|held|lease|t',
 		'limited session|unknown|session|t',
 		'paused|paused|released|t',
-		'permits/1|unknown|run|t',
 		'run|unknown|run|t',
 		'session|unknown|session|t',
 		'session of a token|unknown|session|t',
 		'session to force|unknown|session|t'),
 	'standby: the view shows the locks; states that need the primary are unknown');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "permits|unknown\nrun|unknown",
+is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "run|unknown",
 	'standby: the outcome of a run is unknown');
 is($standby->safe_psql($dbname, 'SELECT name, schedule, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_schedules'),
 	'run|every 36500 days|unknown|1|2|||f', 'standby: the view shows the schedules');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('run')"),
 	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.\nAttempt 1 at tick .* began at .*; outcome: unknown\.$/,
 	'standby: shedlock_why says what it can of a run');
-like($standby->safe_psql($dbname, "SELECT shedlock_why('permits')"),
-	qr/^It has permits\.  Permit 1: It was acquired by ".*" at .*; only the primary can tell whether it is still held\.$/,
-	'standby: and of a run with a permit');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('lease')"), qr/^It has been held by ".*" since .*\.  It ends at .* unless it is extended\.$/,
 	'standby: shedlock_why says all of a lease');
 
@@ -103,14 +96,13 @@ my $states = join("\n",
 	'kept|kept|released',
 	'lease|held|lease',
 	'paused|paused|released',
-	'permits/1|lost|run',
 	'run|lost|run',
 	'session|lost|session',
 	'session of a token|lost|session',
 	'session to force|lost|session');
 is($standby->safe_psql($dbname, q{SELECT name, state, kind FROM shedlock_locks WHERE name <> 'limited session' ORDER BY name}), $states,
 	'promoted: locks of sessions and runs of the old primary are lost');
-is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "permits|lost\nrun|lost",
+is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "run|lost",
 	'promoted: the run of the old primary is lost');
 is($standby->safe_psql($dbname, 'SELECT name, last_outcome, next_attempt_at IS NOT NULL, attempt FROM shedlock_schedules'), 'run|lost|t|1',
 	'promoted: one more attempt at its tick is due');
@@ -160,7 +152,7 @@ is($standby->safe_psql($dbname, "SELECT state FROM shedlock_locks WHERE name = '
 kill_client($new_holder);
 ok(defined await($standby, "SELECT shedlock_acquire('new')"), 'promoted: new session locks are free when their session ends');
 
-reap($_) foreach ($holder, $runner, $permit);
+reap($_) foreach ($holder, $runner);
 $standby->stop('immediate');
 $primary->stop('immediate');
 done_testing();

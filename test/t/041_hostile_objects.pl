@@ -141,7 +141,7 @@ my $tour = qq{
 SELECT open.shedlock_acquire('x'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_session('s'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
-SELECT * FROM open.shedlock_acquire_any(open.shedlock_permits('p'::$t, 2), 1, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t, false);
+SELECT * FROM open.shedlock_acquire_any(open.shedlock_permits('p'::$t, 2), 1, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_extend('x'::$t, NULL::bigint, '1 h'::$i, '0'::$i), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
 SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
 SELECT open.shedlock_tick('* * * * *'::$t, 'UTC'::$t), open.shedlock_next_tick('* * * * *'::$t, 'UTC'::$t, pg_catalog.now());
@@ -243,7 +243,7 @@ SKIP:
 		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 us'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h', once_every => '1 us')");
 	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
 	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
-	my @others = ('schedule text', 'time_zone text', 'catch_up text', 'max_late interval', 'attempts integer', 'backoff interval', 'permits integer');
+	my @others = ('schedule text', 'time_zone text', 'catch_up text', 'max_late interval', 'attempts integer', 'backoff interval');
 
 	# Returns psql's errors when the jobs run while a procedure with these arguments exists.
 	my $run_jobs = sub {

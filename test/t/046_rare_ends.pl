@@ -220,15 +220,15 @@ $_->quit foreach $cleaner, $keeper;
 $standby->stop;
 $primary->stop;
 
-# A fence outlives the process of a run with a permit: no other run of its tick begins.
-my $run_fenced = "CALL shedlock_run('fenced', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 2, backoff => '0', permits => 3, on_busy => 'error')";
+# A fence outlives the process of a run: no other run of its tick begins.
+my $run_fenced = "CALL shedlock_run('fenced', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 2, backoff => '0', on_busy => 'error')";
 my $dies = session($node);
 my $dies_pid = pid_of($dies);
 ask($other, 'SELECT pg_advisory_lock(1)');
 $dies->query_until(qr/begun/, "\\echo begun\n$run_fenced;\n");
 ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $dies_pid"), 'fenced: the command has begun');
-my ($permit, $fenced) = split /\|/, $node->safe_psql('postgres', "SELECT permit, token FROM shedlock_history WHERE name = 'fenced'");
-is(ask($other, "BEGIN; SELECT shedlock_assert('fenced/$permit', $fenced)"), $fenced, 'fenced: another session fences its lock');
+my $fenced = $node->safe_psql('postgres', "SELECT token FROM shedlock_history WHERE name = 'fenced'");
+is(ask($other, "BEGIN; SELECT shedlock_assert('fenced', $fenced)"), $fenced, 'fenced: another session fences its lock');
 terminate($node, $dies_pid);
 reap($dies);
 ask($other, 'SELECT pg_advisory_unlock(1)');
@@ -237,7 +237,7 @@ ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "$run_fenced; SELECT attempt, outcome FROM shedlock_history WHERE name = 'fenced' ORDER BY token"), "1|lost\n2|succeeded", 'fenced: one begins after the fence');
 
 # The same when an administrator ends the run: it stays ended, and its tick used up.
-my $run_forced = $run_fenced =~ s/'fenced'/'forced'/r =~ s/, permits => 3//r;
+my $run_forced = $run_fenced =~ s/'fenced'/'forced'/r;
 $dies = session($node);
 $dies_pid = pid_of($dies);
 ask($other, 'SELECT pg_advisory_lock(1)');
@@ -611,24 +611,6 @@ ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_e
 ask($other, 'COMMIT');
 like(ask($late, 'SELECT 1'), qr/^created again: true$/m, 'created again: the caller acquires the lock in the new table');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f', 'created again: the lock excludes others');
-
-# The end of an older run has written the tick when another permit is acquired: the begin
-# waits 100 ms for its commit, in which one of these tries commits.
-my $late_pid = pid_of($late);
-my ($begun, $tries) = ('', 0);
-while ($begun ne 't' && $tries++ < 50)
-{
-	my $of = "'older $tries', '1 h', once_every => '10000 days', permits => 2";
-	my $token = ask($other, "SELECT token FROM shedlock_run_begin($of)");
-
-	ask($other, "UPDATE shedlock_tick SET tick = '1970-01-01 UTC' WHERE name = 'older $tries'");
-	ask($other, "BEGIN; SELECT shedlock_run_end('older $tries', $token)");
-	$late->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin($of);\n");
-	await($runner, "SELECT state = 'idle' OR wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $late_pid AND query LIKE '%older $tries%'");
-	ask($other, 'COMMIT');
-	($begun) = split /\n/, ask($late, 'SELECT 1');
-}
-is($begun, 't', 'older run: a run begins as soon as the end of an older one is committed');
 
 # An administrator ends a run for whose lock a crowd waits: none of it is in the way.
 my $plan = "once_every => '1 s', attempts => 3, backoff => '0'";

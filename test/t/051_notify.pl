@@ -111,11 +111,10 @@ sub as_in_history
 
 	is( $node->safe_psql('postgres',
 			'SELECT count(*) FROM shedlock_history WHERE token = ' . value($payload, 'token', 'bigint')
-			  . ' AND NOT (tick, attempt, permit, sqlstate, started_at, ended_at, exit_code) IS DISTINCT FROM ('
+			  . ' AND NOT (tick, attempt, sqlstate, started_at, ended_at, exit_code) IS DISTINCT FROM ('
 			  . join(', ',
 				map { value($payload, @$_) } [ 'tick', 'timestamptz' ],
 				[ 'attempt', 'integer' ],
-				[ 'permit', 'integer' ],
 				[ 'sqlstate', 'text' ],
 				[ 'started_at', 'timestamptz' ],
 				[ 'ended_at', 'timestamptz' ],
@@ -141,7 +140,7 @@ sub begin_sleep
 # What is told
 #
 
-my $run = '"next_attempt_at":null,"permit":null,"sqlstate":%s,"started_at":T,"tick":null,"token":"N","v":1}';
+my $run = '"next_attempt_at":null,"sqlstate":%s,"started_at":T,"tick":null,"token":"N","v":1}';
 my ($payload, @payloads);
 
 ask($client, q{CALL shedlock_run('failed', $$SELECT 'secret'::int$$)});
@@ -196,37 +195,19 @@ foreach my $code (0, 3)
 	told('  and not again', ());
 }
 
-# Runs with permits: an event has the name of the job.  A run that is lost is told once, and
-# that it gave up once, by whatever run has its permit next.
-my $tick = q{SELECT token FROM shedlock_run_begin('permits', once_every => '1 h', attempts => 3, permits => 2)};
-# as if these runs had been for the hour before
-my $hour = q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'permits'; UPDATE shedlock_run_log SET tick = tick - interval '1 h' WHERE name = 'permits'};
-# the first run's lease has ended
-my $lose = q{UPDATE shedlock SET lock_until = locked_at WHERE token = %s};
-
+# A run that is lost before a later tick has a run is told once, and that it gave up once.
+my $tick = q{SELECT token FROM shedlock_run_begin('older', once_every => '1 h', attempts => 3)};
 my $first = ask($client, $tick);
-ask($client, $hour);
-my $second = ask($client, $tick);
-told('a run of a later tick begins while an older one is at work', ());
-is(ask($client, "SELECT shedlock_run_end('permits', $first, 'failed')"), 't', 'the older one fails');
-@payloads = told('  which is told, and that it has no attempt left', 'failed permits', 'gave up permits');
-like(shape($_), qr/"permit":[12],/, '  with its permit') foreach @payloads;
-as_in_history($_, 'a run with a permit') foreach @payloads;
-ask($client, $hour);
-$first = ask($client, $tick);
-told('and once more', ());
-ask($client, sprintf($lose, $second));
-my @rest = map { ask($client, q{SELECT token FROM shedlock_run_begin('permits', permits => 3)}) } 1, 2;
-@payloads = told('the older one is lost, and its permit has another run', 'lost permits', 'gave up permits');
-is(value($_, 'token', 'bigint'), "'$second'::bigint", '  told of the one that is lost') foreach @payloads;
-ask($client, sprintf($lose, $first));
-ask($client, $hour);
-is(ask($client, q{SELECT token FROM shedlock_run_begin('permits', once_every => '1 h', attempts => 3, permits => 3)}) > $first, 1, 'the last one is lost before a later tick has a run');
-@payloads = told('  which is told', 'lost permits', 'gave up permits');
+# as if that run had been for the hour before, and its lease had ended
+ask($client, q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older'; UPDATE shedlock_run_log SET tick = tick - interval '1 h' WHERE name = 'older'});
+ask($client, "UPDATE shedlock SET lock_until = locked_at WHERE token = $first");
+is(ask($client, $tick) > $first, 1, 'a run is lost before a later tick has a run');
+@payloads = told('  which is told', 'lost older', 'gave up older');
 is(value($_, 'token', 'bigint'), "'$first'::bigint", '  told of that one') foreach @payloads;
-ask($client, "SELECT shedlock_run_end('permits', token) FROM shedlock_history WHERE name = 'permits' AND outcome = 'running'");
-told('ends that succeed are not told', ());
-is(ask($client, q{SELECT runs_succeeded, runs_failed, runs_lost, gave_up FROM shedlock_stats WHERE name = 'permits'}), '3|1|2|3', 'each is counted once');
+as_in_history($_, 'a run of an older tick') foreach @payloads;
+ask($client, "SELECT shedlock_run_end('older', token) FROM shedlock_history WHERE name = 'older' AND outcome = 'running'");
+told('an end that succeeds is not told', ());
+is(ask($client, q{SELECT runs_succeeded, runs_failed, runs_lost, gave_up FROM shedlock_stats WHERE name = 'older'}), '1|0|1|1', 'each is counted once');
 
 # A tick that has an attempt left is given up when a later one is claimed without a run, or
 # has passed before the job had its new schedule.

@@ -161,9 +161,7 @@ my @clauses = (
 	'$left && $ready ?' => '$ready ?',
 	'$left && $ready ?' => '$left ?',
 	'if $previous > $tick' => 'if 1',
-	"\n	  && \$now - \$previous <= \$max_late" => '',
-	q{$args->{catch_up} ne 'none' || $now} => '$now',
-	q{&& ($args->{catch_up} ne 'none' || $now - $previous < $minute)} => '');
+	"\n	  && \$now - \$previous <= \$max_late" => '');
 
 my ($code) = slurp_file($INC{'TickModel.pm'}) =~ /^sub due\n(\{.*?^\})/ms;
 while (my ($clause, $left) = splice @clauses, 0, 2)

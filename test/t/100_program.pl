@@ -120,8 +120,7 @@ refused(64, qr/^shedlock: /, $node, @named, @$_)
   foreach ['--schedule=nightly'], [ '--schedule=0 3 * * *', '--time-zone=Moon/Base' ], ['--at-least=2min'], ['--at-least=soon'],
   ['--once-every=1 month'], [ '--once-every=1h', '--schedule=0 3 * * *' ], [ '--once-every=1h', '--catch-up=some' ],
   [ '--once-every=1h', '--catch-up=none' ], [ '--once-every=1h', '--attempts=0' ], [ '--once-every=1h', '--attempts=many' ],
-  [ '--once-every=1h', '--backoff=soon' ], [ '--once-every=1h', '--max-late=-1s' ],
-  (map { ["--permits=$_"] } 0, -1, 1001, 'abc', ''), [ '--permits=101', '--wait=1s' ];
+  [ '--once-every=1h', '--backoff=soon' ], [ '--once-every=1h', '--max-late=-1s' ];
 refused(64, qr/^shedlock: /, $node, '--name', $_) foreach '', 'x' x 256, "\xff";
 is(ask($watcher, 'SELECT count(*) FROM shedlock_history'), '0', 'a call that is wrong begins no run');
 
@@ -514,64 +513,6 @@ is(join(' ', sort { $a <=> $b } map { $_->finish } @crowd), join(' ', 0, (75) x 
 is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'crowd'"), '1', 'it is the only run');
 
 #
-# Permits
-#
-
-my @limited = ('--name=permits', '--permits=3');
-my $at_work = 'echo $SHEDLOCK_NAME $SHEDLOCK_PERMIT; until [ -e ' . "$files/permit" . '$SHEDLOCK_PERMIT ]; do sleep 0.05; done';
-my @five = map { start_program($node, @limited, sh($at_work)) } 1 .. 5;
-ok(eventually(sub { (grep { $_->has_ended } @five) == 2 }), '--permits: of five programs two end while three are at work');
-is(join(' ', map { $_->{status} } grep { $_->has_ended } @five), '75 75', 'they say that it is busy');
-my @three = grep { !$_->has_ended } @five;
-$_->await_out(qr/\n/) foreach @three;
-is(join('', sort map { $_->out } @three), "permits/1 1\npermits/2 2\npermits/3 3\n", 'each of the three has a permit of its own');
-is(ask($watcher, "SELECT name, kind FROM shedlock_locks WHERE state = 'held' AND name LIKE 'permits%' ORDER BY name"),
-	join("\n", map { "permits/$_|leased run" } 1 .. 3), 'its lock is that of the permit');
-refused(75, qr/^shedlock: "permits" was not run: None of its permits is free; there are 3\.$/, $node, @limited, '-v');
-like((run_program($node, @limited, '--dry-run'))[1], qr/^It has permits, and several are held\.  Permit 1: .*  Permit 2: .*  Permit 3: /m, '--dry-run says who has them');
-
-my $next = start_waiting('permits/2', @limited, '--wait=1h', sh($at_work));
-touch("$files/permit2");
-my ($second) = grep { $_->out =~ /2$/ } @three;
-is($second->finish, 0, 'one of the three ends');
-is($next->finish . $next->out, "0permits/2 2\n", '--wait: the next one begins with its permit');
-ask($watcher, "SELECT shedlock_pause('permits', reason => 'moving house')");
-refused(75, qr/^shedlock: "permits" was not run: It was paused by "postgres".*: moving house\.$/, $node, @limited, '-v');
-ask($watcher, "SELECT shedlock_resume('permits')");
-ask($watcher, "SELECT shedlock_force_release('permits/3')");
-my ($third) = grep { $_->out =~ /3$/ } @three;
-is($third->finish, 76, 'a permit is released by force');
-like($third->err, qr{^shedlock: lock "permits/3" was lost$}m, 'the message names its lock');
-touch("$files/permit1");
-$_->finish foreach @three;
-is(ask($watcher, "SELECT outcome, permit FROM shedlock_history WHERE name = 'permits' ORDER BY permit, token"),
-	"succeeded|1\nsucceeded|2\nsucceeded|2\ncancelled|3", 'the history has the runs under the name of the job');
-nothing_left($three[0], "permits/$_", "permit $_") foreach 1 .. 3;
-
-# a host that dies
-my $gone = start_program($node, '--name=dead', '--permits=1', '--lease=' . 3 * $slow . 's', sh('echo ready; sleep 600'));
-ok($gone->await_out(qr/ready/), 'a command with a permit is at work');
-$gone->kill_all;
-my $free_at = ask($watcher, "SELECT lock_until FROM shedlock_locks WHERE name = 'dead/1'");
-is((run_program($node, '--name=dead', '--permits=1', '--wait=1h', 'true'))[0], 0, 'its host dies, and another one gets its permit');
-is(last_run('dead', "started_at >= '$free_at', permit"), 't|1', 'when its lease is over');
-is(ask($watcher, "SELECT outcome FROM shedlock_history WHERE name = 'dead' ORDER BY token"), "lost\nsucceeded", 'the first run is lost');
-
-refused(64, qr/^shedlock: lock name is too long/, $node, '--permits=1', '--name', 'x' x 254);
-
-# Ticks are those of the job.
-@limited = ('--name=limited', '--permits=3', '--once-every=20000 days', '--attempts=2', '--backoff=1 ms');
-@five = map { start_program($node, @limited, until_there("$files/limited", 'exit 1')) } 1 .. 5;
-ok(eventually(sub { (grep { $_->has_ended } @five) == 4 }), 'a tick has one run at a time, whatever the permits');
-touch("$files/limited");
-is(join(' ', sort { $a <=> $b } map { $_->finish } @five), '1 75 75 75 75', 'its first attempt fails');
-($status, $out) = run_program($node, @limited, sh('echo $SHEDLOCK_ATTEMPT $SHEDLOCK_TICK $SHEDLOCK_NAME $SHEDLOCK_PERMIT'));
-is("$status $out", '0 ' . last_run('limited', q{format('%s %s limited/%s %s', attempt, to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), permit, permit)}) . "\n",
-	'the second one knows its attempt, its tick and its permit');
-is(last_run('limited', 'attempt, outcome'), '2|succeeded', 'it is the second attempt');
-refused(75, qr/^shedlock: "limited" was not run: Attempt 2 at tick .*; outcome: succeeded\./, $node, @limited, '-v');
-
-#
 # The times of a run, each at once
 #
 
@@ -580,7 +521,6 @@ my %timed = (
 	obeys => start_program($node, '--name=obeys', '--at-most=300ms', sh('sleep 600')),
 	ignores => start_program($node, '--name=ignores', '--at-most=' . 0.3 * $slow . 's', '--kill-after=300ms', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
 	extended => start_program($node, '--name=extended', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 3')),
-	'extended/1' => start_program($node, '--name=extended', '--permits=1', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 4')),
 	taken => start_program($node, '--name=taken', '--lease=' . 3 * $slow . 's', sh('echo work >&2; echo ready; sleep 600')));
 ok($timed{taken}->await_out(qr/ready/), 'a command is at work');
 ask($watcher, "SELECT shedlock_force_release('taken')");
@@ -710,7 +650,6 @@ is(last_run('obeys', 'outcome, exit_code, message'), 'timed out|143|signal 15 (T
 is($timed{ignores}->finish, 124, '--at-most: the exit status of a command that ignores TERM');
 is(last_run('ignores', 'outcome, exit_code, message'), 'timed out|137|signal 9 (Killed)', '--kill-after: it was killed');
 is($timed{extended}->finish, 3, 'a run takes longer than its lease');
-is($timed{'extended/1'}->finish, 4, 'so does one with a permit');
 is($timed{taken}->finish, 76, 'the exit status is 76 after force_release');
 like($timed{taken}->err, qr/^work\n.*shedlock: lock "taken" was lost\n\z/ms, 'the message says so');
 is(join(' ', $timed{taken}->processes), '', 'its command is gone');
@@ -774,7 +713,7 @@ SKIP:
 #
 
 # Everything in the environment stays as it is.
-my %stale = (SHEDLOCK_NAME => 'stale', SHEDLOCK_TOKEN => '-1', SHEDLOCK_TICK => 'stale', SHEDLOCK_ATTEMPT => '-1', SHEDLOCK_PERMIT => '-1', PGPASSWORD => 'secret');
+my %stale = (SHEDLOCK_NAME => 'stale', SHEDLOCK_TOKEN => '-1', SHEDLOCK_TICK => 'stale', SHEDLOCK_ATTEMPT => '-1', PGPASSWORD => 'secret');
 $run = start_program($node, { environment => \%stale }, '--name=environment', 'env', '-0');
 is($run->finish, 0, 'a command shows its environment');
 my %seen = map { /(.*?)=(.*)/s } split /\0/, $run->out;
@@ -904,8 +843,6 @@ foreach my $dbname ('utf8', 'latin1')
 # more than the socket holds
 is((run_program($node, '-d', 'latin1', '--name=bytes', 'true', ("\xff" x 100_000) x 4))[0], 0, 'a long statement');
 like($node->safe_psql('latin1', 'SELECT command FROM shedlock_history ORDER BY token DESC LIMIT 1'), qr/^true (\\xff){2000}/, 'arrives');
-
-is((run_program($node, '-d', 'utf8', '--name', "\xf0\x9d\x84\x9e" x 253, '--permits=1', sh('printf %s "$SHEDLOCK_NAME" | wc -c')))[1], "1014\n", 'the longest name of a permit');
 
 # Closed descriptors
 foreach my $closed ('>&-', '2>&-', '<&-', '<&- >&- 2>&-')

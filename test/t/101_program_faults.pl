@@ -34,7 +34,7 @@ my %watch;
 
 # Adds a situation.  Keys: title, kind (of command), steps; length (of the lease), short or
 # another; exit and outcome, the expected ones; margin, "none" if no margin is promised;
-# options, permits, env, dbname and node, of the program; extra, further checks.
+# options, env, dbname and node, of the program; extra, further checks.
 sub situation
 {
 	my ($title, %s) = @_;
@@ -116,7 +116,7 @@ sub end_of_lease
 		$watch->{until} = { map { @$_ } @{ $watch->{dbh}->selectall_arrayref('SELECT name, lock_until FROM shedlock') } };
 		$watch->{at} = time;
 	}
-	return $watch->{until}{ $s->{p}{lock} };
+	return $watch->{until}{ $s->{p}{name} };
 }
 
 my $number = 0;
@@ -130,8 +130,7 @@ sub start
 	$s->{name} = sprintf 'fault %02d', ++$number;
 	$s->{p} = start_beating_program(
 		name => $s->{name}, kind => $s->{kind}, dbname => $s->{dbname} // $s->{node}->connstr('postgres'),
-		lease => $lease, kill_after => $kill_after, options => [ @{ $s->{options} // [] }, $s->{permits} ? "--permits=$s->{permits}" : () ],
-		lock => $s->{permits} ? "$s->{name}/1" : undef,
+		lease => $lease, kill_after => $kill_after, options => $s->{options},
 		env => { PGCONNECT_TIMEOUT => int($lengths->{connect}), %{ $s->{env} // {} } });
 	return;
 }
@@ -298,7 +297,7 @@ sub force_released
 	my ($title, $settings, %s) = @_;
 
 	situation($title, margin => 'none', outcome => 'cancelled',
-		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "$settings SELECT shedlock_force_release('$_[0]{p}{lock}')") } ] ], %s);
+		steps => [ [ \&at_once, sub { $node->safe_psql('postgres', "$settings SELECT shedlock_force_release('$_[0]{p}{name}')") } ] ], %s);
 	return;
 }
 
@@ -336,11 +335,6 @@ sub times_sent
 }
 
 force_released('force-released, nobody is told', 'SET shedlock.notify = none;', extra => \&ends_soon);
-
-# The lock of a run with a permit has another name than the job.
-situation('keeper killed, with a permit', permits => 1, exit => 137, steps => [ [ \&at_once, signals(KILL => \&keeper_of) ] ]);
-situation('guardian killed, with a permit', permits => 1, length => 'minute', exit => 137, outcome => 'failed', steps => [ [ \&at_once, signals(KILL => \&guardian_of) ] ]);
-force_released('force-released, with a permit', '', permits => 1, length => 'minute', dbname => logged('permitted'), extra => \&ends_at_once);
 
 situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
 situation('command stopped and continued', length => 'long', exit => 0, outcome => 'succeeded',
@@ -400,9 +394,9 @@ situation('answers are late, cut off', kind => 'stubborn', length => 'late', dbn
 	steps => [ [ \&extended, sub { kill 'USR1', $late_proxy } ] ]);
 
 # The answer of shedlock_run_begin is lost.
-situation("connection lost, $_->[1]", permits => $_->[2], length => 'long', exit => 0, outcome => 'succeeded',
+situation("connection lost, $_->[1]", length => 'long', exit => 0, outcome => 'succeeded',
 	dbname => (start_proxy($node, $_->[0]))[0], steps => [ continues() ])
-  foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ], [ cut_after => 'run has begun with a permit', 1 ];
+  foreach [ cut => 'run begins' ], [ cut_after => 'run has begun' ];
 
 # The server refuses LISTEN.
 situation('LISTEN refused', length => 'long', exit => 0, outcome => 'succeeded',
@@ -460,7 +454,7 @@ if ($ENV{SHEDLOCK_SKEW})
 			steps => [
 				[ \&at_once, \&suspend ],
 				[ \&at_once, signals(USR1 => \&keeper_of) ],
-				[ \&program_ended, sub { $not_extended->($_[0]); $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{p}{lock}')") } ] ],
+				[ \&program_ended, sub { $not_extended->($_[0]); $node->safe_psql('postgres', "SELECT shedlock_force_release('$_[0]{p}{name}')") } ] ],
 			outcome => 'cancelled', extra => $same);
 	}
 }
@@ -595,9 +589,8 @@ sub either
 
 cut_off($standby{asynchronous});
 $from = @situations;
-situation('primary fails, synchronous standby promoted' . ($_ ? ', with a permit' : ''), permits => $_, length => 'outage', exit => 0,
-	outcome => 'succeeded', alone => 1, node => $standby{synchronous}, dbname => either($primary, $standby{synchronous}), steps => [ continues() ])
-  foreach 0, 1;
+situation('primary fails, synchronous standby promoted', length => 'outage', exit => 0,
+	outcome => 'succeeded', alone => 1, node => $standby{synchronous}, dbname => either($primary, $standby{synchronous}), steps => [ continues() ]);
 situation('primary fails, asynchronous standby promoted', kind => $_, length => 'outage', outcome => '', alone => 1, margin => 'none', no_history => 1,
 	node => $standby{asynchronous}, dbname => either($primary, $standby{asynchronous}), steps => [])
   foreach 'plain', 'tree';

@@ -107,16 +107,6 @@ finds('not ended after a forced release, outlived its lease', 'but not after the
 finds('outlived its run, two at once, wrong exit status, wrong outcome', 'only a forced release explains an overlap',
 	'released by force', 'looked at');
 
-# Runs of a job with two permits
-my @limited = map { sprintf q{
-	host-3.log: 114 start %1$d --name job-3 --description 3/%1$d -- 0.8 0 -
-	host-3.log: 115 end %1$d 0
-	runs.tsv: %2$d job-3/%1$d 114.0 114.9 succeeded 0 _ _ 3/%1$d
-	children.tsv: 114.1 114.8 _ 114.8 0 main %2$d 3/%1$d job-3/%1$d %2$d _ _
-	server: LOG:  lock "job-3/%1$d" acquired by "a #%2$d" until 1970-01-01 00:01:56+00}, $_, 20 + $_ } 1 .. 3;
-finds('none', 'two runs have the two permits', 'run.log: 120', "@limited[0, 1]\n	run.log: 120");
-finds('too many at once', 'three have two permits', 'run.log: 120', "@limited\n	run.log: 120");
-
 finds('token order', 'a run began before the one with a smaller token', '4 tick-2 107.5', '4 tick-2 103.9',
 	'104.1 105.7', '104.1 103.8', '107.9 succeeded', '108.9 succeeded');
 finds('not in the history', 'a command has another attempt', '2 T1 2', '2 T1 1');

@@ -71,7 +71,7 @@ is( job_command('nightly') =~ s/$scheduled_at//r,
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => '00:05:00'::pg_catalog.interval, }
 	  . q{once_every => '1 day'::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
 	  . q{schedule => NULL::pg_catalog.text, time_zone => NULL::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
-	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval, permits => NULL::pg_catalog.int4)},
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
 	'a guarded job is a CALL with all its arguments');
 query(job_command('nightly'));
 is(query("SELECT outcome, command FROM shedlock_history WHERE name = 'nightly'"),
@@ -213,26 +213,6 @@ like(error_of("SELECT shedlock_cron_guard('ticks', time_zone => 'UTC')"), qr/220
 	'with a period, a job can have no time zone');
 query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h', time_zone => 'UTC')");
 is(query('SELECT once_every, schedule, time_zone FROM shedlock_jobs'), '|0 9 * * *|UTC', 'until it is defined again');
-
-# Permits are an argument like these.
-query("SELECT shedlock_cron_unguard('ticks')");
-is(notices_of("SELECT shedlock_cron_guard('ticks', '1 h', permits => 3)"), '', 'a job is guarded with permits');
-is(query("SELECT permits, attempts, fire FROM shedlock_jobs"), '3||', 'shedlock_jobs shows them; the schedule still fires the job');
-is($again->(), '', 'guarding it again changes nothing');
-is($again->('permits => 2'), 'NOTICE:  job "ticks" now has permits 2 instead of 3', 'their number can be changed');
-is($again->("lock_at_most_for => '2 h'"), 'NOTICE:  job "ticks" now has lock_at_most_for 02:00:00 instead of 01:00:00', 'and stays if it is not named');
-is(query('SELECT permits FROM shedlock_jobs'), '2', 'in shedlock_jobs, too');
-like(error_of("SELECT shedlock_cron_guard('ticks', permits => 0)"), qr/22023: permits must be between 1 and 1000/, 'a job has at least one permit');
-query(job_command('ticks'));
-is(query("SELECT name, permit IN (1, 2) FROM shedlock_history WHERE name = 'ticks'"), '', 'the CALL runs nothing unless its tick is due');
-query("SELECT shedlock_cron_unguard('ticks')");
-is(query('SELECT schedule, command FROM cron.job'), '0 9 * * *|SELECT 1', 'unguarding restores the command');
-is(query('SELECT permits FROM shedlock_jobs'), '', 'a job without a guard has none');
-is(notices_of("SELECT shedlock_cron_schedule('permits', $nine, permits => 5)"), '', 'a job is scheduled with permits');
-like(job_command('permits'), qr/permits => '5'::pg_catalog\.int4\) /, 'its CALL has them');
-is(notices_of("SELECT shedlock_cron_schedule('permits', $nine)"), '', 'scheduled again without');
-like(job_command('permits'), qr/permits => NULL::pg_catalog\.int4\) /, 'it has none');
-query("SELECT shedlock_cron_unschedule('permits'), shedlock_cron_guard('ticks', '1 h')");
 
 # A CALL of an older version, or written by hand, has fewer arguments.
 query(q{SELECT cron.alter_job(jobid, command => $$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1', '1 h', on_busy => 'error')$$) FROM cron.job});
@@ -632,7 +612,7 @@ is( job_command('trapped') =~ s/$scheduled_at//r,
 	  . q{lock_at_most_for => '01:00:00'::pg_catalog.interval, lock_at_least_for => NULL::pg_catalog.interval, }
 	  . q{once_every => NULL::pg_catalog.interval, on_busy => 'skip'::pg_catalog.text, }
 	  . q{schedule => '0 0 1 1 *'::pg_catalog.text, time_zone => '} . $zone . q{'::pg_catalog.text, catch_up => NULL::pg_catalog.text, }
-	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval, permits => NULL::pg_catalog.int4)},
+	  . q{max_late => NULL::pg_catalog.interval, attempts => NULL::pg_catalog.int4, backoff => NULL::pg_catalog.interval)},
 	'no search_path misleads the functions');
 query('DROP SCHEMA evil CASCADE; SELECT cron.unschedule(jobid) FROM cron.job');
 
@@ -774,37 +754,6 @@ ok( $node->poll_query_until('postgres',
 	'a cancelled run is shown');
 $background->{run}->finish;
 
-# With permits the lock is free as long as one of them is.
-query("SELECT shedlock_cron_guard('state', permits => 3)");
-# Begins a run without a tick that keeps so many permits busy; returns its permit.
-my $begin = sub { return query("SELECT permit FROM shedlock_run_begin('state', permits => $_[0])") };
-my @permits = ($begin->(3), $begin->(3));
-is(query("SELECT lock_state, last_outcome FROM shedlock_jobs WHERE job_name = 'state'"), 'free|running', 'two of three permits are held');
-push @permits, $begin->(3);
-is(query("SELECT lock_state FROM shedlock_jobs WHERE job_name = 'state'"), 'held', 'all permits are held');
-is(state_after('2 h'), 'held|f', 'a job whose runs have all permits is not overdue');
-query("SELECT shedlock_pause('state')");
-is(state_after('2 h'), 'paused|f', 'a paused job whose permits are held is not overdue');
-query("SELECT shedlock_resume('state'), shedlock_run_end('state', (SELECT max(token) FROM shedlock_history WHERE name = 'state'))");
-is(state_after('2 h'), 'free|t', 'a job is overdue if a permit is free');
-query("SELECT shedlock_pause('state/$permits[2]')");
-is(state_after('2 h'), 'held|f', 'it is not if that permit is paused');
-query("SELECT shedlock_resume('state/$permits[2]'), shedlock_acquire('state/$permits[2]', '1 h')");
-is(state_after('2 h'), 'held|t', 'it is if another holder has it');
-query("SELECT shedlock_force_release(name) FROM shedlock_locks WHERE name ~ '^state/'");
-is(state_after('2 h'), 'free|t', 'no permit is held');
-query(job_command('state'));
-is(query("SELECT lock_state, overdue, last_outcome FROM shedlock_jobs WHERE job_name = 'state'"), 'free|f|succeeded', 'its CALL runs with one of them');
-is(query("SELECT permit BETWEEN 1 AND 3, tick IS NOT NULL FROM shedlock_history WHERE name = 'state' ORDER BY token DESC LIMIT 1"), 't|t', '  for its tick');
-query("SELECT shedlock_pause('state/2'), shedlock_pause('state/3')");
-$background = $node->background_psql('postgres');
-$background->query_until(qr/^$/, "\\echo\nCALL shedlock_run('state', 'SELECT pg_sleep(600)', permits => 1);\n");
-ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM shedlock_jobs WHERE lock_state = 'held' AND last_outcome = 'running'"), 'a command has the only permit that is not paused');
-is(state_after('2 h'), 'held|f', '  and the job is not overdue');
-query("SELECT shedlock_cancel('state/1'), shedlock_resume('state/2'), shedlock_resume('state/3')");
-$background->{run}->finish;
-query("SELECT shedlock_cron_unguard('state'), shedlock_cron_guard('state', '1 h')");
-
 query(
 	q{
 BEGIN;
@@ -878,7 +827,7 @@ like(error_of("SELECT shedlock_cron_guard('far', '2 h')"), qr/42501: job "far" c
 query('ALTER DATABASE other OWNER TO postgres');
 
 # Another procedure of that name, with the same arguments in another order
-query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, permits integer, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
+query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
 is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
 query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer, text)');
