@@ -389,9 +389,9 @@ like(slurp_file($node->logfile), qr/which held lock "stopped", terminated by rol
 ok(defined await($node, "SELECT shedlock_acquire('stopped')"), 'stopped: the lock is free after the session has ended');
 reap($holder);
 
-# No timer can be created, nor the thread that replaces timers where there are none.
+# No timer can be created.
 my $poor = session($node);
-PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0', '--nproc=0');
+PostgreSQL::Test::Utils::system_or_bail('prlimit', '--pid=' . pid_of($poor), '--sigpending=0');
 ask($poor, "SELECT shedlock_acquire_session('no timer', '1 h')");
 like($poor->{heard}, qr/ERROR: +could not create a timer for lock_at_most_for/, 'no timer: a session lock with lock_at_most_for is refused');
 is(ask($poor, "SELECT shedlock_acquire_session('no timer')"), 't', 'no timer: the lock is free, and without lock_at_most_for it is acquired');
