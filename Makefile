@@ -94,9 +94,6 @@ ifeq ($(CACHES),no)
 PG_CPPFLAGS += -DSHEDLOCK_NO_CACHES
 endif
 
-# For the thread of src/session/deadline.c, on systems without timer_create().
-SHLIB_LINK  += $(PTHREAD_LIBS)
-
 # The script of this version is joined from these parts, in this order, until the
 # version is released.  It is committed then, and UNRELEASED is empty.
 UNRELEASED   = 1.0

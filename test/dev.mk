@@ -23,14 +23,14 @@ H_FILES = $(sort $(wildcard src/*/*.h))
 LINT_CPPFLAGS = $(CPPFLAGS) $(PROGRAM_CPPFLAGS)
 INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
-.PHONY: strict lint lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
+.PHONY: strict lint lint-gcc lint-clang lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
 	lint-meta lint-indent lint-floors lint-minutes lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
 	pgtap skew failmalloc child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
 
-LINT = lint-gcc lint-clang lint-no-timers lint-no-caches lint-headers lint-floors lint-versions lint-lists lint-text \
+LINT = lint-gcc lint-clang lint-no-caches lint-headers lint-floors lint-versions lint-lists lint-text \
 	lint-man lint-meta lint-indent lint-minutes
 
 lint: $(LINT)
@@ -46,10 +46,6 @@ lint-clang:
 	else \
 		echo "lint: there is no clang"; \
 	fi
-
-# What macOS compiles
-lint-no-timers:
-	@$(MAKE) -s lint-gcc lint-clang C_FILES=src/session/deadline.c PG_CPPFLAGS="$(PG_CPPFLAGS) -DSHEDLOCK_NO_POSIX_TIMERS"
 
 lint-no-caches:
 	@$(MAKE) -s lint-gcc lint-clang CACHES=no

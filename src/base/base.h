@@ -97,7 +97,6 @@ extern bool shedlock_require_token;
 extern bool shedlock_role_prefix;
 extern bool shedlock_log_locks;
 extern bool shedlock_log_skipped_runs;
-extern bool shedlock_synchronous_release;
 
 extern void ShedlockDefineSettings(void);
 extern void ShedlockShowAttempt(const char *tick, const char *attempt, bool failed);

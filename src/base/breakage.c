@@ -31,7 +31,6 @@ static const struct config_enum_entry break_options[] = {
 	{"success_unwritten", SUCCESS_UNWRITTEN, false},
 	{"ticks_swallowed", TICKS_SWALLOWED, false},
 	{"permits_exceeded", PERMITS_EXCEEDED, false},
-	{"tick_run_twice", TICK_RUN_TWICE, false},
 	{NULL, 0, false}
 };
 

@@ -29,9 +29,7 @@ enum
 	SUCCESS_UNWRITTEN,			/* a success leaves its tick open */
 	TICKS_SWALLOWED,			/* a success uses up the ticks that follow,
 								 * too */
-	PERMITS_EXCEEDED,			/* there is one permit more */
-	TICK_RUN_TWICE				/* a run at work with a permit does not keep
-								 * others from its tick */
+	PERMITS_EXCEEDED			/* there is one permit more */
 };
 
 extern int	shedlock_break;

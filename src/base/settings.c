@@ -31,7 +31,6 @@ bool		shedlock_require_token;
 bool		shedlock_role_prefix;
 bool		shedlock_log_locks;
 bool		shedlock_log_skipped_runs;
-bool		shedlock_synchronous_release;
 
 /* What the command of a run reads about itself: "" outside of a run. */
 static char tick_shown[MAXDATELEN + 1];
@@ -91,9 +90,6 @@ static const Setting settings[] = {
 	{"shedlock.notify", PGC_SUSET, &shedlock_notify, NULL, SHEDLOCK_NOTIFY_FAILURES, 0,
 		"Sets which events listeners of channel \"shedlock\" are told of.",
 	"\"failures\" includes what administrators do; \"all\" adds the start and success of runs.", notify_options},
-	{"shedlock.synchronous_release", PGC_USERSET, NULL, &shedlock_synchronous_release, false, 0,
-		"Makes a release wait until its commit is on disk.",
-	"A release that is lost in a crash keeps the lock longer, but does no other harm.", NULL},
 };
 
 /*

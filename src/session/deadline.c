@@ -18,11 +18,6 @@
  * timers of the operating system, which send the signals of the two functions
  * above.
  *
- * macOS and OpenBSD have no timer_create(), and say so in _POSIX_TIMERS.  There,
- * and in a build with -DSHEDLOCK_NO_POSIX_TIMERS, a thread of the process looks
- * at the clock each second and sends the signals.  It calls no function of the
- * server and has all signals blocked, so that the server does not notice it.
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -30,14 +25,6 @@
 #include "postgres.h"
 
 #include <signal.h>
-#include <unistd.h>
-
-#if !defined(SHEDLOCK_NO_POSIX_TIMERS) && (!defined(_POSIX_TIMERS) || _POSIX_TIMERS <= 0)
-#define SHEDLOCK_NO_POSIX_TIMERS
-#endif
-#ifdef SHEDLOCK_NO_POSIX_TIMERS
-#include <pthread.h>
-#endif
 
 #include "miscadmin.h"
 #include "session/session.h"
@@ -48,9 +35,7 @@ typedef struct DeadlineTimer
 {
 	int			signo;
 	int64		armed_for;		/* DT_NOEND: not armed */
-#ifndef SHEDLOCK_NO_POSIX_TIMERS
 	timer_t		id;
-#endif
 } DeadlineTimer;
 
 static DeadlineTimer timers[] = {
@@ -71,8 +56,6 @@ static int64 run_deadline = DT_NOEND;
 
 static bool runs_watched = false;
 static bool run_deadline_passed = false;
-
-#ifndef SHEDLOCK_NO_POSIX_TIMERS
 
 /*
  * create_timers - returns 0, or an error number
@@ -115,77 +98,6 @@ set_timer(DeadlineTimer *timer, int64 deadline)
 	(void) timer_settime(timer->id, TIMER_ABSTIME, &spec, NULL);
 	timer->armed_for = deadline;
 }
-
-#else
-
-static pthread_mutex_t armed_for_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-/*
- * watch_deadlines - the thread
- */
-static void *
-watch_deadlines(void *arg)
-{
-	const struct timespec second = {.tv_sec = 1};
-
-	for (;;)
-	{
-		(void) nanosleep(&second, NULL);
-		(void) pthread_mutex_lock(&armed_for_mutex);
-		for (int i = 0; i < (int) lengthof(timers); i++)
-			if (ShedlockSteadyNow() >= timers[i].armed_for)
-				(void) kill(MyProcPid, timers[i].signo);
-		(void) pthread_mutex_unlock(&armed_for_mutex);
-	}
-	return NULL;
-}
-
-/*
- * create_timers - returns 0, or an error number; one thread serves both timers
- */
-static int
-create_timers(void)
-{
-	static bool started = false;
-	pthread_t	thread;
-	sigset_t	all;
-	sigset_t	before;
-	int			error = 0;
-
-	if (!started)
-	{
-		(void) sigfillset(&all);
-		(void) pthread_sigmask(SIG_SETMASK, &all, &before);
-		error = pthread_create(&thread, NULL, watch_deadlines, NULL);
-		(void) pthread_sigmask(SIG_SETMASK, &before, NULL);
-		started = error == 0;
-	}
-	return error;
-}
-
-/*
- * set_timer - to a deadline; a signal that was due is here when this returns
- *
- * The signal that the thread has sent is obeyed before the last call returns.
- */
-static void
-set_timer(DeadlineTimer *timer, int64 deadline)
-{
-	sigset_t	signals;
-	sigset_t	before;
-
-	if (deadline == timer->armed_for)
-		return;
-	(void) sigemptyset(&signals);
-	(void) sigaddset(&signals, timer->signo);
-	(void) pthread_sigmask(SIG_BLOCK, &signals, &before);
-	(void) pthread_mutex_lock(&armed_for_mutex);
-	timer->armed_for = deadline;
-	(void) pthread_mutex_unlock(&armed_for_mutex);
-	(void) pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-#endif
 
 /*
  * ShedlockDeadlineAt - convert a time of day in the near future to the steady clock

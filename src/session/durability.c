@@ -156,7 +156,7 @@ ShedlockDurabilityPreCommit(void)
 	else if (must_be_durable)
 		ShedlockDurabilityPrePrepare();
 	else if (only_releases && release_end != InvalidXLogRecPtr &&
-			 XactLastRecEnd == release_end && !shedlock_synchronous_release)
+			 XactLastRecEnd == release_end)
 	{
 		saved_synchronous_commit = synchronous_commit;
 		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;

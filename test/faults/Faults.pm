@@ -12,12 +12,11 @@ use Getopt::Long;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(options log_to note_line seed_stream chance among between connect_to
-  interval is_lost signal_number sleep time %PLANS $POOL %PERMITS);
+  interval is_lost signal_number sleep time %PLANS $POOL $PERMITS);
 
-# How many permits a job has; its locks are job/1, job/2 and so on.  Those of $POOL are
-# for runs without a tick and for shedlock_acquire_any.
+# The permits that shedlock_acquire_any acquires: their name, and how many there are
 our $POOL = 'permit';
-our %PERMITS = ($POOL => 3, 'plan 5' => 3, 'plan 6' => 2);
+our $PERMITS = 3;
 
 # The jobs that have ticks: name, and the plan that all its callers pass.  Times are in
 # seconds.
@@ -26,8 +25,8 @@ our %PLANS = (
 	'plan 2' => { every => 3, attempts => 4, backoff => 0.1, catch_up => 'latest' },
 	'plan 3' => { every => 1.5, attempts => 2, backoff => 0.2, catch_up => 'all' },
 	'plan 4' => { every => 2, attempts => 3, backoff => 0, catch_up => 'all', late => 5 },
-	'plan 5' => { every => 0.5, attempts => 2, backoff => 0.1, catch_up => 'latest', permits => $PERMITS{'plan 5'} },
-	'plan 6' => { every => 1.5, attempts => 3, backoff => 0.1, catch_up => 'all', permits => $PERMITS{'plan 6'} });
+	'plan 5' => { every => 0.5, attempts => 2, backoff => 0.1, catch_up => 'latest' },
+	'plan 6' => { every => 1.5, attempts => 3, backoff => 0.1, catch_up => 'all' });
 
 my $log;
 

@@ -31,12 +31,10 @@ CREATE TABLE fault_work (
 
 CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval, ends text DEFAULT 'success')
 LANGUAGE plpgsql AS $$
-DECLARE
-	lock_name CONSTANT text := of_name || coalesce('/' || nullif(current_setting('shedlock.permit', true), ''), '');
 BEGIN
 	FOR step IN 0 .. steps LOOP
 		INSERT INTO fault_work
-		VALUES (lock_name, shedlock_token(lock_name), of_call, pg_backend_pid(), clock_timestamp(),
+		VALUES (of_name, shedlock_token(of_name), of_call, pg_backend_pid(), clock_timestamp(),
 			nullif(current_setting('shedlock.tick', true), '')::timestamptz,
 			nullif(current_setting('shedlock.attempt', true), '')::integer);
 		COMMIT;

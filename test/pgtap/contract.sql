@@ -473,7 +473,6 @@ SELECT results_eq(
 	  ('shedlock.notify', 'enum', NULL, 'superuser', 'failures', NULL, NULL),
 	  ('shedlock.require_token', 'bool', NULL, 'superuser', 'off', NULL, NULL),
 	  ('shedlock.role_prefix', 'bool', NULL, 'superuser', 'off', NULL, NULL),
-	  ('shedlock.synchronous_release', 'bool', NULL, 'user', 'off', NULL, NULL),
 	  ('shedlock.tick', 'string', NULL, 'user', '', NULL, NULL)$$,
 	'settings with their units, contexts, defaults and limits');
 SELECT is(current_setting('shedlock.default_lock_at_most_for'), '1h', 'a lease lasts one hour by default');

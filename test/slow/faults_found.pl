@@ -1,4 +1,4 @@
-# The fault checker finds each of ten ways to break the protocol, and no violation in
+# The fault checker finds each of nine ways to break the protocol, and no violation in
 # the intact protocol under the same conditions.  The library is a separate build, see
 # src/base/breakage.h.
 #
@@ -57,8 +57,7 @@ foreach my $breakage (
 	[ 'attempts_uncounted', 0, 'too many attempts', favour => 'planned_run' ],
 	[ 'success_unwritten', 0, 'used up', favour => 'planned_run' ],
 	[ 'ticks_swallowed', 0, 'due but not run', favour => 'planned_run' ],
-	[ 'permits_exceeded', 0, 'too many permits', favour => 'permits' ],
-	[ 'tick_run_twice', 0, 'two runs of a tick', favour => 'planned_run' ])
+	[ 'permits_exceeded', 0, 'too many permits', favour => 'permits' ])
 {
 	my ($break, $delay, $rule, %options) = @$breakage;
 	my ($report, $round);

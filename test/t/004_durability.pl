@@ -128,8 +128,6 @@ is_asynchronous('a release alone does not wait for the disk', 'on', held('r1'), 
 is_asynchronous('a release of a session lock does not wait for the disk', 'on', "SELECT shedlock_acquire_session('r2')", "SELECT shedlock_release('r2')");
 is_asynchronous('several releases in one transaction do not wait for the disk', 'on', held('r3') . ';' . held('r4'),
 	"BEGIN; SELECT shedlock_release('r3'); SELECT shedlock_release('r4'); COMMIT");
-is_durable('with shedlock.synchronous_release a release is on disk', 'on',
-	held('r5') . '; SET shedlock.synchronous_release = on', "SELECT shedlock_release('r5')");
 is_durable('work before the release is on disk', 'on', held('r6'),
 	"BEGIN; INSERT INTO work VALUES (1); SELECT shedlock_release('r6'); COMMIT");
 is_durable('work after the release is on disk', 'on', held('r7'),

@@ -205,7 +205,7 @@ sub test_privileges
 		is(error_of($node, "SELECT shedlock_token('x'); SET $setting->[0] = '$setting->[1]'", extra_params => [ '-U', 'app' ]) =~ /^(\w+)/ && $1,
 			'42501', "$how: a plain role cannot set $setting->[0]");
 	}
-	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for', 'synchronous_release')
+	foreach my $name ('default_lock_at_most_for', 'default_lock_at_least_for')
 	{
 		is(error_of($node, "SELECT shedlock_token('x'); SET shedlock.$name = 1", extra_params => [ '-U', 'app' ]),
 			'no error', "$how: a plain role can set $name");

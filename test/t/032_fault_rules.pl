@@ -378,36 +378,22 @@ finds('two holders', 'a permit is acquired by its name', "
 	1 1.5 acquire name=p/2 most=9 -> true token=2
 ", 'name=p/2', 'name=p/1');
 
-finds('two holders', 'a run has the permit that its command names', "
-	0 1.0 $ANY=1 -> true locks=p/2:1
-	1 1.5 run name=p permits=2 after=2 -> true
-	work: p/2 2 1.0/1 7 1.8
-", 'p/2 2', 'p/1 2');
-
-finds('two holders', 'a run outside the database has the permit of its answer', "
-	0 1.0 $ANY=1 -> true locks=p/2:1
-	1 2.0 run_begin name=p permits=2 every=2 attempts=3 backoff=0.1 catch_up=latest most=1 -> true token=2 tick=2 attempt=1 lock=p/2
-	runs: 2 p 2 2.001 1 _ running 0 _ 1.0/1 2
-", '0 1.0 acquire_any name=p permits=2 most=9', '0 1.0 acquire_any name=p permits=2 most=0.5');
-
 finds('too many permits', 'by whatever names; a fence is not one more', "
-	0 1.0 $ANY=2 all=1 -> true locks=p/1:1;p/2:2
+	0 1.0 $ANY=2 -> true locks=p/1:1;p/2:2
 	0 1.1 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.2 assert transaction=1 name=p/2 token=2 -> ok
 	0 1.3 commit transaction=1 -> ok
-	1 1.5 run name=p permits=2 after=2 -> true
-	work: p/3 3 1.0/1 7 1.8
+	1 1.5 acquire name=p/3 most=9 -> true token=3
 ", 'most=9', 'most=0.5');
 
 finds('too many permits', 'a short fence does not end what it fences', "
-	0 1.0 $ANY=2 all=1 -> true locks=p/1:1;p/2:2
+	0 1.0 $ANY=2 -> true locks=p/1:1;p/2:2
 	0 1.1 begin transaction=1 level=SERIALIZABLE -> ok
 	0 1.2 assert transaction=1 name=p/2 token=2 -> ok
 	0 1.3 commit transaction=1 -> ok
 	0 1.6 release name=p/2 token=2 -> true
-	1 1.5 run name=p permits=2 after=2 -> true
-	work: p/3 3 1.0/1 7 1.55
-", '7 1.55', '7 1.65');
+	1 1.5 acquire name=p/3 most=9 -> true token=3
+", '1 1.5', '1 1.65');
 
 finds('wrong permits', 'there are fewer', "
 	0 1.0 $ANY=1 -> true locks=p/3:1
@@ -421,18 +407,6 @@ finds('wrong permits', 'the same one twice', "
 	0 1.0 $ANY=2 -> true locks=p/2:1;p/2:2
 ", 'p/2:1', 'p/1:1');
 
-finds('wrong permits', 'some, though all were wanted', "
-	0 0.5 acquire name=p/2 most=9 -> true token=1
-	0 1.0 $ANY=2 all=1 -> true locks=p/1:2
-", 'all=1', 'all=0');
-
-finds('wrong permits', 'a run outside the database', "
-	1 2.0 run_begin name=p permits=2 every=2 attempts=3 backoff=0.1 catch_up=latest most=1 -> true token=2 tick=2 attempt=1 lock=p/3
-	runs: 2 p 2 2.001 1 _ running 0 _ 1.0/1 3
-", 'lock=p/3
-	runs: 2 p 2 2.001 1 _ running 0 _ 1.0/1 3', 'lock=p/2
-	runs: 2 p 2 2.001 1 _ running 0 _ 1.0/1 2');
-
 finds('refused for nothing', 'one permit was free', "
 	0 1.0 $ANY=1 -> true locks=p/1:1
 	1 1.5 $ANY=1 -> false
@@ -441,39 +415,6 @@ finds('refused for nothing', 'one permit was free', "
 finds('refused for nothing', 'two were wanted, and one of two free ones acquired', "
 	0 1.0 $ANY=2 -> true locks=p/1:1
 ", '=2', '=1');
-
-finds('refused for nothing', 'all that were wanted were free', "
-	0 1.0 acquire name=p/1 most=9 -> true token=1
-	1 1.5 acquire_any name=p permits=3 count=2 all=1 most=9 -> false
-", 'count=2', 'count=3');
-
-finds('refused for nothing', 'a call that got none of all may have kept others off until its answer', "
-	0 1.0 acquire name=p/1 most=9 -> true token=1
-	1 1.5 $ANY=2 all=1 -> false
-	2 1.6 acquire name=p/2 most=1 -> false
-", '2 1.6', '2 1.505');
-
-finds('refused for nothing', 'a run finds one permit free', "
-	0 1.0 $ANY=1 -> true locks=p/1:1
-	1 1.5 run name=p permits=2 -> false
-", 'permits=2 most=9 count=1 -> true locks=p/1:1', 'permits=2 most=9 count=2 -> true locks=p/1:1;p/2:2');
-
-finds('refused for nothing', 'another run shows which permit it has', "
-	0 1.0 run name=p permits=2 after=2 -> true
-	1 1.5 $ANY=1 -> false
-	work: p/1 1 0.0/1 7 1.2
-", 'work: p/1 1 0.0/1 7 1.2', '');
-
-finds('refused for nothing', 'a paused job begins no run', "
-	nemesis 1.0 pause name=q length=2 -> true
-	1 1.5 run name=p permits=2 -> false
-", 'name=q', 'name=p');
-
-finds('taken while paused', 'a run of a paused job', "
-	nemesis 1.0 pause name=p length=2 -> true
-	0 2.0 run_begin name=p permits=2 every=2 attempts=3 backoff=0.1 catch_up=latest most=1 -> true token=1 tick=2 attempt=1 lock=p/2
-	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1 2
-", 'length=2', 'length=0.5');
 
 #
 # Runs of ticks.  The plan is that of their calls; a run is a line of the history: token,
@@ -706,73 +647,6 @@ finds('due but not run', 'the lock was free', "
 	0 2.5 release name=p token=1 -> true
 	1 2.6 planned_run $PLAN -> true
 ", '1 2.6', '1 2.4');
-
-# With permits, runs of different ticks can be at work together.
-my $PERMITS = "$PLAN permits=2";
-
-finds('two runs of a tick', 'at once, with two permits', "
-	0 2.0 planned_run $PERMITS after=0.5 -> error state=22012
-	1 2.3 planned_run $PERMITS -> error state=22012
-	runs: 1 p 2 2.001 1 2.405 failed 0 _ 0.0/1 1
-	runs: 2 p 2 2.301 2 2.305 failed 0 _ 1.0/1 2
-", '2.405', '2.105');
-
-finds('not in the history', 'the command has the permit of another run', "
-	0 2.0 planned_run $PERMITS after=0.5 -> true
-	work: p/1 1 0.0/1 7 2.1 2 1
-	runs: 1 p 2 2.05 1 2.4 succeeded 0 _ 0.0/1 2
-", 'p/1', 'p/2');
-
-finds('due but not run', 'a run at work keeps others from its own tick alone', "
-	0 2.0 planned_run $PERMITS after=3 -> error state=22012
-	1 4.2 planned_run $PERMITS -> true
-	work: p/1 1 0.0/1 7 2.1 2 1
-	runs: 1 p 2 2.001 1 4.9 failed 0 _ 0.0/1 1
-", '1 4.2', '1 2.5');
-
-finds('due but not run', 'a tick that is to be run again comes first', "
-	0 2.0 planned_run $PERMITS after=3 -> error state=22012
-	nemesis 2.5 again name=p -> false
-	1 4.2 planned_run $PERMITS -> true
-	work: p/1 1 0.0/1 7 2.1 2 1
-	runs: 1 p 2 2.001 1 4.9 failed 0 _ 0.0/1 1
-", 'again name=p -> false', 'again name=p -> true');
-
-finds('due but not run', 'another call may have been beginning the run', "
-	1 2.1 begin transaction=1 level=SERIALIZABLE -> ok
-	1 2.2 run_begin $PERMITS transaction=1 most=1 -> true token=1 tick=2 attempt=1 lock=p/1
-	1 2.4 rollback transaction=1 -> ok
-	0 2.5 planned_run $PERMITS -> true
-", '0 2.5', '0 2.3');
-
-finds('given up silently', 'a run that ends after a newer tick has begun', "
-	0 2.0 planned_run $PERMITS after=3 -> error state=22012
-	1 4.1 planned_run $PERMITS -> true
-	runs: 1 p 2 2.001 1 4.9 failed 0 _ 0.0/1 1
-	runs: 2 p 4 4.101 1 4.105 succeeded 0 _ 1.0/1 2
-", 'failed 0', 'failed 1');
-
-finds('given up silently', 'a run that had died, as the next one with its permit finds out', "
-	0 2.0 planned_run $PERMITS -> lost
-	run 2.6 alive 2.55 1.0.1
-	1 4.1 planned_run $PERMITS -> true
-	runs: 1 p 2 2.001 1 4.101 lost 0 _ 0.0/1 1
-	runs: 2 p 4 4.101 1 4.105 succeeded 0 _ 1.0/1 1
-", '1.0/1 1', '1.0/1 2');
-
-finds('refused for nothing', 'the last run keeps others from the next tick, not from the permits', "
-	0 2.0 planned_run $ALL permits=2 after=3 -> error state=22012
-	1 4.2 planned_run $ALL permits=2 -> false reason=None_of_its_permits_is_free
-	work: p/1 1 0.0/1 7 2.1 2 1
-	runs: 1 p 2 2.001 1 4.9 failed 0 _ 0.0/1 1
-", 'None_of_its_permits_is_free', 'It_makes_up_one_tick_after_the_other');
-
-finds('due but not run', 'the last run was over', "
-	0 2.0 planned_run $ALL permits=2 after=0.5 -> error state=22012
-	1 4.2 planned_run $ALL permits=2 -> false reason=It_makes_up_one_tick_after_the_other
-	work: p/1 1 0.0/1 7 2.1 2 1
-	runs: 1 p 2 2.001 1 2.49 failed 0 _ 0.0/1 1
-", 'after=0.5', 'after=3');
 
 #
 # However late
