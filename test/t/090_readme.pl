@@ -19,6 +19,7 @@
 #	```dockerfile     not run
 #	```LANGUAGE job   not here, but in 091_recipes.pl and test/slow/clients.pl
 #	```python call    not run
+#	```python program two processes run it at the same time
 #	```python listener   not here, but in 052_listener.pl
 #
 # Comments after a statement that are compared:
@@ -36,7 +37,7 @@ use PostgreSQL::Test::Utils;
 use ShedlockNode;
 use Test::More;
 
-my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms));
+my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms compared));
 my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md', 'test/peers/results.md');
 
 # The databases, and their contents before the reader's blocks
@@ -91,7 +92,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
+	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python program', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
 	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
@@ -238,14 +239,12 @@ sub run_hosts
 		skip 'this system does not have the program shedlock', 1 if on_host('shedlock --version >/dev/null') != 0;
 
 		my @calls = (host_calls('README.md'), host_calls('doc/hosts.md'));
-		my ($limited) = map { /^(shedlock .*)$/m } texts('sh');
 		is(scalar @calls, 4, 'README.md has one call of the program, and doc/hosts.md three');
 		foreach my $call (@calls)
 		{
 			check_call($call, $dir);
 			$ENV{PGDATABASE} = 'hosts.md';
 		}
-		is(on_host($limited =~ s/ import$/ true/r), 0, "a host runs: $limited");
 		is(on_host('shedlock -n write -- write >/dev/null'), 0, 'a command writes behind a fence');
 		isnt(on_host('shedlock -n write -- env SHEDLOCK_TOKEN=0 write >/dev/null'), 0, 'another token does not write');
 		is($node->safe_psql('hosts.md', 'SELECT count(*) FROM reports'), '1', 'one command has written');
@@ -339,9 +338,11 @@ $node->append_conf('postgresql.conf',
 $node->start;
 read_blocks();
 check_links();
-my $readme = slurp_file('README.md');
-is_deeply([ grep { /^\|/ && index($readme, $_) < 0 } split /^/m, slurp_file('test/peers/results.md') ],
-	[], 'README.md has what scripts/peers has recorded');
+my ($recorded, $compared_page, $readme) = map { slurp_file($_) } qw(test/peers/results.md doc/compared.md README.md);
+is_deeply([ grep { /^\|/ && index($compared_page, $_) < 0 } split /^/m, $recorded ],
+	[], 'doc/compared.md has what scripts/peers has recorded');
+is_deeply([ grep { /^\|.*\|$/ && index($recorded, $_) < 0 } split /\n/, $1 ], [], 'README.md has some of it')
+  if $readme =~ /^## Compared with other tools\n(.*?)^## /ms;
 foreach my $script (map { m{(?:^|\s)(scripts/\S+)}g } texts('sh'))
 {
 	ok(-x $script, "$script exists");
@@ -377,6 +378,32 @@ SKIP:
 		'succeeded', 'a guarded job does its work');
 }
 
+# Runs the first program of README.md twice at the same time, until a tick was reported.
+sub run_program
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my ($code, @others) = texts('python program');
+	my @said = ('', '');
+	my @runs;
+
+  SKIP:
+	{
+		skip 'this needs Python with psycopg', 3 if !can_run('python');
+
+		is(scalar @others, 0, 'there is one program');
+		append_to_file("$dir/program.py", $code);
+		local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER)} = ($node->host, $node->port, 'README.md', 'app');
+		@runs = map { IPC::Run::start([ '/usr/bin/python3', "$dir/program.py" ], '<', \undef, '>', \$said[$_], '2>', \my $errors) } 0, 1;
+		ok($node->poll_query_until('README.md', q{SELECT count(*) > 0 FROM shedlock_history WHERE name = 'hello' AND outcome = 'succeeded'}), 'the program runs its job');
+		# a call of each comes every five seconds
+		sleep 6;
+		$_->kill_kill foreach @runs;
+		is($node->safe_psql('README.md', q{SELECT count(*) - count(DISTINCT tick) FROM shedlock_history WHERE name = 'hello'}), '0', 'two processes run each tick once');
+	}
+	return;
+}
+
+run_program();
 run_client('python', 'python', 'readme.py', '/usr/bin/python3', 'test/clients/readme.py');
 run_client('node', 'js', 'readme.js', 'node', 'test/clients/readme.js');
 
