@@ -241,7 +241,7 @@ SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me')
 -- shedlock_run cannot run here; an error that says so proves that the call was resolved.
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
 	'shedlock_run resolves with name and command');
-SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', NULL, 'skip', '@daily', 'UTC', 'all', '1 h', '3', '1 s', '2')$$, '25001', NULL,
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', NULL, 'skip', '@daily', 'UTC', 'all', '1 h', '3', '1 s')$$, '25001', NULL,
 	'shedlock_run resolves with arguments of unknown type');
 SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip', once_every => '1 day',
 									 lock_at_least_for => '1 s', lock_at_most_for => '1 min')$$, '25001', NULL,
