@@ -293,7 +293,7 @@ is_in(const char *table, const ShedlockName *name)
 }
 
 /*
- * has_run - does the log have a run of that name? The lock can be that of a permit
+ * has_run - does the log have a run of that name?
  */
 static bool
 has_run(const ShedlockName *name)

@@ -128,9 +128,7 @@ ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
 /*
  * count - add to the counters of a name
  *
- * Warns, and counts nothing, if one transaction has the row locked for 100 ms: a foreign
- * writer, or one that has ended another run of a job with permits, and is still open.  Of
- * these many can end at the same time; each that commits starts the 100 ms again.
+ * Warns, and counts nothing, if the row is locked for 100 ms.
  */
 static void
 count(Oid nsp, const char *name, const Increase *more)
@@ -138,21 +136,13 @@ count(Oid nsp, const char *name, const Increase *more)
 	ShedlockStore store;
 	bool		written = false;
 	int			tries = 0;
-	ItemPointerData before;
 
-	ItemPointerSetInvalid(&before);
 	ShedlockOpen(&store, nsp, "shedlock_run_stat");
 	do
 	{
 		ShedlockColumns columns;
 		bool		found = ShedlockFetch(&store, CStringGetTextDatum(name));
 
-		if (found && !(ItemPointerIsValid(&before) &&
-					   ItemPointerEquals(&store.slot->tts_tid, &before)))
-		{
-			before = store.slot->tts_tid;
-			tries = 0;
-		}
 		ShedlockNewColumns(&store, &columns);
 		if (!found)
 			start_row(&columns, name);
