@@ -132,7 +132,7 @@ static void
 end_unlogged(ShedlockRun *run)
 {
 	release_run(run);
-	(void) ShedlockEndTick(&run->job, run->token, run->outcome);
+	(void) ShedlockEndTick(&run->request.name, run->token, run->outcome);
 }
 
 /*
