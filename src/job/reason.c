@@ -268,7 +268,7 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
  * run_reason - what the run that holds a lock is, if it is not the last one of the tick;
  * or NULL
  *
- * token: of the lock.
+ * token: of the lock.  A claim of a later tick takes the tick's row over from a run at work.
  */
 static const char *
 run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
@@ -278,6 +278,8 @@ run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 	if (token == last->token)
 		return NULL;
 	ShedlockHistoryRead(name->nsp, token, &logged);
+	if (logged.attempt > 0)
+		return psprintf("That is a run of tick %s.", ShedlockTimeString(logged.tick));
 	return "That is a run without a tick.";
 }
 

@@ -95,6 +95,12 @@ CALL shedlock_run('why plain', 'INSERT INTO why SELECT pg_temp.why(''why plain''
 SELECT * FROM why;
 DROP TABLE why;
 
+-- A run at work, and a claim of a later tick
+SELECT token FROM shedlock_run_begin('why claimed', once_every => '1 hour') \gset
+SELECT shedlock_once('why claimed', clock_timestamp() + interval '1 s') \gset
+SELECT pg_temp.why('why claimed');
+SELECT shedlock_run_end('why claimed', :token) \gset
+
 -- A tick that passed during a run
 SELECT token FROM shedlock_run_begin('why long', once_every => '36500 days') \gset
 UPDATE shedlock_tick SET tick = tick - interval '36500 days', claimed_at = claimed_at - interval '36500 days' WHERE name = 'why long';
