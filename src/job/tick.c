@@ -366,19 +366,14 @@ close_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockCloseTick - use up the tick of that run, if it has one and has not ended
  *
- * name: of its lock.  Whatever becomes of the run, no further attempt follows.
+ * Whatever becomes of the run, no further attempt follows.
  */
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
 	ClosedRun	run = {.lock = name,.token = token};
-	ShedlockName job = *name;
-	ShedlockLogged logged;
 
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.token != 0)
-		ShedlockMakeName(name->nsp, logged.name, &job);
-	if (change_tick(&job, close_tick, &run))
+	if (change_tick(name, close_tick, &run))
 		ShedlockCommitDurably();
 }
 
