@@ -256,6 +256,32 @@ $open->quit;
 is($node->safe_psql('app', "SET shedlock.role_prefix = off; SET ROLE guest; SELECT count(*), shedlock_acquire('any name') FROM shedlock_locks"),
 	'4|t', 'without the setting a role sees and uses all names');
 
+# What a role's session can tell of a name that is not its own: the plan of each view that it
+# may read, with what was executed, and the rows that the session has read.
+sub told_of
+{
+	my ($role, $view, $column, $name) = @_;
+
+	return $node->safe_psql('app', "BEGIN; EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM $view WHERE $column = '$name';"
+		  . q{SELECT relname, seq_scan, seq_tup_read, idx_scan, idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relname LIKE 'shedlock%' ORDER BY relname},
+		@{ $as{$role} }) =~ s/\Q$name\E/NAME/gr;
+}
+
+$node->safe_psql('app', "CALL shedlock_run('$_:ran', 'SELECT 1', once_every => '1 day')", @{ $as{$_} }) foreach 'billing', 'guest';
+my %views = map { split /\|/ } split /\n/, $node->safe_psql('app', q{
+	SELECT c.oid::regclass, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname IN ('name', 'lock_name')
+	WHERE c.relkind = 'v' AND has_table_privilege('guest', c.oid, 'SELECT') AND EXISTS (
+		SELECT FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+		WHERE e.extname = 'shedlock' AND d.classid = 'pg_class'::regclass AND d.objid = c.oid)});
+cmp_ok(scalar keys %views, '>=', 4, 'views that a tenant may read');
+foreach my $view (sort keys %views)
+{
+	is(told_of('guest', $view, $views{$view}, 'billing:ran'), told_of('guest', $view, $views{$view}, 'billing:xyz'), "$view: a tenant does not learn whether a foreign name has runs");
+}
+is($node->safe_psql('app', "SELECT last_outcome FROM shedlock_schedules; SELECT name, runs_succeeded FROM shedlock_stats", @{ $as{guest} }), "succeeded\nguest:ran|1", 'a tenant sees how its own run ended');
+like($node->safe_psql('app', "SELECT shedlock_why('guest:ran')", @{ $as{guest} }), qr/succeeded/, 'shedlock_why says so, too');
+is($node->safe_psql('app', "SET ROLE pg_read_all_stats; SELECT name FROM shedlock_history WHERE name LIKE '%:ran' ORDER BY name"), "billing:ran\nguest:ran", 'those that see all read the history');
+
 #
 # The statements in doc/operations.md remove a role's rows, except for a lock in an open
 # transaction.
