@@ -318,7 +318,14 @@ $$;
 COMMENT ON FUNCTION _shedlock_adopt_check_objects(regclass, name[], text) IS
 'Raises an error if objects depend on the table, or if reading it would run functions of its owner';
 
-CREATE FUNCTION _shedlock_adopt_check_rows(old_table regclass, columns name[])
+CREATE FUNCTION _shedlock_shown(str text)
+RETURNS text LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_shown(text) IS
+'Returns a text of another table as messages show it, without control and invisible characters';
+
+-- shown: _shedlock_shown
+CREATE FUNCTION _shedlock_adopt_check_rows(old_table regclass, columns name[], shown regproc)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -328,6 +335,17 @@ AS $$
 DECLARE
 	lock_name text;
 BEGIN
+	-- First, because the messages below, and those of later checks, have names as they are.
+	EXECUTE format('SELECT left(%2$s(o.%1$I::text), 60) FROM ONLY %3$s o WHERE %2$s(o.%1$I::text) <> o.%1$I::text LIMIT 1',
+				   columns[1], shown, old_table) INTO lock_name;
+	IF lock_name IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'invalid_parameter_value',
+			MESSAGE = format('table %s has a lock name with control or invisible characters', old_table),
+			DETAIL = format('It is "%s", which has a question mark for each byte of these.', lock_name),
+			HINT = 'Delete that row if no service uses it, or make the service use another name.';
+	END IF;
+
 	EXECUTE format('SELECT quote_nullable(o.%1$I) FROM ONLY %5$s o WHERE o.%1$I IS NULL OR o.%2$I IS NULL OR o.%3$I IS NULL OR o.%4$I IS NULL LIMIT 1',
 				   columns[1], columns[2], columns[3], columns[4], old_table) INTO lock_name;
 	IF lock_name IS NOT NULL THEN
@@ -387,7 +405,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION _shedlock_adopt_check_rows(regclass, name[]) IS
+COMMENT ON FUNCTION _shedlock_adopt_check_rows(regclass, name[], regproc) IS
 'Raises an error if the table has a row that cannot become a lock';
 
 -- Clients whose wall clock is not UTC are recognized by what they wrote.
@@ -651,7 +669,7 @@ BEGIN ATOMIC
 	FROM _shedlock_adopt_table($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass) t(relation);
 	SELECT _shedlock_adopt_check_columns($1, ARRAY[$2, $3, $4, $5]);
 	SELECT _shedlock_adopt_check_objects($1, ARRAY[$2, $3, $4, $5], _shedlock_adopt_dependents($1));
-	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5]);
+	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5], '_shedlock_shown'::regproc);
 	SELECT _shedlock_adopt_check_times($1, ARRAY[$2, $3, $4, $5], $6);
 	SELECT _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
 		ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),

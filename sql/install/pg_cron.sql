@@ -76,12 +76,6 @@ RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_cron_forget(text, text) IS
 'Forgets what the role of a job that is guarded no more may forget of it: its ticks and schedule, or the schedule; returns false if that is nothing';
 
-CREATE FUNCTION _shedlock_cron_shown(str text)
-RETURNS text LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-
-COMMENT ON FUNCTION _shedlock_cron_shown(text) IS
-'Returns a text of cron.job as messages show it, without control characters';
-
 CREATE FUNCTION _shedlock_cron_timezone()
 RETURNS text LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
@@ -646,7 +640,7 @@ BEGIN ATOMIC
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
 		 CROSS JOIN LATERAL (
-			SELECT _shedlock_cron_shown(COALESCE(j.job_name, j.jobid::text)) AS job,
+			SELECT _shedlock_shown(COALESCE(j.job_name, j.jobid::text)) AS job,
 				   COALESCE(g.schedule, j.schedule) AS schedule,
 				   COALESCE($2, g.lock_at_most_for) AS at_most,
 				   COALESCE($3, g.lock_at_least_for) AS at_least,
@@ -670,10 +664,10 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_cron_rewrite(w.job, j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
 			p.fire, c.call) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_changes(w.job, g.name IS NOT NULL,
-			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, _shedlock_cron_shown(g.schedule), g.time_zone,
-				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, _shedlock_cron_shown(j.schedule)],
-			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, _shedlock_cron_shown(p.schedule), p.time_zone,
-				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, _shedlock_cron_shown(p.fire)]) t
+			ARRAY[g.lock_at_most_for::text, g.lock_at_least_for::text, g.once_every::text, _shedlock_shown(g.schedule), g.time_zone,
+				  g.attempts::text, g.backoff::text, g.catch_up, g.max_late::text, _shedlock_shown(j.schedule)],
+			ARRAY[w.at_most::text, w.at_least::text, p.once_every::text, _shedlock_shown(p.schedule), p.time_zone,
+				  w.attempts::text, w.backoff::text, w.catch_up, w.max_late::text, _shedlock_shown(p.fire)]) t
 		 CROSS JOIN LATERAL _shedlock_cron_advise(r.done, w.job, n.lock_name, w.at_most, j.database, p.once_every,
 			_shedlock_cron_lost_tick(p.fire, p.once_every, pg_catalog.clock_timestamp()),
 			_shedlock_cron_late_tick(p.schedule, p.time_zone, p.fire), 'shedlock'::regclass) a;
@@ -690,7 +684,7 @@ BEGIN ATOMIC
 	SELECT r.done
 	FROM _shedlock_cron_job($1, true, false) j
 		 CROSS JOIN LATERAL _shedlock_guarded_call(j.command) g
-		 CROSS JOIN LATERAL _shedlock_cron_rewrite(_shedlock_cron_shown(COALESCE(j.job_name, j.jobid::text)),
+		 CROSS JOIN LATERAL _shedlock_cron_rewrite(_shedlock_shown(COALESCE(j.job_name, j.jobid::text)),
 			j.jobid, j.job_name, j.database, j.username, j.schedule, j.command,
 			COALESCE(g.schedule, j.schedule), g.command) r(done)
 		 CROSS JOIN LATERAL _shedlock_cron_forget(

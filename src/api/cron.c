@@ -29,7 +29,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 PG_FUNCTION_INFO_V1(_shedlock_may_use);
 PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
-PG_FUNCTION_INFO_V1(_shedlock_cron_shown);
+PG_FUNCTION_INFO_V1(_shedlock_shown);
 
 /*
  * cron_job_table - OID of pg_cron's table cron.job; InvalidOid without pg_cron
@@ -247,12 +247,13 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 }
 
 /*
- * _shedlock_cron_shown(str) - see ShedlockMaskText()
+ * _shedlock_shown(str) - see ShedlockMaskText()
  *
- * A job can have any name and schedule, which messages show to other roles.  Strict.
+ * A job of pg_cron can have any name and schedule, and a row of ShedLock's table any
+ * name, which messages show to other roles.  Strict.
  */
 Datum
-_shedlock_cron_shown(PG_FUNCTION_ARGS)
+_shedlock_shown(PG_FUNCTION_ARGS)
 {
 	char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(0));
 

@@ -104,7 +104,7 @@ INSERT INTO helper VALUES
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
 ('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
 ('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),
-('_shedlock_cron_due'), ('_shedlock_cron_last_run'), ('_shedlock_cron_forget'), ('_shedlock_cron_shown'),
+('_shedlock_cron_due'), ('_shedlock_cron_last_run'), ('_shedlock_cron_forget'), ('_shedlock_shown'),
 ('_shedlock_cron_seconds'), ('_shedlock_cron_plan'), ('_shedlock_cron_late_tick'), ('_shedlock_cron_lost_tick');
 
 SELECT set_eq(

@@ -126,6 +126,8 @@ SELECT pg_temp.refusal_after('ALTER TABLE adopt.t ALTER name TYPE text;
 SELECT substr(pg_temp.refusal_after('ALTER TABLE adopt.t ALTER locked_by TYPE text;
 	INSERT INTO adopt.t VALUES (''x'', pg_temp.utc(), pg_temp.utc(), repeat(''x'', 256))'), 1, 5);
 SELECT substr(pg_temp.refusal_after('INSERT INTO adopt.t VALUES ('''', pg_temp.utc(), pg_temp.utc(), ''host'')'), 1, 5);
+SELECT pg_temp.refusal_after(format('INSERT INTO adopt.t VALUES (''visible'', pg_temp.utc(), pg_temp.utc(), ''host''), (%L, pg_temp.utc(), pg_temp.utc(), ''host'')', n))
+FROM unnest(ARRAY[E'clear\x1b[2J', repeat(E'\n', 64)]) n;
 SELECT pg_temp.refusal_after('INSERT INTO adopt.t VALUES
 	(''berlin'', pg_temp.utc() + interval ''2 h'', pg_temp.utc() + interval ''2 h'', ''host''),
 	(''other'', pg_temp.utc(), pg_temp.utc(), ''host'')');
