@@ -49,7 +49,7 @@ static const char help[] =
 "      --once-every=PERIOD  run once per period\n"
 "      --attempts=N         runs that a tick may have, if they fail (1)\n"
 "      --backoff=DURATION   from a run that failed to the next attempt (1 min)\n"
-"      --catch-up=WHICH     missed ticks that are made up: latest, all or none\n"
+"      --catch-up=WHICH     missed ticks that are made up: latest or all\n"
 "      --max-late=DURATION  begin no run later than that after its tick\n"
 "      --description=TEXT   what the history says of the run (the command line)\n"
 "\n"

@@ -354,9 +354,9 @@ sub make_fates
 	append_to_file("$dir/wait.sql", "SELECT shedlock_acquire('crowd', '1 h', wait => '1 h');\n");
 	spawn('crowd', 'pgbench', '-n', '-c', 21, '-t', 1, '-f', "$dir/wait.sql", $node->connstr('postgres'));
 
-	# The first call notes the schedule.  Late calls run nothing with catch_up => 'none'.
+	# The first call notes the schedule.  Late calls run nothing with max_late.
 	run_job('never fired', 'SELECT 1', q(schedule => '@yearly'));
-	run_job('always late', 'SELECT 1', q(schedule => '@yearly', catch_up => 'none'));
+	run_job('always late', 'SELECT 1', q(schedule => '@yearly', max_late => '1 min'));
 	$node->safe_psql('postgres', "SELECT shedlock_pause('paused')");
 	$node->safe_psql('postgres', "SELECT shedlock_once_every('claimed', '1 day')");
 	set_back($_, '3 years') foreach 'never fired', 'always late', 'not fired', 'paused', 'claimed';
