@@ -10,12 +10,21 @@ host_start() {
         setsid host.sh >"$WORK/$1.log" 2>&1
 }
 
-# Kills all processes of session $1, and prints their names.  A minimal Debian has no pkill.
-host_kill() {
-    local pids pid
+# Prints the processes of session $1.  A minimal Debian has no pgrep.
+host_processes() {
     # other processes come and go
-    pids=$({ cat /proc/[0-9]*/stat 2>/dev/null || true; } |
-        awk -v session="$1" '{ pid = $1; sub(/.*\) /, ""); if ($4 == session && $1 != "Z") print pid }')
+    { cat /proc/[0-9]*/stat 2>/dev/null || true; } |
+        awk -v session="$1" '{ pid = $1; sub(/.*\) /, ""); if ($4 == session && $1 != "Z") print pid }'
+}
+
+# Kills all processes of session $1, and prints their names.
+host_kill() {
+    local pids pid deadline=$(($(date +%s) + 60))
+    # its first process may still have to begin the session
+    until pids=$(host_processes "$1") && [ -n "$pids" ]; do
+        [ "$(date +%s)" -lt "$deadline" ] || die "the host has no process to kill: session $1"
+        pause 0.1
+    done
     for pid in $pids; do
         printf '  kill -9 %-7s  %s\n' "$pid" "$(cat "/proc/$pid/comm" 2>/dev/null || true)"
     done
