@@ -126,7 +126,7 @@ lint-text:
 MINUTES = \btime\b[ )]*[/%]|\bminute\(\)|\+%s\)* *[/%]|/ *60 *\+
 MINUTES_SQL = (date_trunc\(.minute., *|extract\(minute FROM *)(now|(clock|statement)_timestamp|current_timestamp)
 lint-minutes:
-	@! grep -nE '$(MINUTES)|$(MINUTES_SQL)' $$(grep -l 'start_cron_node' test/t/*.pl test/slow/*.pl) scripts/demo.d/cron* || \
+	@! grep -nE '$(MINUTES)|$(MINUTES_SQL)' $$(grep -l 'CronNode' test/t/*.pl test/slow/*.pl) scripts/demo.d/cron* || \
 		{ echo "take the tick from what ran: see test/perl/CronNode.pm"; exit 1; }
 
 # The pages that the manual page refers to need not be on this machine.
