@@ -23,7 +23,7 @@ typedef struct ShedlockHolder
 	bool		exclusive;
 } ShedlockHolder;
 
-/* How long somebody who is woken has time to react. */
+/* How long a waiter that is woken has time to react. */
 #define SHEDLOCK_WATCH_MS		8
 
 /* A place in the line of those who wait for a lock; private to line.c but for watching. */

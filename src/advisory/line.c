@@ -9,14 +9,14 @@
  * when it is woken and nobody is ahead of it: first come, first served.
  *
  * A stopped process cannot react.  Nobody sees that at once: its latch is set, and stays
- * set.  So when a lock is freed, somebody must look again soon.  The last in the line is
+ * set.  So when a lock is freed, a waiter must look again soon.  The last in the line is
  * woken for this, too, and watches: if the latch that was set last is still set after
  * SHEDLOCK_WATCH_MS, it wakes the next.  It watches until all have reacted, or until the
- * lock is handed over.  As long as somebody watches, a release wakes one waiter.
+ * lock is handed over.  As long as a waiter watches, a release wakes one waiter.
  *
  * Everybody passes over those whose latches are set.  But one whose latch has just been
  * set will run soon.  So who is woken behind such a one tries only if it is known not to
- * react: to itself, or to somebody who watches.  Otherwise it watches.  So one that is
+ * react: to itself, or to a waiter that watches.  Otherwise it watches.  So one that is
  * stopped costs its delay at few of the hand-overs.
  *
  * A waiter whose nap ends without a wake-up tries only if nobody ahead of it has left
@@ -32,7 +32,7 @@
 #include "storage/latch.h"
 
 /*
- * has_reacted - is its latch free, so that somebody who frees the lock would set it?
+ * has_reacted - is its latch free, so that a session that frees the lock would set it?
  */
 static bool
 has_reacted(VirtualTransactionId vxid)
@@ -201,7 +201,7 @@ ShedlockTurn(ShedlockWaiter *place, bool woken)
 		{
 			PGPROC	   *next = vxid_get_proc(place->ahead[n]);
 
-			/* The next one asks whether somebody watches. */
+			/* The next one asks whether a waiter watches. */
 			watch(place, n + 1);
 			if (next)
 				SetLatch(&next->procLatch);

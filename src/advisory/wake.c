@@ -12,8 +12,8 @@
  * with its process, an exit callback that runs after the locks are gone.
  *
  * Only one waiter is woken, so a wake-up must not get lost.  The waiter that is woken
- * tries.  If it acquires the lock, the end of that wakes the next.  If it fails, somebody
- * else has the advisory half: the end of that transaction wakes again, or the row is
+ * tries.  If it acquires the lock, the end of that wakes the next.  If it fails, another
+ * session has the advisory half: the end of that transaction wakes again, or the row is
  * alive, and its end will.  If it leaves, it passes the wake-up on: at the end of its
  * wait, or by an entry in this list when an error, a cancel or the end of the process
  * ends it.

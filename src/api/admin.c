@@ -232,8 +232,8 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *h
  * end_holder - terminate the process that holds a session lock or run, at commit
  *
  * Returns false if there is no such process, it is left alone, or it has released the lock
- * by itself.  Then *released is the token of that lock, else 0.  Errors: 42501; 55006 if the
- * process is this one.
+ * by itself.  Then *released is the token of that lock; otherwise it is 0.  Errors: 42501;
+ * 55006 if the process is this one.
  */
 static bool
 end_holder(ShedlockStore *store, const ShedlockName *name, int64 *released)

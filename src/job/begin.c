@@ -323,7 +323,7 @@ register_tick(Try *try)
 }
 
 /*
- * is_paused - is the job paused, whoever holds its lock?
+ * is_paused - is the job paused, whether its lock is held or free?
  *
  * Sets *result to a refusal if it is.
  */

@@ -107,7 +107,7 @@ ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick 
 }
 
 /*
- * ShedlockLookUpTick - read the state of a name's ticks that is not to be written
+ * ShedlockLookUpTick - read the state of a name's ticks, without writing it later
  *
  * As read_tick(); opens and closes the table itself.
  */

@@ -129,7 +129,7 @@ exit_callback(int code, Datum arg)
  * explain_end - let the client and the log read why this session is ended
  *
  * The server's FATAL error only tells of an administrator.  In the log, since 19, a
- * detail names the sender of the signal: without POSIX timers, this process.  This
+ * detail names the process that sent the signal, but this one came from a timer.  This
  * allocates in the server's own memory for errors.
  */
 static void

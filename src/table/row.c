@@ -142,7 +142,7 @@ ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 }
 
 /*
- * ShedlockLookUpRow - read the row of a lock that is not to be written
+ * ShedlockLookUpRow - read the row of a lock, without writing it later
  *
  * As ShedlockReadRow(); opens and closes the table itself.
  */
