@@ -191,14 +191,16 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
 static bool
 settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *holder, bool ends)
 {
-	bool		settled = ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM);
 	List	   *runs = NIL;
 	bool		held = false;
 	ListCell   *lc;
 
-	if (!settled)
+	/* If this transaction ends the process already, it has settled the runs of that time. */
+	if (!ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM))
 		runs = ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
-	if (settled || holder->kind == SHEDLOCK_SESSION)
+	else if (holder->kind == SHEDLOCK_RUN)
+		runs = list_make1(unconstify(ShedlockRow *, holder));
+	if (holder->kind == SHEDLOCK_SESSION)
 		held = hold_row(store, name, holder->token, ends);
 	foreach(lc, runs)
 	{
