@@ -195,7 +195,10 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *h
 	bool		held = false;
 	ListCell   *lc;
 
-	/* If this transaction ends the process already, it has settled the runs of that time. */
+	/*
+	 * If this transaction ends the process already, it has settled the runs
+	 * of that time.
+	 */
 	if (!ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM))
 		runs = ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
 	else if (holder->kind == SHEDLOCK_RUN)

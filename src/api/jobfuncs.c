@@ -236,7 +236,7 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 	const char *reason;
 	Datum		answer;
 
-	/* A caller that repeats a request may wait longer than the first call did. */
+	/* A repeated request may wait longer than the first one did. */
 	if (answer_request(fcinfo, run, &answer))
 		PG_RETURN_DATUM(answer);
 	wait = get_wait(fcinfo, run);
