@@ -28,8 +28,8 @@ typedef struct CharRange
 
 /*
  * Default_Ignorable_Code_Point in DerivedCoreProperties.txt of Unicode 16, which has the
- * marks of writing direction and all characters without width, and the separators of
- * lines and paragraphs.
+ * marks of writing direction and most characters without width; the other characters of
+ * category Cf without width; and the separators of lines and paragraphs.
  */
 static const CharRange invisible[] = {
 	{0x00AD, 0x00AD},
@@ -45,7 +45,8 @@ static const CharRange invisible[] = {
 	{0xFE00, 0xFE0F},
 	{0xFEFF, 0xFEFF},
 	{0xFFA0, 0xFFA0},
-	{0xFFF0, 0xFFF8},
+	{0xFFF0, 0xFFFB},
+	{0x13430, 0x1343F},
 	{0x1BCA0, 0x1BCA3},
 	{0x1D173, 0x1D17A},
 	{0xE0000, 0xE0FFF},

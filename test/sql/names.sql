@@ -73,7 +73,7 @@ SELECT pg_temp.error_of(format('SELECT shedlock_acquire(%L)', E'\x1b[2Jnames'));
 -- Invisible characters: marks of writing direction, of zero width, separators, and those
 -- that Unicode wants ignored where they cannot be shown.
 SELECT pg_temp.error_of(format('SELECT shedlock_acquire(%L)', U&'na\202Emes'));
-SELECT to_hex(c) AS refused FROM unnest('{128,155,159,160,173,174,776,847,1564,8202,8203,8207,8208,8231,8232,8238,8239,8288,12288,12644,65024,65039,65040,65279,65280,917505,917760,983040}'::int[]) c
+SELECT to_hex(c) AS refused FROM unnest('{128,155,159,160,173,174,776,847,1564,8202,8203,8207,8208,8231,8232,8238,8239,8288,12288,12644,65024,65039,65040,65279,65280,65531,65532,78896,78912,917505,917760,983040}'::int[]) c
 WHERE pg_temp.error_of(format('SELECT shedlock_acquire(%L)', 'na' || chr(c) || 'mes')) LIKE '22023 lock name must not contain%' ORDER BY c;
 CALL shedlock_run(NULL, 'SELECT 1');
 \echo :LAST_ERROR_SQLSTATE
