@@ -7,7 +7,6 @@ OBJS = \
 	$(WIN32RES) \
 	src/base/clock.o \
 	src/base/walend.o \
-	src/base/breakage.o \
 	src/base/settings.o \
 	src/base/hooks.o \
 	src/base/name.o \
@@ -83,11 +82,6 @@ PROGRAM_OBJS = \
 	src/program/guardian.o \
 	src/program/keeper.o \
 	src/program/main.o
-
-# For tests only: see src/base/breakage.h.
-ifeq ($(SHEDLOCK_BREAKABLE),yes)
-PG_CPPFLAGS += -DSHEDLOCK_BREAKABLE
-endif
 
 # To judge the caches, and to find what only they do: see src/base/base.h.
 ifeq ($(CACHES),no)

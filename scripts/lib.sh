@@ -260,11 +260,10 @@ make_in_work() {
     as_user make -s -C "$WORK/src" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no ${COPT:+"COPT=$COPT"} "$@"
 }
 
-# Nothing is installed on the machine: servers get the paths into WORK/dest, or
-# another folder that was installed to.  Debian has a setting of its own for
-# that, which 18 replaced.
+# Nothing is installed on the machine: servers get the paths into WORK/dest.  Debian
+# has a setting of its own for that, which 18 replaced.
 server_settings() {
-    local dest=${1:-$WORK/dest}
+    local dest=$WORK/dest
     if [ "$PG_MAJOR" -ge 18 ]; then
         say "extension_control_path = '$dest$("$PG_BIN/pg_config" --sharedir):\$system'"
     else

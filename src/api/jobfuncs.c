@@ -15,7 +15,6 @@
 
 #include "access/xact.h"
 #include "api/api.h"
-#include "base/breakage.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"

@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "base/breakage.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lib/qunique.h"
@@ -222,8 +221,6 @@ shedlock_permits(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("permits must be between 1 and %d", SHEDLOCK_NAMES_MAX)));
-	if (ShedlockBroken(PERMITS_EXCEEDED))
-		permits++;
 	elems = palloc((Size) permits * sizeof(Datum));
 	for (int i = 0; i < permits; i++)
 		elems[i] = CStringGetTextDatum(psprintf("%s/%d", name.str, i + 1));

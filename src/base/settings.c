@@ -14,7 +14,6 @@
 
 #include "access/parallel.h"
 #include "base/base.h"
-#include "base/breakage.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
@@ -203,7 +202,6 @@ ShedlockDefineSettings(void)
 			DefineCustomBoolVariable(s->name, s->description, s->details, s->on,
 									 s->boot_value, s->context, 0, NULL, NULL, NULL);
 	}
-	ShedlockDefineBreakage();
 	DefineCustomStringVariable("shedlock.tick",
 							   "Shows the command of a run the tick that it is for.", NULL,
 							   &tick_copied, "", PGC_USERSET,

@@ -17,7 +17,6 @@
  */
 #include "postgres.h"
 
-#include "base/breakage.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
@@ -135,7 +134,7 @@ set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
 	last->claimed_by = due->action == SHEDLOCK_REGISTER ? pstrdup("") :
 		ShedlockLockedBy(run->request.locked_by, run->token);
 	last->token = run->token;
-	last->attempt = ShedlockBroken(ATTEMPTS_UNCOUNTED) ? due->attempt - 1 : due->attempt;
+	last->attempt = due->attempt;
 	last->done = due->action == SHEDLOCK_REGISTER;
 	last->again = false;
 

@@ -20,7 +20,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "base/breakage.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -426,11 +425,9 @@ end_tick(ShedlockTick *last, void *arg)
 	end->durable = plan->attempts > 1;
 	if (!failed)
 	{
-		last->done = !ShedlockBroken(SUCCESS_UNWRITTEN);
+		last->done = true;
 		last->retry_at = DT_NOBEGIN;
-		if (ShedlockBroken(TICKS_SWALLOWED))
-			last->tick = ShedlockNextTick(&plan->schedule, now);
-		else if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
+		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
 			use_up_passed(last, now);
 		return true;
 	}

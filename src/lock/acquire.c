@@ -25,7 +25,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "base/breakage.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -128,17 +127,15 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		bool		written;
 
 		ShedlockRereadRow(store, request->name.str, row);
-		now = ShedlockBroken(TRANSACTION_TIME) ?
-			GetCurrentTransactionStartTimestamp() : GetCurrentTimestamp();
+		now = GetCurrentTimestamp();
 		result->verdict = ShedlockJudge(row, &request->name, now, true);
-		if (result->verdict != SHEDLOCK_FREE && !ShedlockBroken(NO_SECOND_READ))
+		if (result->verdict != SHEDLOCK_FREE)
 			return false;
 		if (request->confirm && !request->confirm(request->confirm_arg))
 			return false;
 
 		if (token == 0 || token <= row->token)
 			token = ShedlockNextToken(request->name.nsp, row);
-		ShedlockBreakDelay();
 		old = *row;
 		fill_row(request, now, token, row);
 		written = old.found ?
@@ -196,8 +193,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		return false;
 	}
 
-	ShedlockBreakDelay();
-	if (!ShedlockBroken(NO_ADVISORY_HALF) && !ShedlockTryLock(&name->tag, ExclusiveLock))
+	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 	{
 		result->verdict = SHEDLOCK_BUSY;
 		return false;

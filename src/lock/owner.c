@@ -24,7 +24,6 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "base/breakage.h"
 #include "lock/lock.h"
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
@@ -96,7 +95,6 @@ fence(OwnerCall *call)
 		ShedlockReadRow(&call->store, name->str, row);
 		require_token(call);
 		owned = owns_lock(call);
-		ShedlockBreakDelay();
 		if (!owned || ShedlockTryShare(&name->tag))
 			break;
 
@@ -174,11 +172,6 @@ update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
 	bool		owned;
 
 	ShedlockOpen(&call->store, call->name->nsp, "shedlock");
-	if (ShedlockBroken(NO_OWNER_CHECK))
-	{
-		ShedlockReadRow(&call->store, call->name->str, &call->row);
-		call->token = call->row.token;
-	}
 	while ((owned = fence(call)))
 	{
 		find_holding(call);

@@ -11,7 +11,6 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
-#include "base/breakage.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
@@ -499,8 +498,6 @@ ShedlockNextToken(Oid nsp, const ShedlockRow *last)
 	for (int tries = 0; tries < TOKEN_TRIES; tries++)
 	{
 		token = nextval_internal(sequence, false);
-		if (ShedlockBroken(TOKENS_REUSED))
-			return (token + 1) / 2;
 		if (token > last->token)
 			return token;
 	}

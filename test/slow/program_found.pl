@@ -1,13 +1,12 @@
-# The fault checker finds each of seven ways to break the program.  Each is a change of its
-# source, which is built again.  t/102 checks the intact program.  Two minutes.
+# The fault checker finds each of seven ways to break the program.  t/102 checks the intact
+# program.  Two minutes.
 
 use strict;
 use warnings FATAL => 'all';
-use File::Copy;
-use File::Path;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use FaultRun;
+use PlantedFault;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -19,52 +18,28 @@ eval { require DBD::Pg; 1 } or plan skip_all => 'this needs the Perl module DBD:
 -x "$root/src/program/shedlock" or plan skip_all => 'the program shedlock is not built';
 
 my $rounds = 8;
-my $builds = 0;
 my $node = start_node('main', conf => "restart_after_crash = on\nlog_statement = none\nlog_min_error_statement = fatal\n");
-
-# Builds the program with changes: a file, a text that it has once, and what takes its place.
-sub build
-{
-	my (@changes) = @_;
-	my $copy = PostgreSQL::Test::Utils::tempdir . '/build' . ++$builds;
-
-	mkpath([ "$copy/src/program", "$copy/test" ]);
-	copy("$root/$_", "$copy/$_") or die "$_: $!\n" foreach qw(Makefile shedlock.control test/dev.mk);
-	copy($_, "$copy/src/program") or die "$_: $!\n" foreach glob "$root/src/program/*.[ch]";
-	while (my ($file, $old, $new) = splice @changes, 0, 3)
-	{
-		my $text = slurp_file("$copy/src/program/$file");
-
-		is(scalar(() = $text =~ /\Q$old\E/g), 1, "$file has \"$old\"");
-		$text =~ s/\Q$old\E/$new/;
-		unlink "$copy/src/program/$file";
-		append_to_file("$copy/src/program/$file", $text);
-	}
-	my $said = `make -s -C '$copy' PG_CONFIG=pg_config with_llvm=no src/program/shedlock 2>&1`;
-	is($?, 0, 'it can be built') or diag($said);
-	return "$copy/src/program/shedlock";
-}
 
 # The rule that must find each, by which faults, and what the commands do: see
 # test/faults/program/child.c.
 my @breakages = (
 	[ 'the keeper has no timer for the end of the lease', 'outlived its lease', 'stop_guardian', 't',
-		'keeper.c', '(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);', '' ],
+		'program/keeper.c', '(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);', '' ],
 	[ 'the guardian ignores the end of the lease', 'outlived its lease', 'stop_keeper', 't',
-		'guardian.c', 'guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end)',
+		'program/guardian.c', 'guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end)',
 		'false' ],
 	[ 'the lease is thought to last longer', 'two at once', 'cut', 't',
-		'server.c', "	if (answer == ANSWER_YES)\n		run->end = sent + lease->length;",
+		'program/server.c', "	if (answer == ANSWER_YES)\n		run->end = sent + lease->length;",
 		"	if (answer == ANSWER_YES)\n		run->end = sent + 3 * lease->length;" ],
 	[ 'daemons are not found', 'outlived its run', 'again', 'dl',
-		'guardian.c', '(void) prctl(PR_SET_CHILD_SUBREAPER, 1L);', '',
-		'keeper.c', 'prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0', 'false' ],
+		'program/guardian.c', '(void) prctl(PR_SET_CHILD_SUBREAPER, 1L);', '',
+		'program/keeper.c', 'prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0', 'false' ],
 	[ 'the outcome is that of a success', 'wrong outcome', 'kill_command', 'b',
-		'keeper.c', 'status == 0 ? "succeeded" : "failed"', '"succeeded"' ],
+		'program/keeper.c', 'status == 0 ? "succeeded" : "failed"', '"succeeded"' ],
 	[ 'the exit status does not tell of the loss', 'wrong exit status', 'cut,away', 'b',
-		'keeper.c', 'return EXIT_LOST;', 'return exit_code(status);' ],
+		'program/keeper.c', 'return EXIT_LOST;', 'return exit_code(status);' ],
 	[ 'a forced release is ignored', 'not ended after a forced release', 'force_release', 't',
-		'keeper.c', 'tell_guardian(ORDER_LOST, 0);', '' ]);
+		'program/keeper.c', 'tell_guardian(ORDER_LOST, 0);', '' ]);
 
 foreach my $breakage (@breakages)
 {
@@ -74,7 +49,7 @@ foreach my $breakage (@breakages)
 		# A busy machine ends commands late, too.
 		plan skip_all => 'this needs a machine that is not busy'
 		  if $rule =~ /forced/ && ($ENV{SHEDLOCK_LOAD} // 0) > 0;
-		my $program = build(@changes);
+		my $program = faulty_program(@changes);
 		my ($report, $round);
 
 		for ($round = 1; $round <= $rounds; $round++)

@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use IPC::Run ();
+use PlantedFault;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -281,32 +282,26 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 	}
 
 	# The lock changes hands, and loses its holder, between the two reads of an acquire.
-  SKIP:
 	{
-		skip 'the library that can be broken was not built', 3 unless -e ($ENV{SHEDLOCK_BREAKABLE} // '');
-		my $slow = start_node('slow', conf => slurp_file($ENV{SHEDLOCK_BREAKABLE}));
-		my $caller = session($slow);
+		my $late = start_node('late', conf => faulty_library(
+				'lock/acquire.c', qq{#include "postgres.h"\n}, qq{#include "postgres.h"\n#include "utils/fmgrprotos.h"\n#include "utils/guc.h"\n},
+				'lock/acquire.c', 'if (!ShedlockTryLock(',
+				'if (strcmp(application_name, "late") == 0)
+					(void) DirectFunctionCall1(pg_advisory_xact_lock_int8, Int64GetDatum(1));
+				 if (!ShedlockTryLock('));
+		my ($caller, $gate) = (session($late), session($late));
 
 		ask($caller, q{BEGIN; SELECT shedlock_acquire_session('first'); ROLLBACK; SELECT shedlock_acquire('job'), shedlock_release('job')});
-		ask($caller, q{SET shedlock.break_delay = '1s'});
-		foreach my $try (1 .. 3)
-		{
-			my ($took, $answers);
-
-			# The holder comes and goes within the delay.  Else it comes before it, or after.
-			for (my $tries = 0; !defined $took || ($took > 0.5 || $answers ne "t\nt") && $tries < 20; $tries++)
-			{
-				my $start = time;
-
-				$caller->query_until(qr/sent/, qq{\\echo sent\nSELECT shedlock_acquire('job');\n});
-				$slow->safe_psql($dbname, q{SELECT shedlock_acquire_session('job')});
-				$took = time - $start;
-				$answers = ask($caller, q{SELECT shedlock_release('job')});
-			}
-			is($answers, "t\nt", "first: a lock that lost its holder meanwhile is free, try $try");
-		}
-		$caller->quit;
-		$slow->stop('immediate');
+		ask($caller, q{SET application_name = 'late'});
+		ask($gate, 'SELECT pg_advisory_lock(1)');
+		$caller->query_until(qr/sent/, qq{\\echo sent\nSELECT shedlock_acquire('job');\n});
+		ok(defined await($gate, q{SELECT count(*) = 1 FROM pg_locks WHERE NOT granted}), 'first: an acquire has read the row');
+		is($late->safe_psql($dbname, q{SELECT shedlock_acquire_session('job')}), 't', 'first: the lock has another holder meanwhile');
+		ok(defined await($gate, q{SELECT count(*) = 0 FROM shedlock_locks}), 'first: which is gone');
+		ask($gate, 'SELECT pg_advisory_unlock(1)');
+		is(ask($caller, q{SELECT shedlock_release('job')}), "t\nt", 'first: so the lock is free');
+		$_->quit foreach $caller, $gate;
+		$late->stop('immediate');
 	}
 
 	# The WAL is read in the middle of a call.
