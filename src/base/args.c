@@ -336,10 +336,10 @@ signs_differ(const Interval *span)
 bool
 ShedlockIsPeriod(const Interval *span)
 {
-	double		days = interval_days(span);
+	double		length = interval_days(span);
 
-	return span->month == 0 && !signs_differ(span) && days > 0 &&
-		days <= SHEDLOCK_YEARS_MAX * 366.0;
+	return span->month == 0 && !signs_differ(span) && length > 0 &&
+		length <= SHEDLOCK_YEARS_MAX * 366.0;
 }
 
 /*
@@ -366,15 +366,15 @@ void
 ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 					  bool zero_ok, int cap, const char *cap_setting)
 {
-	double		days;
+	double		length;
 	bool		bad_sign;
 	bool		too_long;
 
 	if (span == NULL)
 		return;
-	days = interval_days(span);
-	bad_sign = signs_differ(span) || days < 0 || (days == 0 && !zero_ok);
-	too_long = days > SHEDLOCK_YEARS_MAX * 366.0;
+	length = interval_days(span);
+	bad_sign = signs_differ(span) || length < 0 || (length == 0 && !zero_ok);
+	too_long = length > SHEDLOCK_YEARS_MAX * 366.0;
 	if (!bad_sign && !too_long && !ShedlockIsOverCap(span, cap))
 		return;
 
