@@ -286,6 +286,18 @@ lock_unless_free(ShedlockStore *store, bool *wait)
 }
 
 /*
+ * lock_for_change - lock what the server opens when it updates or deletes the row that was
+ * fetched last
+ */
+static void
+lock_for_change(ShedlockStore *store)
+{
+	if (may_need_toast(ExecFetchSlotHeapTuple(store->slot, false, NULL)))
+		ShedlockLockToast(store->rel);
+	ShedlockLockForUpdate(store->rel);
+}
+
+/*
  * ShedlockUpdate - replace columns of the row that was fetched last
  *
  * wait: wait for a transaction that has the row locked, as UPDATE does; otherwise
@@ -320,10 +332,8 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 			columns->nulls[i] = store->slot->tts_isnull[i];
 		}
 	}
-	if (may_need_toast(ExecFetchSlotHeapTuple(store->slot, false, NULL)))
-		ShedlockLockToast(store->rel);
+	lock_for_change(store);
 	slot = form_slot(store, columns, true);
-	ShedlockLockForUpdate(store->rel);
 	if (waits)
 		QueryCancelHoldoffCount = 0;
 	result = update_tuple(store->rel, &store->slot->tts_tid, slot,
@@ -366,7 +376,7 @@ ShedlockDelete(ShedlockStore *store, bool wait)
 	TM_Result	result;
 
 	check_not_newer(store);
-	ShedlockLockForUpdate(store->rel);
+	lock_for_change(store);
 	result = delete_tuple(store->rel, &store->slot->tts_tid, GetCurrentCommandId(true), wait,
 						  &failure);
 	if (result == TM_Ok)

@@ -262,6 +262,20 @@ foreach my $table ('shedlock_run_log', 'shedlock_run_stat')
 	is_free($name);
 }
 
+# A run whose work is outside prunes the history in its last statement, which waits for nothing.
+$node->safe_psql('postgres', q{
+	CALL shedlock_run('long values', 'SELECT 1');
+	DELETE FROM shedlock_run_log WHERE name <> 'long values'});
+my $outside = session($node);
+ask($outside, "SET shedlock.history_keep = 0; SET lock_timeout = '3s'");
+my $token = ask($outside, q{SELECT token FROM shedlock_run_begin('outside', '1 h')});
+ask($other, "BEGIN; $locks{'long values'}");
+is(ask($outside, "SELECT shedlock_run_end('outside', $token)"), 't', 'outside: it ends while the table for long values is locked');
+like($outside->{heard}, qr/could not prune the history of runs: another transaction has a table or row/, 'outside: its end prunes nothing, and has not waited');
+ask($other, 'COMMIT');
+is(ask($outside, q{SELECT count(*) FROM shedlock_run_log WHERE name = 'long values'}), '2', 'outside: nothing was pruned');
+$outside->quit;
+
 # What ends such a wait: then history and counters go without the run, but its lock is free,
 # and its tick used up.
 sub wait_for_counters
