@@ -9,6 +9,7 @@ OBJS = \
 	src/base/walend.o \
 	src/base/settings.o \
 	src/base/hooks.o \
+	src/base/shield.o \
 	src/base/name.o \
 	src/base/printable.o \
 	src/base/args.o \

@@ -147,30 +147,15 @@ ShedlockTryShare(const LOCKTAG *tag)
 }
 
 /*
- * wake_after_commit - wake a waiter of a lock; raises no error, and the rest is as it was
+ * wake_after_commit - wake a waiter of a lock, for ShedlockShield()
  *
- * After the commit record an error would be a panic (I13).  GetLockConflicts() raises one
- * only before it locks anything, when it allocates.  The waiters find out by themselves then.
+ * GetLockConflicts() raises an error only before it locks anything, when it allocates.  The
+ * waiters find out by themselves then.
  */
 static void
-wake_after_commit(const LOCKTAG *tag)
+wake_after_commit(const void *tag)
 {
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupts = InterruptHoldoffCount;
-	uint32		cancels = QueryCancelHoldoffCount;
-
-	PG_TRY();
-	{
-		ShedlockWake(tag);
-	}
-	PG_CATCH();
-	{
-		InterruptHoldoffCount = interrupts;
-		QueryCancelHoldoffCount = cancels;
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
+	ShedlockWake((const LOCKTAG *) tag);
 }
 
 /*
@@ -199,7 +184,7 @@ ShedlockWakeAtRelease(bool is_commit, bool top_level)
 		else if (!is_commit)
 			ShedlockWake(tag);
 		else if (wake_list[i].at_commit)
-			wake_after_commit(tag);
+			ShedlockShield(wake_after_commit, tag);
 	}
 
 	/* A transaction of many locks was an exception. */

@@ -105,6 +105,9 @@ extern void ShedlockShowAttempt(const char *tick, const char *attempt, bool fail
 extern void (*shedlock_register_ends) (void);
 extern void ShedlockUseSession(void);
 
+/* shield.c */
+extern void ShedlockShield(void (*step) (const void *arg), const void *arg);
+
 /* name.c */
 extern uint64 ShedlockKey(const char *name, int len);
 extern void ShedlockSetTag(LOCKTAG *tag, uint16 lockclass, uint64 key);

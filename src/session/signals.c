@@ -80,13 +80,13 @@ ShedlockIsSignaled(int pid, TimestampTz backend_start, int signo)
 }
 
 /*
- * send_signals - send them to the processes that still live
+ * send_signals - send them to the processes that still live, for ShedlockShield()
  *
  * A backend leads a process group, which pg_terminate_backend() signals, too.  A process
  * that is ending may be gone by now.
  */
 static void
-send_signals(void)
+send_signals(const void *unused)
 {
 	for (Signal *signal = signals; signal; signal = signal->next)
 	{
@@ -112,12 +112,13 @@ is_there(const Signal *signal)
 }
 
 /*
- * await_ends - wait for the processes that were told to end, and warn of those that have not
+ * await_ends - wait for the processes that were told to end, and warn of those that have not;
+ * for ShedlockShield()
  *
  * Interrupts are held off during a commit, so that a cancel ends the wait, and nothing else.
  */
 static void
-await_ends(void)
+await_ends(const void *unused)
 {
 	int64		end = ShedlockSteadyNow() + END_WAIT_US;
 
@@ -140,41 +141,13 @@ await_ends(void)
 }
 
 /*
- * shield - take a step after the commit record, where an error would be a PANIC (I13)
- *
- * To look for a process, and to warn, allocates memory.  Neither holds a lock or a pin
- * while it can fail.
- */
-static void
-shield(void (*step) (void))
-{
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupts = InterruptHoldoffCount;
-	uint32		cancels = QueryCancelHoldoffCount;
-
-	PG_TRY();
-	{
-		step();
-	}
-	PG_CATCH();
-	{
-		/* An error resets these. */
-		InterruptHoldoffCount = interrupts;
-		QueryCancelHoldoffCount = cancels;
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
-}
-
-/*
  * ShedlockSignalsCommit - the rows are visible to others: send the signals
  */
 void
 ShedlockSignalsCommit(void)
 {
 	if (signals)
-		shield(send_signals);
+		ShedlockShield(send_signals, NULL);
 }
 
 /*
@@ -186,7 +159,7 @@ void
 ShedlockSignalsAwait(void)
 {
 	if (signals)
-		shield(await_ends);
+		ShedlockShield(await_ends, NULL);
 	signals = NULL;
 }
 
