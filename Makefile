@@ -18,8 +18,8 @@ OBJS = \
 	src/advisory/line.o \
 	src/table/relation.o \
 	src/table/store.o \
-	src/table/write.o \
 	src/table/fetch.o \
+	src/table/write.o \
 	src/table/origin.o \
 	src/table/row.o \
 	src/table/stat.o \
@@ -35,8 +35,8 @@ OBJS = \
 	src/session/ends.o \
 	src/lock/judge.o \
 	src/lock/acquire.o \
-	src/lock/any.o \
 	src/lock/wait.o \
+	src/lock/any.o \
 	src/lock/owner.o \
 	src/job/schedule.o \
 	src/job/calendar.o \
@@ -45,18 +45,18 @@ OBJS = \
 	src/job/tick.o \
 	src/job/outcome.o \
 	src/job/execute.o \
-	src/job/finish.o \
 	src/job/reason.o \
 	src/job/event.o \
+	src/job/finish.o \
 	src/job/begin.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \
-	src/api/jobfuncs.o \
 	src/api/duefuncs.o \
 	src/api/schedulefuncs.o \
 	src/api/crontick.o \
 	src/api/cron.o \
 	src/api/croncall.o \
+	src/api/jobfuncs.o \
 	src/api/admin.o \
 	src/api/pause.o \
 	src/api/purge.o \

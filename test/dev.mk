@@ -61,7 +61,17 @@ lint-headers:
 		esac || exit 1; \
 	done
 
+# Prints each call of a function that is defined in a later file, of files that are read twice.
+LATER_CALLS = FNR == 1 { file++ } \
+	/^[ \t]*(\/\*|\*)/ { next } \
+	!known && match($$0, /^[A-Z][A-Za-z]+\(/) { place[substr($$0, 1, RLENGTH - 1)] = file } \
+	known { \
+		for (line = $$0; match(line, /[A-Za-z_][A-Za-z0-9_]*/); line = substr(line, RSTART + RLENGTH)) \
+			if (place[substr(line, RSTART, RLENGTH)] > file) print FILENAME ":" FNR ": " $$0 \
+	}
+
 # No file includes a header of a higher floor, see src/README: a call upwards does not compile.
+# And none calls a file that the Makefile lists after it.
 lint-floors:
 	@above=none; \
 	for floor in api job lock session table advisory base; do \
@@ -70,6 +80,9 @@ lint-floors:
 	done; \
 	! grep -n '^#include "advisory/' src/table/*.[ch] && \
 	! grep -nE '^#include ("(postgres|[^p][^"]*/)|<(postgres|server))' src/program/*.[ch]
+	@for files in '$(patsubst %.o,%.c,$(filter src/%,$(OBJS)))' '$(PROGRAM_OBJS:.o=.c)'; do \
+		! awk '$(LATER_CALLS)' $$files known=1 file=0 $$files | grep . || exit 1; \
+	done
 
 # The control file has the version of the SQL objects, 1.0; releases of it,
 # 1.0.0 and so on, are named by META.json and the change log.
