@@ -44,7 +44,6 @@ typedef struct ShedlockWaiter
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
 extern List *ShedlockHolders(const LOCKTAG *tag);
-extern bool ShedlockIsInUse(const LOCKTAG *tag);
 extern int	ShedlockBlockedHolder(const LOCKTAG *tag);
 extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);

@@ -121,21 +121,6 @@ ShedlockHolders(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockIsInUse - has another transaction the lock, in any mode?
- *
- * Says nothing of locks that a session has for longer than a transaction.
- */
-bool
-ShedlockIsInUse(const LOCKTAG *tag)
-{
-	int			n;
-	VirtualTransactionId *holders = GetLockConflicts(tag, ExclusiveLock, &n);
-
-	pfree(holders);
-	return n > 0;
-}
-
-/*
  * waits_for_me - does a process wait for a lock of this one, directly or through others?
  */
 static bool

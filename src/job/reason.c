@@ -339,8 +339,6 @@ ShedlockWhy(const ShedlockName *name, const char *state)
 	appendStringInfoString(&buf, lock_reason(name, &row, state));
 	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0)
 		run = run_reason(name, row.token, &last);
-	if (!last.has_plan)
-		last.plan.catch_up = SHEDLOCK_CATCH_UP_LATEST;
 	if (run)
 		appendStringInfo(&buf, "\n%s", run);
 	else if (last.found)

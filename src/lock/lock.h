@@ -104,7 +104,6 @@ extern bool ShedlockWaitFor(const ShedlockName *names, int n, const Interval *li
 							void *arg, ShedlockResult *result);
 extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
 								ShedlockResult *result);
-extern bool ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 

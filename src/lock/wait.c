@@ -36,7 +36,7 @@
 #define RECHECK_RUN_MS	50
 
 /*
- * ShedlockAwaitLock - nap at most that long before the next try for a lock
+ * await_lock - nap at most that long before the next try for a lock
  *
  * Call this after each failed try, with *wait zero at first.  A wait may be long:
  * from the first nap on each try runs in a memory context of its own, which this
@@ -44,8 +44,8 @@
  * process was set.  Errors: 55P03 if lock_timeout ends the wait, because the server's own
  * timeout works only in the lock manager's queue; 57014 if cancelled.
  */
-bool
-ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
+static bool
+await_lock(const ShedlockName *name, ShedlockWait *wait, long ms)
 {
 	int64		now = ShedlockSteadyNow();
 
@@ -74,14 +74,14 @@ ShedlockAwaitLock(const ShedlockName *name, ShedlockWait *wait, long ms)
 /*
  * ShedlockAwaitShare - nap before the next try for the advisory half in share mode
  *
- * As ShedlockAwaitLock().  Errors: also 40P01, each deadlock_timeout, if the transaction that
+ * As await_lock().  Errors: also 40P01, each deadlock_timeout, if the transaction that
  * has the advisory half exclusively waits for a lock of this one.  That is asked twice, with
  * a failed try between: the first answer may be from before and after it gave the half back.
  */
 void
 ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms)
 {
-	(void) ShedlockAwaitLock(name, wait, ms);
+	(void) await_lock(name, wait, ms);
 	if (ShedlockSteadyNow() - Max(wait->start, wait->checked) >= DeadlockTimeout * INT64CONST(1000))
 	{
 		int			pid = ShedlockBlockedHolder(&name->tag);
@@ -239,7 +239,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 		ms = in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
 
 		/* The latch is set already if a session freed the lock after the try. */
-		woken = ShedlockAwaitLock(&names[0], &wait, Min(ms, left / 1000 + 1));
+		woken = await_lock(&names[0], &wait, Min(ms, left / 1000 + 1));
 		ShedlockCheckClient();
 		may_try = turn(&places, woken);
 	}
