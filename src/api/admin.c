@@ -163,7 +163,7 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
 
 	do
 	{
-		ShedlockReadRow(store, name->str, &row);
+		ShedlockReadHeldRow(store, name->str, &row);
 		if (!row.found || row.token != token || row.kind == SHEDLOCK_RELEASED)
 		{
 			if (shared)
@@ -180,6 +180,27 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
 }
 
 /*
+ * use_up_ticks - use up the ticks of some runs, whose rows are held; ends: as below
+ */
+static void
+use_up_ticks(Oid nsp, const List *runs, bool ends)
+{
+	ListCell   *lc;
+
+	foreach(lc, runs)
+	{
+		ShedlockRow *run = lfirst(lc);
+		ShedlockName lock;
+
+		ShedlockMakeName(nsp, run->name, &lock);
+		if (ends)
+			end_run_by_force(&lock, run->token);
+		else
+			ShedlockCloseTick(&lock, run->token);
+	}
+}
+
+/*
  * settle_runs - use up the ticks of all runs of the process that holds a lock
  *
  * A signal ends all of them: a command can run another one under a lock of its own.  A
@@ -189,9 +210,10 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
  * lock was released meanwhile.
  */
 static bool
-settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *holder, bool ends)
+settle_runs(ShedlockStore *store, const ShedlockName *name, ShedlockRow *holder, bool ends)
 {
 	List	   *runs = NIL;
+	List	   *kept = NIL;
 	bool		held = false;
 	ListCell   *lc;
 
@@ -202,7 +224,7 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *h
 	if (!ShedlockIsSignaled(holder->pid, holder->backend_start, SIGTERM))
 		runs = ShedlockRunsOfProcess(store, holder->pid, holder->backend_start);
 	else if (holder->kind == SHEDLOCK_RUN)
-		runs = list_make1(unconstify(ShedlockRow *, holder));
+		runs = list_make1(holder);
 	if (holder->kind == SHEDLOCK_SESSION)
 		held = hold_row(store, name, holder->token, ends);
 	foreach(lc, runs)
@@ -213,24 +235,13 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *h
 
 		ShedlockMakeName(name->nsp, run->name, &lock);
 		if (!hold_row(store, &lock, run->token, ends && is_this))
-			runs = foreach_delete_current(runs, lc);
-		else if (is_this)
-			held = true;
+			continue;
+		kept = lappend(kept, run);
+		held |= is_this;
 	}
-	if (!held)
-		return false;
-	foreach(lc, runs)
-	{
-		ShedlockRow *run = lfirst(lc);
-		ShedlockName lock;
-
-		ShedlockMakeName(name->nsp, run->name, &lock);
-		if (ends)
-			end_run_by_force(&lock, run->token);
-		else
-			ShedlockCloseTick(&lock, run->token);
-	}
-	return true;
+	if (held)
+		use_up_ticks(name->nsp, kept, ends);
+	return held;
 }
 
 /*
@@ -475,7 +486,7 @@ shedlock_force_release(PG_FUNCTION_ARGS)
  * Returns false, and reports it, if that is not possible.
  */
 static bool
-cancel_run(const ShedlockName *name, const ShedlockRow *run)
+cancel_run(const ShedlockName *name, ShedlockRow *run)
 {
 	ShedlockStore store;
 	bool		settled;
