@@ -191,7 +191,8 @@ ShedlockDurabilityCommit(void)
  * wait for it with a warning.  What is to run once must not go on then: on a
  * primary that is cut off, its successor may be running it.  A wait also ends when
  * synchronous_standby_names is emptied, which a session reads only with its next
- * statement; then no cancel has come.  Of the server's private state this reads only
+ * statement; then no cancel has come.  A signal of another kind counts like one: what
+ * could begin then fails, and is tried again.  Of the server's private state this reads only
  * how far the standby is, and not whether there is to be one: minor releases have changed
  * that.  Locks: SyncRepLock, shared, for a moment.
  */
