@@ -93,6 +93,7 @@ CALL pg_temp.free();
 SELECT count(*) FROM shedlock_acquire_any('{a,b}', 2, '1 s');
 SELECT cardinality(pg_temp.names_of('{a,b}', wait => '30 s')) > 0 AS acquired;
 SELECT pg_sleep(1);
+SELECT cardinality(pg_temp.names_of('{a,b}', 2)) < 2 AS acquired_the_rest;
 CALL pg_temp.free();
 SELECT * FROM pg_temp.my_locks();
 

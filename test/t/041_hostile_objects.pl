@@ -145,9 +145,9 @@ SELECT * FROM open.shedlock_acquire_any(open.shedlock_permits('p'::$t, 2), 1, '1
 SELECT open.shedlock_extend('x'::$t, NULL::bigint, '1 h'::$i, '0'::$i), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
 SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
 SELECT open.shedlock_tick('* * * * *'::$t, 'UTC'::$t), open.shedlock_next_tick('* * * * *'::$t, 'UTC'::$t, pg_catalog.now());
-CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t, NULL::$t, 'UTC'::$t, 'latest'::$t, '1 h'::$i, 2::pg_catalog.int4, '1 min'::$i, 2::pg_catalog.int4);
+CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t, NULL::$t, 'UTC'::$t, 'latest'::$t, '1 h'::$i, 2::pg_catalog.int4, '1 min'::$i);
 SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, NULL::$i, '* * * * *'::$t, 'Europe/Berlin'::$t, 'all'::$t, '1 h'::$i, 2::pg_catalog.int4, '1 min'::$i,
-	'1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t, 2::pg_catalog.int4) \\gset
+	'1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t) \\gset
 SELECT open.shedlock_run_end('b'::$t, :token::pg_catalog.int8, 'failed'::$t, 'oops'::$t, 3::pg_catalog.int4);
 SELECT open.shedlock_why('b'::$t);
 SELECT * FROM open.shedlock_schedules;
@@ -162,10 +162,10 @@ SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::
 SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
 SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true), open.shedlock_stats_reset('b'::$t), open.shedlock_stats_reset();
 SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, NULL::$i, 'postgres'::$t, 'postgres'::$t, true,
-	'Europe/Berlin'::$t, 2::pg_catalog.int4, '1 min'::$i, 'all'::$t, '1 h'::$i, NULL::$t, 2::pg_catalog.int4);
+	'Europe/Berlin'::$t, 2::pg_catalog.int4, '1 min'::$i, 'all'::$t, '1 h'::$i, NULL::$t);
 SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false,
-	NULL::$t, NULL::pg_catalog.int4, NULL::$i, NULL::$t, NULL::$i, NULL::$t, NULL::pg_catalog.int4);
-SELECT open.shedlock_cron_guard('job'::$t, '2 h'::$i, '0'::$i, '1 day'::$i, NULL::$t, 2::pg_catalog.int4, '1 min'::$i, NULL::$t, NULL::$i, NULL::$t, 2::pg_catalog.int4);
+	NULL::$t, NULL::pg_catalog.int4, NULL::$i, NULL::$t, NULL::$i, NULL::$t);
+SELECT open.shedlock_cron_guard('job'::$t, '2 h'::$i, '0'::$i, '1 day'::$i, NULL::$t, 2::pg_catalog.int4, '1 min'::$i, NULL::$t, NULL::$i, NULL::$t);
 SELECT * FROM open.shedlock_jobs;
 SELECT open.shedlock_cron_unguard('job'::$t);
 SELECT open.shedlock_cron_unschedule('job'::$t);

@@ -197,10 +197,10 @@ is($again->("time_zone => '$zone', backoff => '2 min'"), 'NOTICE:  job "ticks" n
 is($again->('attempts => 3'), 'NOTICE:  job "ticks" now has attempts 3 instead of none', 'attempts can be added');
 is($again->('attempts => 3'), '', 'what it has already gives no notice');
 is($again->("fire => '*/15 * * * *'"), 'NOTICE:  job "ticks" now has fire */15 * * * * instead of * * * * *', 'fire can be changed');
-is($again->("catch_up => 'none'", "max_late => '30 s'"), 'NOTICE:  job "ticks" now has catch_up none instead of none, max_late 00:00:30 instead of none',
+is($again->("catch_up => 'all'", "max_late => '30 s'"), 'NOTICE:  job "ticks" now has catch_up all instead of none, max_late 00:00:30 instead of none',
 	'what else is named changes, and fire stays');
 is($again->("time_zone => 'UTC'"), "NOTICE:  job \"ticks\" now has time_zone UTC instead of $zone", 'the time zone can be changed');
-is(ticks_of('ticks'), '0 9 * * *|UTC||3|00:02:00|none|00:00:30|*/15 * * * *', 'all that was named is there');
+is(ticks_of('ticks'), '0 9 * * *|UTC||3|00:02:00|all|00:00:30|*/15 * * * *', 'all that was named is there');
 my $call = job_command('ticks');
 is($again->(), '', 'without arguments nothing changes');
 is(job_command('ticks'), $call, 'not even the CALL');
@@ -213,6 +213,8 @@ like(error_of("SELECT shedlock_cron_guard('ticks', time_zone => 'UTC')"), qr/220
 	'with a period, a job can have no time zone');
 query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h', time_zone => 'UTC')");
 is(query('SELECT once_every, schedule, time_zone FROM shedlock_jobs'), '|0 9 * * *|UTC', 'until it is defined again');
+query("SELECT shedlock_cron_unguard('ticks')");
+query("SELECT shedlock_cron_guard('ticks', '1 h')");
 
 # A CALL of an older version, or written by hand, has fewer arguments.
 query(q{SELECT cron.alter_job(jobid, command => $$CALL "Shed Lock".shedlock_run('ticks', 'SELECT 1', '1 h', on_busy => 'error')$$) FROM cron.job});
