@@ -116,14 +116,19 @@ WriteAll(int file, const char *data, size_t length)
 
 /*
  * MaskControls - replace control characters, which terminals obey and anybody may write
+ *
+ * U+0080 to U+009F are two bytes of UTF-8.
  */
 void
 MaskControls(char *line)
 {
-	for (char *at = line; *at != '\0'; at++)
+	for (unsigned char *at = (unsigned char *) line; *at != '\0'; at++)
 	{
-		if ((unsigned char) *at < ' ' && *at != '\n' && *at != '\t')
-			*at = '?';
+		if (at[0] == 0xC2 && at[1] >= 0x80 && at[1] <= 0x9F)
+			*at++ = '?';
+		else if ((*at >= ' ' && *at != 0x7F) || *at == '\n' || *at == '\t')
+			continue;
+		*at = '?';
 	}
 }
 

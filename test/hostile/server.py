@@ -80,7 +80,7 @@ def error(code, primary, severity='ERROR', **others):
 
 
 def warning(primary):
-    return fields(b'N', 'WARNING', '01000', primary, D='\x1b[2J detail', R='somewhere')
+    return fields(b'N', 'WARNING', '01000', primary, D='\x1b[2J\x7f\u009b2J detail', R='somewhere')
 
 
 def notification(payload):
