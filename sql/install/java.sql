@@ -669,7 +669,7 @@ BEGIN ATOMIC
 	FROM _shedlock_adopt_table($1, ARRAY[$2, $3, $4, $5], 'shedlock'::regclass) t(relation);
 	SELECT _shedlock_adopt_check_columns($1, ARRAY[$2, $3, $4, $5]);
 	SELECT _shedlock_adopt_check_objects($1, ARRAY[$2, $3, $4, $5], _shedlock_adopt_dependents($1));
-	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5], '_shedlock_shown'::regproc);
+	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5], '_shedlock_shown(pg_catalog.text)'::regprocedure::pg_catalog.oid::regproc);
 	SELECT _shedlock_adopt_check_times($1, ARRAY[$2, $3, $4, $5], $6);
 	SELECT _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
 		ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),

@@ -832,7 +832,7 @@ query('ALTER DATABASE other OWNER TO postgres');
 query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
 is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
-query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, integer, text)');
+query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, text)');
 
 # A stored CALL names the former schema.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
