@@ -382,13 +382,16 @@ take_over(ShedlockStore *store, const ShedlockName *name, int64 released)
 {
 	for (int tries = 0; !ShedlockTryLock(&name->tag, ExclusiveLock); tries++)
 	{
+		ShedlockHolder *user = find_user(name, -1);
 		ShedlockRow row;
 
 		ShedlockReadRow(store, name->str, &row);
 		if (is_successor(&row, released))
 			return false;
-		if (tries == ENDING_TRIES || !is_ending(&row, name))
-			report_in_use(name, find_user(name, -1), ERROR);
+
+		/* No user: it has gone since the try was refused. */
+		if (tries == ENDING_TRIES || (user && !is_ending(&row, name)))
+			report_in_use(name, user, ERROR);
 		ShedlockNap(ENDING_NAP_MS);
 	}
 	ShedlockWakeLater(&name->tag);
