@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
-  last_words error_of answers await await_second seconds slowness bury terminate);
+  last_words error_of answers await await_after_crash await_second seconds slowness bury terminate);
 
 # The superuser is postgres, whichever user runs the tests.  PostgreSQL's own modules
 # delete this variable and use the name of the operating system's user.
@@ -208,6 +208,21 @@ sub await
 
 	$own->quit if $own;
 	return $answered ? $took : ();
+}
+
+# The same while the server comes back: true if a query gives true.  A psql that cannot connect
+# ends before it has read the query, which IPC::Run takes for an error.
+sub await_after_crash
+{
+	my ($node, $sql) = @_;
+	my $is_true;
+
+	until (defined $is_true)
+	{
+		$is_true = eval { $node->poll_query_until('postgres', $sql) };
+		die $@ if !defined $is_true && $@ !~ /Broken pipe/;
+	}
+	return $is_true;
 }
 
 # Returns the seconds that code takes.

@@ -115,7 +115,7 @@ my $pid = pid_of($victim);
 my $log = -s $node->logfile;
 kill 'KILL', $pid;
 $node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
-ok($node->poll_query_until($dbname, 'SELECT 1', '1'), 'kill: the server is back');
+ok(await_after_crash($node, 'SELECT true'), 'kill: the server is back');
 reap($victim);
 check_all('kill', $held);
 

@@ -221,7 +221,7 @@ my $crash = replicas('crash', start => time, end => time + 600, hang => 1, attem
 ok(defined await($node, "SELECT count(*) = 1 FROM work WHERE name = 'crash'"), 'crash: a run is in progress');
 my $backend = $node->safe_psql('postgres', "SELECT backend FROM work WHERE name = 'crash'");
 kill 'KILL', $backend;
-ok($node->poll_query_until('postgres', "SELECT count(*) > 2 FROM work WHERE name = 'crash' AND ended IS NOT NULL"),
+ok(await_after_crash($node, "SELECT count(*) > 2 FROM work WHERE name = 'crash' AND ended IS NOT NULL"),
 	'crash: the replicas continue after it');
 $crash->finish('now');
 is(join("\n", grep { !/$crashed/ } $crash->errors), '', 'crash: no call fails for another reason');
