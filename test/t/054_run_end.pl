@@ -308,9 +308,11 @@ my $too_long = 'another transaction has a table or row of extension "shedlock" l
 wait_for_counters('waits cancel');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 ends_unlogged('waits cancel', 'canceling statement due to user request');
-wait_for_counters('waits lock_at_most_for', arguments => ", lock_at_most_for => '2 s'");
+# long enough to be seen
+my $seen = 2 * slowness($node);
+wait_for_counters('waits lock_at_most_for', arguments => ", lock_at_most_for => '$seen s'");
 ends_unlogged('waits lock_at_most_for', $too_long);
-wait_for_counters('waits statement_timeout', then => q{; SET statement_timeout = '1s'});
+wait_for_counters('waits statement_timeout', then => "; SET statement_timeout = '${seen}s'");
 ends_unlogged('waits statement_timeout', $too_long);
 ask($runner, 'RESET statement_timeout');
 wait_for_counters('waits shedlock_cancel');
