@@ -491,7 +491,8 @@ tell_begin(const Try *try, int64 lost_run)
 static char *
 refusal_reason(const Try *try, const ShedlockResult *result)
 {
-	if (try->tick_in_use)
+	/* A wait may have ended in another refusal than that of its last acquire. */
+	if (try->tick_in_use && result->verdict == SHEDLOCK_BUSY)
 		return pstrdup("The row of its tick is being changed by an open transaction.");
 	return ShedlockBusyReason(&try->run->request.name, result);
 }
