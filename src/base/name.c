@@ -12,8 +12,8 @@
  *
  * The key is 64 bits of a cryptographic hash of the name.  Two names with one key share
  * the advisory half: a session lock, run or open transaction of one keeps others off the
- * other one.  They have rows, tokens and owners of their own.  But an attacker cannot find a name with the key of another
- * name.  The name in the row decides which lock it is.
+ * other one.  They have rows, tokens and owners of their own: the name in the row decides
+ * which lock it is.  An attacker cannot find a name with the key of a given other one.
  *
  * Copyright (c) 2026, the shedlock developers
  *
