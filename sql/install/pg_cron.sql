@@ -831,7 +831,7 @@ FROM job
 		-- With = the planner could read all tokens backward, every one of them for a
 		-- job that never ran.
 		SELECT r.token, r.started_at
-		FROM shedlock_run_log r
+		FROM _shedlock_history r
 		WHERE r.name OPERATOR(pg_catalog.>=) g.name AND
 			  r.name OPERATOR(pg_catalog.<=) g.name AND d.shown
 		ORDER BY r.name DESC, r.token DESC
@@ -852,7 +852,7 @@ FROM job
 									   r.name OPERATOR(pg_catalog.=) k.name)
 					THEN pg_catalog.regexp_replace(k.claimed_by::text,
 						'@[[:xdigit:]]*[.:][[:xdigit:].:]*(%[^ ]+)?( #[0-9]+)?$', E'\\2') END AS claimed_by,
-			   EXISTS (SELECT FROM shedlock_run_log r
+			   EXISTS (SELECT FROM _shedlock_history r
 					   WHERE r.token OPERATOR(pg_catalog.=) k.token AND
 							 r.name OPERATOR(pg_catalog.=) k.name) AS by_run,
 			   -- from when on a firing is for another tick; periods are counted in UTC
@@ -861,7 +861,7 @@ FROM job
 						 OPERATOR(pg_catalog.+) g.once_every
 						 OPERATOR(pg_catalog.-) LEAST(g.once_every OPERATOR(pg_catalog./) 4::double precision,
 													  '30 seconds'::interval)) END AS used_until
-		FROM shedlock_tick k
+		FROM _shedlock_tick k
 		WHERE k.name OPERATOR(pg_catalog.=) g.name AND d.shown AND
 			  -- what can be computed with, and every driver reads: see shedlock_locks
 			  k.tick OPERATOR(pg_catalog.>) '0001-01-02 00:00:00+00' AND

@@ -51,7 +51,7 @@ COMMENT ON COLUMN shedlock.paused_until IS 'The lock cannot be acquired before t
 COMMENT ON COLUMN shedlock.paused_by IS 'Role that paused the lock';
 COMMENT ON COLUMN shedlock.pause_reason IS 'Why the lock was paused';
 
-CREATE TABLE shedlock_tick (
+CREATE TABLE _shedlock_tick (
 	name varchar(255) COLLATE "C" NOT NULL,
 	tick timestamptz NOT NULL,
 	claimed_at timestamptz NOT NULL,
@@ -68,38 +68,38 @@ CREATE TABLE shedlock_tick (
 	max_late interval,
 	attempts integer,
 	backoff interval,
-	CONSTRAINT shedlock_tick_pkey PRIMARY KEY (name)
+	CONSTRAINT _shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
-COMMENT ON TABLE shedlock_tick IS 'The latest tick of each name that was claimed or run, and what becomes of it';
-COMMENT ON COLUMN shedlock_tick.name IS 'Name of the job';
-COMMENT ON COLUMN shedlock_tick.tick IS 'The latest tick that was claimed or run';
-COMMENT ON COLUMN shedlock_tick.claimed_at IS 'When the tick was claimed, or its last attempt began';
-COMMENT ON COLUMN shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read; empty if the tick had passed before the job had this schedule';
-COMMENT ON COLUMN shedlock_tick.token IS 'Token of the last run of the tick; NULL if shedlock_once or shedlock_once_every claimed it';
-COMMENT ON COLUMN shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
-COMMENT ON COLUMN shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
-COMMENT ON COLUMN shedlock_tick.again IS 'Whether the next caller can claim or run the tick once more';
-COMMENT ON COLUMN shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
-COMMENT ON COLUMN shedlock_tick.period IS 'Period of the job; NULL if it has a cron expression, or if only shedlock_once has claimed ticks';
-COMMENT ON COLUMN shedlock_tick.schedule IS 'Cron expression of the job';
-COMMENT ON COLUMN shedlock_tick.time_zone IS 'Time zone of the cron expression';
-COMMENT ON COLUMN shedlock_tick.catch_up IS 'What becomes of missed ticks: latest or all; this and the following columns are as the last run had them';
-COMMENT ON COLUMN shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
-COMMENT ON COLUMN shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
-COMMENT ON COLUMN shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
+COMMENT ON TABLE _shedlock_tick IS 'The latest tick of each name that was claimed or run, and what becomes of it';
+COMMENT ON COLUMN _shedlock_tick.name IS 'Name of the job';
+COMMENT ON COLUMN _shedlock_tick.tick IS 'The latest tick that was claimed or run';
+COMMENT ON COLUMN _shedlock_tick.claimed_at IS 'When the tick was claimed, or its last attempt began';
+COMMENT ON COLUMN _shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read; empty if the tick had passed before the job had this schedule';
+COMMENT ON COLUMN _shedlock_tick.token IS 'Token of the last run of the tick; NULL if shedlock_once or shedlock_once_every claimed it';
+COMMENT ON COLUMN _shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
+COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
+COMMENT ON COLUMN _shedlock_tick.again IS 'Whether the next caller can claim or run the tick once more';
+COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
+COMMENT ON COLUMN _shedlock_tick.period IS 'Period of the job; NULL if it has a cron expression, or if only shedlock_once has claimed ticks';
+COMMENT ON COLUMN _shedlock_tick.schedule IS 'Cron expression of the job';
+COMMENT ON COLUMN _shedlock_tick.time_zone IS 'Time zone of the cron expression';
+COMMENT ON COLUMN _shedlock_tick.catch_up IS 'What becomes of missed ticks: latest or all; this and the following columns are as the last run had them';
+COMMENT ON COLUMN _shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
+COMMENT ON COLUMN _shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
+COMMENT ON COLUMN _shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
 
-CREATE TABLE shedlock_timeline (
+CREATE TABLE _shedlock_timeline (
 	timeline text COLLATE "C" NOT NULL,
 	ended_at timestamptz NOT NULL,
-	CONSTRAINT shedlock_timeline_pkey PRIMARY KEY (timeline)
+	CONSTRAINT _shedlock_timeline_pkey PRIMARY KEY (timeline)
 );
 
-COMMENT ON TABLE shedlock_timeline IS 'WAL timelines that provably ended with a shutdown checkpoint: no holder of their session locks and runs is left';
-COMMENT ON COLUMN shedlock_timeline.timeline IS 'System identifier of the cluster, a slash, and the number of the timeline';
-COMMENT ON COLUMN shedlock_timeline.ended_at IS 'Time of the shutdown checkpoint, rounded down to a second: what began later may be alive';
+COMMENT ON TABLE _shedlock_timeline IS 'WAL timelines that provably ended with a shutdown checkpoint: no holder of their session locks and runs is left';
+COMMENT ON COLUMN _shedlock_timeline.timeline IS 'System identifier of the cluster, a slash, and the number of the timeline';
+COMMENT ON COLUMN _shedlock_timeline.ended_at IS 'Time of the shutdown checkpoint, rounded down to a second: what began later may be alive';
 
-CREATE TABLE shedlock_run_log (
+CREATE TABLE _shedlock_history (
 	token bigint NOT NULL,
 	name varchar(255) COLLATE "C" NOT NULL,
 	command text,
@@ -117,41 +117,41 @@ CREATE TABLE shedlock_run_log (
 	exit_code integer,
 	gave_up boolean NOT NULL DEFAULT false,
 	request text,
-	CONSTRAINT shedlock_run_log_pkey PRIMARY KEY (token)
+	CONSTRAINT _shedlock_history_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
-CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
+CREATE INDEX _shedlock_history_name_idx ON _shedlock_history (name, token);
 
 -- Not BRIN: once old runs are pruned and their pages used again, a range of pages has
 -- runs of all times, and each insert writes to it as to a B-tree.
-CREATE INDEX shedlock_run_log_started_at_idx ON shedlock_run_log (started_at);
-CREATE INDEX shedlock_run_log_request_idx ON shedlock_run_log (request)
+CREATE INDEX _shedlock_history_started_at_idx ON _shedlock_history (started_at);
+CREATE INDEX _shedlock_history_request_idx ON _shedlock_history (request)
 	WHERE request IS NOT NULL;
 
 -- A job that ran often, but not lately, would be looked for among the last runs of all:
 -- the planner does not know when a name ran.  Without statistics it uses the index.
-ALTER TABLE shedlock_run_log ALTER COLUMN name SET STATISTICS 0;
+ALTER TABLE _shedlock_history ALTER COLUMN name SET STATISTICS 0;
 
-COMMENT ON TABLE shedlock_run_log IS 'Runs; the view shedlock_history shows them';
-COMMENT ON COLUMN shedlock_run_log.token IS 'Fencing token of the run';
-COMMENT ON COLUMN shedlock_run_log.name IS 'Name of the job and of its lock';
-COMMENT ON COLUMN shedlock_run_log.command IS 'The guarded command, or the description of work outside the database';
-COMMENT ON COLUMN shedlock_run_log.tick IS 'Tick that the run is for';
-COMMENT ON COLUMN shedlock_run_log.attempt IS 'Number of the attempt among the runs of its tick';
-COMMENT ON COLUMN shedlock_run_log.started_at IS 'When the lock was acquired';
-COMMENT ON COLUMN shedlock_run_log.ended_at IS 'When the outcome was recorded';
-COMMENT ON COLUMN shedlock_run_log.outcome IS 'running, succeeded, failed, timed out, cancelled or lost';
-COMMENT ON COLUMN shedlock_run_log.sqlstate IS 'SQLSTATE of the error';
-COMMENT ON COLUMN shedlock_run_log.message IS 'Message of the error, or what the caller of shedlock_run_end says';
-COMMENT ON COLUMN shedlock_run_log.run_role IS 'Role that began the run';
-COMMENT ON COLUMN shedlock_run_log.locked_by IS 'Name of the holder, for people to read';
-COMMENT ON COLUMN shedlock_run_log.pid IS 'Process ID of the server process that began the run';
-COMMENT ON COLUMN shedlock_run_log.warning IS 'Last WARNING of the command that the server logged';
-COMMENT ON COLUMN shedlock_run_log.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
-COMMENT ON COLUMN shedlock_run_log.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is logged as running may succeed yet';
-COMMENT ON COLUMN shedlock_run_log.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
+COMMENT ON TABLE _shedlock_history IS 'Runs; the view shedlock_history shows them';
+COMMENT ON COLUMN _shedlock_history.token IS 'Fencing token of the run';
+COMMENT ON COLUMN _shedlock_history.name IS 'Name of the job and of its lock';
+COMMENT ON COLUMN _shedlock_history.command IS 'The guarded command, or the description of work outside the database';
+COMMENT ON COLUMN _shedlock_history.tick IS 'Tick that the run is for';
+COMMENT ON COLUMN _shedlock_history.attempt IS 'Number of the attempt among the runs of its tick';
+COMMENT ON COLUMN _shedlock_history.started_at IS 'When the lock was acquired';
+COMMENT ON COLUMN _shedlock_history.ended_at IS 'When the outcome was recorded';
+COMMENT ON COLUMN _shedlock_history.outcome IS 'running, succeeded, failed, timed out, cancelled or lost';
+COMMENT ON COLUMN _shedlock_history.sqlstate IS 'SQLSTATE of the error';
+COMMENT ON COLUMN _shedlock_history.message IS 'Message of the error, or what the caller of shedlock_run_end says';
+COMMENT ON COLUMN _shedlock_history.run_role IS 'Role that began the run';
+COMMENT ON COLUMN _shedlock_history.locked_by IS 'Name of the holder, for people to read';
+COMMENT ON COLUMN _shedlock_history.pid IS 'Process ID of the server process that began the run';
+COMMENT ON COLUMN _shedlock_history.warning IS 'Last WARNING of the command that the server logged';
+COMMENT ON COLUMN _shedlock_history.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
+COMMENT ON COLUMN _shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is logged as running may succeed yet';
+COMMENT ON COLUMN _shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
-CREATE TABLE shedlock_run_stat (
+CREATE TABLE _shedlock_stats (
 	name varchar(255) COLLATE "C" NOT NULL,
 	runs_succeeded bigint NOT NULL,
 	runs_failed bigint NOT NULL,
@@ -163,21 +163,21 @@ CREATE TABLE shedlock_run_stat (
 	last_success_at timestamptz,
 	last_failure_at timestamptz,
 	stats_since timestamptz NOT NULL,
-	CONSTRAINT shedlock_run_stat_pkey PRIMARY KEY (name)
+	CONSTRAINT _shedlock_stats_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 70);
 
-COMMENT ON TABLE shedlock_run_stat IS 'Counters of the runs of each name; the view shedlock_stats shows them';
-COMMENT ON COLUMN shedlock_run_stat.name IS 'Name of the job';
-COMMENT ON COLUMN shedlock_run_stat.runs_succeeded IS 'Number of runs that succeeded';
-COMMENT ON COLUMN shedlock_run_stat.runs_failed IS 'Number of runs that failed';
-COMMENT ON COLUMN shedlock_run_stat.runs_timed_out IS 'Number of runs that timed out';
-COMMENT ON COLUMN shedlock_run_stat.runs_cancelled IS 'Number of runs that were cancelled';
-COMMENT ON COLUMN shedlock_run_stat.runs_lost IS 'Number of runs that were lost';
-COMMENT ON COLUMN shedlock_run_stat.gave_up IS 'Number of ticks that have no attempt left, although none succeeded; one that fails again after shedlock_again counts again';
-COMMENT ON COLUMN shedlock_run_stat.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
-COMMENT ON COLUMN shedlock_run_stat.last_success_at IS 'When a run last succeeded';
-COMMENT ON COLUMN shedlock_run_stat.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
-COMMENT ON COLUMN shedlock_run_stat.stats_since IS 'When the counters began';
+COMMENT ON TABLE _shedlock_stats IS 'Counters of the runs of each name; the view shedlock_stats shows them';
+COMMENT ON COLUMN _shedlock_stats.name IS 'Name of the job';
+COMMENT ON COLUMN _shedlock_stats.runs_succeeded IS 'Number of runs that succeeded';
+COMMENT ON COLUMN _shedlock_stats.runs_failed IS 'Number of runs that failed';
+COMMENT ON COLUMN _shedlock_stats.runs_timed_out IS 'Number of runs that timed out';
+COMMENT ON COLUMN _shedlock_stats.runs_cancelled IS 'Number of runs that were cancelled';
+COMMENT ON COLUMN _shedlock_stats.runs_lost IS 'Number of runs that were lost';
+COMMENT ON COLUMN _shedlock_stats.gave_up IS 'Number of ticks that have no attempt left, although none succeeded; one that fails again after shedlock_again counts again';
+COMMENT ON COLUMN _shedlock_stats.run_seconds IS 'Sum of the durations of all these runs, but for the lost ones';
+COMMENT ON COLUMN _shedlock_stats.last_success_at IS 'When a run last succeeded';
+COMMENT ON COLUMN _shedlock_stats.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
+COMMENT ON COLUMN _shedlock_stats.stats_since IS 'When the counters began';
 
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A row that the trigger refuses would fail the whole restore.  It refuses leases
@@ -185,6 +185,6 @@ SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- and do not lie ahead.  Token 0 and paused_until -infinity count as NULL.
 SELECT pg_catalog.pg_extension_config_dump('shedlock',
 	'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())');
-SELECT pg_catalog.pg_extension_config_dump('shedlock_tick', '');
-SELECT pg_catalog.pg_extension_config_dump('shedlock_run_log', '');
-SELECT pg_catalog.pg_extension_config_dump('shedlock_run_stat', '');
+SELECT pg_catalog.pg_extension_config_dump('_shedlock_tick', '');
+SELECT pg_catalog.pg_extension_config_dump('_shedlock_history', '');
+SELECT pg_catalog.pg_extension_config_dump('_shedlock_stats', '');

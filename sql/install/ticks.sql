@@ -13,7 +13,7 @@ COMMENT ON FUNCTION shedlock_once_every(text, interval) IS
 'Claims the current period of a schedule, counted in UTC from the epoch; returns true for exactly one caller';
 
 CREATE FUNCTION _shedlock_due(
-	last shedlock_tick,
+	last _shedlock_tick,
 	schedule text,
 	time_zone text,
 	period interval,
@@ -26,5 +26,5 @@ CREATE FUNCTION _shedlock_due(
 	OUT attempt integer)
 RETURNS record LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_due(shedlock_tick, text, text, interval, text, interval, integer, timestamptz) IS
+COMMENT ON FUNCTION _shedlock_due(_shedlock_tick, text, text, interval, text, interval, integer, timestamptz) IS
 'Returns what a run with these arguments would find due at that time: run, register or none';

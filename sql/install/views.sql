@@ -94,7 +94,7 @@ SELECT r.name,
 	   r.gave_up AND r.outcome OPERATOR(pg_catalog.<>) 'running' AND COALESCE((
 		   -- shedlock_again can have allowed a run of its tick that has succeeded
 		   SELECT l.tick OPERATOR(pg_catalog.<>) r.tick
-		   FROM shedlock_run_log l
+		   FROM _shedlock_history l
 		   WHERE l.name OPERATOR(pg_catalog.=) r.name AND l.token OPERATOR(pg_catalog.>) r.token AND
 				 (l.tick OPERATOR(pg_catalog.<>) r.tick OR
 				  l.tick OPERATOR(pg_catalog.=) r.tick AND l.outcome OPERATOR(pg_catalog.=) 'succeeded')
@@ -108,7 +108,7 @@ SELECT r.name,
 	   r.pid,
 	   r.warning,
 	   r.request
-FROM shedlock_run_log r
+FROM _shedlock_history r
 WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
 ORDER BY r.token DESC;
@@ -144,7 +144,7 @@ COMMENT ON FUNCTION _shedlock_may_use(text) IS
 
 -- A condition that left rows out would show by EXPLAIN (ANALYZE) which other names there are.
 CREATE FUNCTION _shedlock_stats()
-RETURNS SETOF shedlock_run_stat LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+RETURNS SETOF _shedlock_stats LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_stats() IS
 'Returns the counters of the names that the caller may see; the view shedlock_stats shows them';

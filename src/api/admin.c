@@ -328,7 +328,7 @@ has_run(const ShedlockName *name)
 bool
 ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint)
 {
-	if (is_in("shedlock", name) || is_in("shedlock_tick", name) || has_run(name))
+	if (is_in("shedlock", name) || is_in("_shedlock_tick", name) || has_run(name))
 		return false;
 	ereport(WARNING,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),

@@ -32,7 +32,7 @@ enum
 };
 
 /*
- * get_tick - the argument that is a row of shedlock_tick
+ * get_tick - the argument that is a row of _shedlock_tick
  *
  * A value of the table's row type can have nulls that no row of the table has, and
  * anybody may call the function.
@@ -57,7 +57,7 @@ get_tick(FunctionCallInfo fcinfo, int argno, ShedlockTick *last)
 		if (nulls[i] && att->attnotnull)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("column \"%s\" of a row of shedlock_tick must not be null",
+					 errmsg("column \"%s\" of a row of _shedlock_tick must not be null",
 							NameStr(att->attname))));
 	}
 	table_close(rel, AccessShareLock);
@@ -69,7 +69,7 @@ PG_FUNCTION_INFO_V1(_shedlock_due);
  * _shedlock_due(last, schedule, time_zone, period, catch_up, max_late, attempts, at) -
  * what is due at that time
  *
- * last: a row of shedlock_tick, or null.  The rest as the arguments of shedlock_run.
+ * last: a row of _shedlock_tick, or null.  The rest as the arguments of shedlock_run.
  */
 Datum
 _shedlock_due(PG_FUNCTION_ARGS)
@@ -106,7 +106,7 @@ _shedlock_due(PG_FUNCTION_ARGS)
 }
 
 /*
- * shown_schedule - the schedule in a row of shedlock_tick, for people to read
+ * shown_schedule - the schedule in a row of _shedlock_tick, for people to read
  *
  * A cron expression is shown as it is, even if it cannot be parsed any more.  Returns 0
  * if there is none.
@@ -224,7 +224,7 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	context = AllocSetContextCreate(caller, "shedlock schedules row", ALLOCSET_SMALL_SIZES);
-	rel = ShedlockOpenForScan(nsp, "shedlock_tick");
+	rel = ShedlockOpenForScan(nsp, "_shedlock_tick");
 	slot = table_slot_create(rel, NULL);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	/* A scan with the snapshot would leave a predicate lock at SERIALIZABLE. */

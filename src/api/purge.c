@@ -175,7 +175,7 @@ shedlock_purge(PG_FUNCTION_ARGS)
 
 	purged = purge_table(nsp, "shedlock", SHEDLOCK_CLASS_LOCK, limit, PURGE_MAX);
 	if (PG_GETARG_BOOL(1))
-		purged += purge_table(nsp, "shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
+		purged += purge_table(nsp, "_shedlock_tick", SHEDLOCK_CLASS_TICK, limit,
 							  PURGE_MAX - purged);
 	if (purged > 0)
 		ereport(LOG,

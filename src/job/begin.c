@@ -292,7 +292,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not claim tick of lock \"%s\"", name->str),
-				 errdetail("Its row in shedlock_tick is locked, or was changed meanwhile.")));
+				 errdetail("Its row in _shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
 	if (before->tick != run->tick && ShedlockGiveUpTick(name, before))
@@ -367,7 +367,7 @@ try_tick(Try *try, ShedlockResult *result)
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
 	try->locked_out = false;
-	ShedlockOpen(&try->ticks, name->nsp, "shedlock_tick");
+	ShedlockOpen(&try->ticks, name->nsp, "_shedlock_tick");
 	find_due(try);
 	if (try->due.action == SHEDLOCK_NOTHING)
 		beginning = not_due(try);

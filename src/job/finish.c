@@ -56,9 +56,9 @@ lock_tables(Oid nsp, bool has_tick)
 		return;
 	tables[n++] = "shedlock";
 	if (has_tick)
-		tables[n++] = "shedlock_tick";
-	tables[n++] = "shedlock_run_log";
-	tables[n++] = "shedlock_run_stat";
+		tables[n++] = "_shedlock_tick";
+	tables[n++] = "_shedlock_history";
+	tables[n++] = "_shedlock_stats";
 	tables[n] = NULL;
 	ShedlockLockTables(nsp, tables);
 }

@@ -52,7 +52,7 @@ typedef struct ShedlockPlan
 	Interval   *backoff;
 } ShedlockPlan;
 
-/* The state of a name's ticks: a row of shedlock_tick. */
+/* The state of a name's ticks: a row of _shedlock_tick. */
 typedef struct ShedlockTick
 {
 	bool		found;			/* false: the rest is zero */

@@ -32,7 +32,7 @@ enum
 };
 
 /*
- * ShedlockTickFromColumns - the state in a row of shedlock_tick
+ * ShedlockTickFromColumns - the state in a row of _shedlock_tick
  *
  * What the fields point to is palloc'd.  A schedule or period that would be refused now
  * counts as none.
@@ -115,7 +115,7 @@ ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
 {
 	ShedlockStore store;
 
-	ShedlockOpenToRead(&store, name->nsp, "shedlock_tick");
+	ShedlockOpenToRead(&store, name->nsp, "_shedlock_tick");
 	read_tick(&store, name, last);
 	ShedlockClose(&store);
 }
@@ -270,7 +270,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
 	ShedlockTick last;
 	bool		claimed = false;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
 	ShedlockCheckPromises(&store);
 	if (!is_claimed(&store, name, tick, &last) && ShedlockLockTick(name))
 	{
@@ -321,7 +321,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	bool		changed;
 	bool		written = false;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
 	for (bool wait = false; !written; wait = true)
 	{
 		read_tick(&store, name, &last);
@@ -492,7 +492,7 @@ ShedlockForgetTick(const ShedlockName *name)
 	ShedlockStore store;
 	bool		found;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
 	while ((found = ShedlockFetch(&store, CStringGetTextDatum(name->str))) &&
 		   ShedlockDelete(&store, true) != TM_Ok)
 		CHECK_FOR_INTERRUPTS();

@@ -22,7 +22,7 @@
 enum
 {
 	Anum_none,
-	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
+	SHEDLOCK_HISTORY_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
 /* Bytes of a command that are kept. */
@@ -83,7 +83,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockStore store;
 	ShedlockColumns columns;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
+	ShedlockOpen(&store, name->nsp, "_shedlock_history");
 	ShedlockCheckPromises(&store);
 	ShedlockCheckStats(name->nsp);
 	ShedlockNewColumns(&store, &columns);
@@ -179,7 +179,7 @@ await_or_report(int *tries, int elevel, int64 token, const char *what)
 	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("could not log %s of the run with token " INT64_FORMAT, what, token),
-			 errdetail("Its row in shedlock_run_log is locked."),
+			 errdetail("Its row in _shedlock_history is locked."),
 			 elevel == ERROR ? errhint("Try again.") : 0));
 	return false;
 }
@@ -198,7 +198,7 @@ end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
 	bool		written = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	ShedlockOpen(&store, nsp, "_shedlock_history");
 	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) &&
 		   strcmp(outcome_of(&store), "running") == 0)
 	{
@@ -240,7 +240,7 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 {
 	ShedlockStore store;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	ShedlockOpen(&store, nsp, "_shedlock_history");
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 	{
 		ShedlockColumns columns;
@@ -267,7 +267,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 	bool		is_news = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, name->nsp, "shedlock_run_log");
+	ShedlockOpen(&store, name->nsp, "_shedlock_history");
 	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
 	{
 		ShedlockColumns columns;
@@ -344,7 +344,7 @@ ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
 	ShedlockStore store;
 
 	memset(logged, 0, sizeof(*logged));
-	ShedlockOpenToRead(&store, nsp, "shedlock_run_log");
+	ShedlockOpenToRead(&store, nsp, "_shedlock_history");
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		ShedlockSlotToLogged(store.slot, logged);
 	ShedlockClose(&store);

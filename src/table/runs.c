@@ -28,7 +28,7 @@
 enum
 {
 	Anum_none,
-	SHEDLOCK_RUN_LOG_COLUMNS(SHEDLOCK_ATTNUM)
+	SHEDLOCK_HISTORY_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
 /*
@@ -163,7 +163,7 @@ find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 	IndexScanDesc scan;
 
 	memset(logged, 0, sizeof(*logged));
-	ShedlockOpenToRead(&store, name->nsp, "shedlock_run_log");
+	ShedlockOpenToRead(&store, name->nsp, "_shedlock_history");
 	index = request ? open_index(store.rel, has_requests, "request") : open_name_index(store.rel);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = begin_scan_of_runs(&store, index, request ? request : name->str, SnapshotAny);
@@ -351,7 +351,7 @@ ShedlockHistoryPrune(Oid nsp)
 	ShedlockStore store;
 	Pruning		pruning = {.store = &store};
 
-	ShedlockOpen(&store, nsp, "shedlock_run_log");
+	ShedlockOpen(&store, nsp, "_shedlock_history");
 	pruning.now = GetCurrentTimestamp();
 	pruning.limit = pruning.now - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);

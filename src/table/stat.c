@@ -24,7 +24,7 @@
 enum
 {
 	Anum_none,
-	SHEDLOCK_RUN_STAT_COLUMNS(SHEDLOCK_ATTNUM)
+	SHEDLOCK_STATS_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
 /* What is to be counted. */
@@ -93,7 +93,7 @@ ShedlockCheckStats(Oid nsp)
 {
 	ShedlockStore store;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	ShedlockOpen(&store, nsp, "_shedlock_stats");
 	ShedlockCheckPromises(&store);
 	ShedlockClose(&store);
 }
@@ -110,7 +110,7 @@ ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
 	ShedlockStore store;
 	TableScanDesc scan;
 
-	ShedlockOpenToRead(&store, nsp, "shedlock_run_stat");
+	ShedlockOpenToRead(&store, nsp, "_shedlock_stats");
 	scan = begin_table_scan(store.rel, GetActiveSnapshot());
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
 	{
@@ -137,7 +137,7 @@ count(Oid nsp, const char *name, const Increase *more)
 	bool		written = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	ShedlockOpen(&store, nsp, "_shedlock_stats");
 	do
 	{
 		ShedlockColumns columns;
@@ -155,7 +155,7 @@ count(Oid nsp, const char *name, const Increase *more)
 		ereport(WARNING,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not count a run of lock \"%s\"", name),
-				 errdetail("Its row in shedlock_run_stat is locked.")));
+				 errdetail("Its row in _shedlock_stats is locked.")));
 }
 
 /*
@@ -242,7 +242,7 @@ ShedlockResetStats(Oid nsp, const char *name)
 	bool		found;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "shedlock_run_stat");
+	ShedlockOpen(&store, nsp, "_shedlock_stats");
 	if (name == NULL)
 		found = delete_all(&store);
 	else

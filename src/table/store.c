@@ -45,10 +45,10 @@ typedef struct
 
 static const ShedlockLayout layouts[] = {
 	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {SHEDLOCK_COLUMNS(COLUMN)}},
-	{"shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
-	{"shedlock_timeline", {NULL}, {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
-	{"shedlock_run_stat", {NULL}, {SHEDLOCK_RUN_STAT_COLUMNS(COLUMN)}},
-	{"shedlock_run_log", {NULL}, {SHEDLOCK_RUN_LOG_COLUMNS(COLUMN)}},
+	{"_shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
+	{"_shedlock_timeline", {NULL}, {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
+	{"_shedlock_stats", {NULL}, {SHEDLOCK_STATS_COLUMNS(COLUMN)}},
+	{"_shedlock_history", {NULL}, {SHEDLOCK_HISTORY_COLUMNS(COLUMN)}},
 };
 
 /*

@@ -85,7 +85,7 @@ typedef enum ShedlockKind
 	X(timeline, TEXTOID, true) \
 	X(ended_at, TIMESTAMPTZOID, true)
 
-#define SHEDLOCK_RUN_LOG_COLUMNS(X) \
+#define SHEDLOCK_HISTORY_COLUMNS(X) \
 	X(token, INT8OID, true) \
 	X(name, VARCHAROID, true) \
 	X(command, TEXTOID, false) \
@@ -104,7 +104,7 @@ typedef enum ShedlockKind
 	X(gave_up, BOOLOID, true) \
 	X(request, TEXTOID, false)
 
-#define SHEDLOCK_RUN_STAT_COLUMNS(X) \
+#define SHEDLOCK_STATS_COLUMNS(X) \
 	X(name, VARCHAROID, true) \
 	X(runs_succeeded, INT8OID, true) \
 	X(runs_failed, INT8OID, true) \

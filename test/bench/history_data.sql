@@ -10,7 +10,7 @@ FROM generate_series(0, :jobs - 1) n;
 
 -- written like the extension's own writes, without the trigger
 SET session_replication_role = replica;
-INSERT INTO shedlock_run_log (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT n, 'job-' || n % :jobs, 'SELECT work()', date_trunc('minute', at), 1, at, at + interval '0.1 s',
 	   CASE WHEN n / :jobs % 50 = 0 THEN 'failed' ELSE 'succeeded' END, 'pg_database_owner'::regrole, 'pg_cron@[local] #' || n, 4711
 FROM generate_series(1, :runs) n, LATERAL (SELECT now() - (:runs - n) * (interval '30 days' / :runs)) t (at);
@@ -22,9 +22,9 @@ SELECT CASE WHEN n < :jobs THEN 'job-' ELSE 'lock-' END || n, CASE WHEN n % 1000
 	   '2026-01-01', 'app@[local] #' || n, n
 FROM generate_series(0, :names - 1) n;
 
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, token, attempt, schedule, time_zone, catch_up, attempts, backoff)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, token, attempt, schedule, time_zone, catch_up, attempts, backoff)
 SELECT 'job-' || n % :jobs, date_trunc('hour', now()), now(), 'pg_cron@[local] #' || n, n, 1,
 	   n % 60 || ' 3 * * *', 'Europe/Berlin', 'latest', 1, '1 min'
 FROM generate_series(:runs - :jobs + 1, :runs) n;
-INSERT INTO shedlock_run_stat
+INSERT INTO _shedlock_stats
 SELECT 'job-' || n, 9800, 200, 0, 0, 0, 0, 1000, now(), now(), now() - interval '30 days' FROM generate_series(0, :jobs - 1) n;

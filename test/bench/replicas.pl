@@ -39,7 +39,7 @@ sub once_every
 	my ($replica) = @_;
 
 	return unless $replica->value("SELECT shedlock_once_every(\$1, '1 s')", $replica->{name});
-	$replica->work($replica->value('SELECT tick FROM shedlock_tick WHERE name = $1', $replica->{name}), 1);
+	$replica->work($replica->value('SELECT tick FROM _shedlock_tick WHERE name = $1', $replica->{name}), 1);
 	return;
 }
 

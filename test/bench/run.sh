@@ -25,7 +25,7 @@ case_run() {
 # With a schedule: each call makes up one of the minutes of a year that were missed.
 run_ticks() {
     bench_pgbench postgres 1 run_tick -t 1
-    cluster_psql main -c "UPDATE shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'bench run tick'"
+    cluster_psql main -c "UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'bench run tick'"
     in_turn run 1 "ms a call with a schedule" "shedlock=ms_of postgres run_tick" "without=ms_of postgres run"
 }
 

@@ -90,7 +90,7 @@ sub make_due
 
 	$node->safe_psql('postgres', qq{
 SELECT shedlock_run_begin('$job', schedule => '0 0 1 1 *', time_zone => 'Asia/Kolkata', attempts => 3);
-UPDATE shedlock_tick SET tick = tick - interval '5 years' WHERE name = '$job';
+UPDATE _shedlock_tick SET tick = tick - interval '5 years' WHERE name = '$job';
 });
 	return;
 }
@@ -177,7 +177,7 @@ sub race
 	ends_well($job);
 	is(outcomes($job), 'succeeded', "$job: one replica works");
 	is(answer("SELECT max(at) - min(at) > 2 * $lease FROM step WHERE job = '$job'"), 't', "$job: the work is longer than the lease");
-	like(answer("SELECT claimed_by FROM shedlock_tick WHERE name = '$job'"), qr/\S+ \d+ #\d+$/, "$job: locked_by names the replica");
+	like(answer("SELECT claimed_by FROM _shedlock_tick WHERE name = '$job'"), qr/\S+ \d+ #\d+$/, "$job: locked_by names the replica");
 	return;
 }
 

@@ -196,7 +196,7 @@ sub nothing_left
 	is(left_locks($node), '', 'no advisory lock is left');
 	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'"), '>=', 1,
 		'the server processes still exist');
-	is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_run_log WHERE outcome <> 'succeeded' AND $runs"), '0', 'no run was lost, none is running');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM _shedlock_history WHERE outcome <> 'succeeded' AND $runs"), '0', 'no run was lost, none is running');
 	is($node->safe_psql('postgres', 'SELECT c.name, c.n - (SELECT count(*) FROM taken t WHERE t.name = c.name) FROM counters c ORDER BY 1'),
 		"job 1|0\njob 2|0\njob 3|0", 'no update of a counter is lost');
 	is($node->safe_psql('postgres',

@@ -1,4 +1,4 @@
-# A model of what shedlock_tick has about a job, and of due(), which decides whether a call
+# A model of what _shedlock_tick has about a job, and of due(), which decides whether a call
 # starts a run: for simulated worlds, and to compare the C function with.
 #
 # Times are integers, in microseconds since 1970.  A schedule is {cycle, offsets, text}:

@@ -59,7 +59,7 @@ sub after
 # The promises
 #
 # A ledger of what has happened decides whether they are kept.  It knows neither due() nor
-# the row of shedlock_tick.  It has the last tick that was begun, claimed or registered, or
+# the row of _shedlock_tick.  It has the last tick that was begun, claimed or registered, or
 # that a successful run used up; the schedule and token of the last run; and for each tick
 # the number of runs that have begun, since shedlock_again if that was called, and whether
 # it is closed.

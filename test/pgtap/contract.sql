@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_run_log', ''), ('shedlock_run_stat', ''), ('shedlock_tick', ''), ('shedlock_token_seq', '')$$,
+	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('_shedlock_history', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock_token_seq', '')$$,
 	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
@@ -61,7 +61,7 @@ INSERT INTO api VALUES
 ('shedlock_token', 'name text', 'bigint'),
 ('shedlock_once', 'name text, tick timestamp with time zone', 'boolean'),
 ('shedlock_once_every', 'name text, every interval', 'boolean'),
-('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
+('_shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
 ('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
 ('shedlock_run',
  'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
@@ -254,8 +254,8 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
 	$$VALUES ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
-			 ('shedlock_run_log', 'r'), ('shedlock_run_stat', 'r'), ('shedlock_schedules', 'v'), ('shedlock_stats', 'v'), ('shedlock_tick', 'r'),
-			 ('shedlock_timeline', 'r'), ('shedlock_token_seq', 'S')$$,
+			 ('_shedlock_history', 'r'), ('_shedlock_stats', 'r'), ('shedlock_schedules', 'v'), ('shedlock_stats', 'v'), ('_shedlock_tick', 'r'),
+			 ('_shedlock_timeline', 'r'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
 CREATE FUNCTION pg_temp.columns_of(regclass) RETURNS SETOF text LANGUAGE sql AS $$
@@ -282,7 +282,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 		  'paused_by text',
 		  'pause_reason text'],
 	'columns of shedlock: ShedLock''s four, and the extension''s, which a foreign INSERT can omit');
-SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
+SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_tick')$$,
 	ARRAY['name character varying(255) NOT NULL',
 		  'tick timestamp with time zone NOT NULL',
 		  'claimed_at timestamp with time zone NOT NULL',
@@ -299,8 +299,8 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_tick')$$,
 		  'max_late interval',
 		  'attempts integer',
 		  'backoff interval'],
-	'columns of shedlock_tick');
-SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
+	'columns of _shedlock_tick');
+SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_history')$$,
 	ARRAY['token bigint NOT NULL',
 		  'name character varying(255) NOT NULL',
 		  'command text',
@@ -318,12 +318,12 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_log')$$,
 		  'exit_code integer',
 		  'gave_up boolean NOT NULL DEFAULT false',
 		  'request text'],
-	'columns of shedlock_run_log');
-SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_run_stat')$$,
+	'columns of _shedlock_history');
+SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_stats')$$,
 	ARRAY['name character varying(255) NOT NULL', 'runs_succeeded bigint NOT NULL', 'runs_failed bigint NOT NULL', 'runs_timed_out bigint NOT NULL',
 		  'runs_cancelled bigint NOT NULL', 'runs_lost bigint NOT NULL', 'gave_up bigint NOT NULL', 'run_seconds double precision NOT NULL',
 		  'last_success_at timestamp with time zone', 'last_failure_at timestamp with time zone', 'stats_since timestamp with time zone NOT NULL'],
-	'columns of shedlock_run_stat');
+	'columns of _shedlock_stats');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_stats')$$,
 	ARRAY['name character varying(255)', 'runs_succeeded bigint', 'runs_failed bigint', 'runs_timed_out bigint',
 		  'runs_cancelled bigint', 'runs_lost bigint', 'gave_up bigint', 'run_seconds double precision',
@@ -363,20 +363,20 @@ FROM member_relation c JOIN pg_attribute a ON a.attrelid = c.id AND a.attname = 
 WHERE c.relkind = 'r';
 
 SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
-SELECT col_is_pk('shedlock_tick', 'name', 'a job has one row of ticks');
-SELECT col_is_pk('shedlock_run_log', 'token', 'a run has one row of history');
-SELECT col_is_pk('shedlock_run_stat', 'name', 'a name has one row of counters');
-SELECT col_is_pk('shedlock_timeline', 'timeline', 'a timeline ended once');
+SELECT col_is_pk('_shedlock_tick', 'name', 'a job has one row of ticks');
+SELECT col_is_pk('_shedlock_history', 'token', 'a run has one row of history');
+SELECT col_is_pk('_shedlock_stats', 'name', 'a name has one row of counters');
+SELECT col_is_pk('_shedlock_timeline', 'timeline', 'a timeline ended once');
 
 -- Rows that are updated often need free space in their page, and no index on changed columns.
-SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN 'shedlock_tick' THEN 50 ELSE 70 END],
+SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN '_shedlock_tick' THEN 50 ELSE 70 END],
 	'fillfactor of ' || c.relname)
-FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> 'shedlock_timeline';
+FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> '_shedlock_timeline';
 SELECT results_eq(
 	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request)\)( |$)'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock_pkey', true), ('shedlock_run_log_name_idx', true),
-			 ('shedlock_run_log_pkey', true), ('shedlock_run_log_request_idx', true), ('shedlock_run_log_started_at_idx', true), ('shedlock_run_stat_pkey', true), ('shedlock_tick_pkey', true), ('shedlock_timeline_pkey', true)$$,
+	$$VALUES ('shedlock_pkey', true), ('_shedlock_history_name_idx', true),
+			 ('_shedlock_history_pkey', true), ('_shedlock_history_request_idx', true), ('_shedlock_history_started_at_idx', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true), ('_shedlock_timeline_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
@@ -444,7 +444,7 @@ SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the histor
 SELECT lives_ok('SELECT * FROM shedlock_stats', 'a plain role reads the counters');
 SELECT is_empty('SELECT * FROM shedlock_jobs', 'a plain role reads the jobs');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
-FROM unnest('{shedlock,shedlock_tick,shedlock_run_log,shedlock_run_stat,shedlock_timeline,shedlock_token_seq}'::text[]) t;
+FROM unnest('{shedlock,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
 				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',

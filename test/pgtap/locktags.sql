@@ -73,7 +73,7 @@ SELECT ok(shedlock_release('job'), 'an application''s advisory lock does not pre
 
 SELECT lives_ok('SELECT pg_advisory_unlock_all()', 'end');
 DELETE FROM shedlock WHERE name IN (SELECT name FROM pinned);
-DELETE FROM shedlock_tick WHERE name IN (SELECT name FROM pinned);
-DELETE FROM shedlock_run_log WHERE name IN (SELECT name FROM pinned);
+DELETE FROM _shedlock_tick WHERE name IN (SELECT name FROM pinned);
+DELETE FROM _shedlock_history WHERE name IN (SELECT name FROM pinned);
 
 SELECT * FROM finish();

@@ -296,7 +296,7 @@ sub set_back
 {
 	my ($name, $by) = @_;
 
-	$node->safe_psql('postgres', "UPDATE shedlock_tick SET tick = tick - interval '$by' WHERE name = '$name'");
+	$node->safe_psql('postgres', "UPDATE _shedlock_tick SET tick = tick - interval '$by' WHERE name = '$name'");
 	return;
 }
 

@@ -374,7 +374,7 @@ sub event
 		return answers($primary, q{SELECT count(*) FROM shedlock_locks WHERE state = 'held' AND name IN ('leader', 'bounded', 'run', 'lease', 'import', 'host')}, '6')
 		  && -e "$dir/$of.life" && times_of($of, 'has') == 2 && times_of($of, 'wrote') && times_of($of, 'extended') && $program->out =~ /alive/;
 	});
-	my $proofs = ask_primary('SELECT count(*) FROM shedlock_timeline');
+	my $proofs = ask_primary('SELECT count(*) FROM _shedlock_timeline');
 	my %until = split /[|\n]/, ask_primary("SELECT name, extract(epoch FROM lock_until AT TIME ZONE 'UTC') FROM shedlock WHERE name IN ('leader', 'bounded', 'run')");
 	foreach my $name (@waited)
 	{
@@ -427,7 +427,7 @@ sub event
 
 	my $promoted = $server =~ s{/.*}{}r ne (logged($of, 'wrote'))[-1] =~ s{^wrote ([^/]*).*}{$1}sr;
 	is($promoted ? 'promoted' : 'stays', $options{stays} ? 'stays' : 'promoted', "$title: what becomes of the primary");
-	is(ask_primary('SELECT count(*) FROM shedlock_timeline') - $proofs, $promoted && $options{clean} ? 1 : 0, "$title: whether it has shut down is written down");
+	is(ask_primary('SELECT count(*) FROM _shedlock_timeline') - $proofs, $promoted && $options{clean} ? 1 : 0, "$title: whether it has shut down is written down");
 	is_deeply([ logged($of, 'refused') ], [], "$title: each extension of the lease was confirmed");
 	foreach my $name (@waited)
 	{

@@ -72,4 +72,4 @@ SELECT shedlock_acquire('acquire short');
 SELECT pid = pg_backend_pid() AS mine, lock_until - locked_at AS lasts
 FROM shedlock WHERE name = 'acquire short';
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -225,4 +225,4 @@ SELECT cardinality(pg_temp.names_of(shedlock_permits('a', 3), 2));
 SELECT array_agg(name ORDER BY name) FROM shedlock_locks WHERE state = 'held';
 CALL pg_temp.free();
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

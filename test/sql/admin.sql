@@ -93,4 +93,4 @@ SELECT shedlock_acquire('admin cancel');
 SELECT shedlock_release('admin session');
 SELECT * FROM pg_temp.my_locks();
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

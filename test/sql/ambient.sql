@@ -16,8 +16,8 @@ SELECT name, locked_at - :'start'::timestamptz AT TIME ZONE 'UTC' >= '0.3 s' AS 
 	   keep_until - locked_at AS kept
 FROM shedlock WHERE name LIKE 'ambient%' ORDER BY name;
 SELECT name, claimed_at - :'start' >= '0.3 s' AS claimed_at
-FROM shedlock_tick WHERE name LIKE 'ambient%' ORDER BY name;
-SELECT tick - :'start' >= '0.2 s' AS tick FROM shedlock_tick WHERE name = 'ambient period';
+FROM _shedlock_tick WHERE name LIKE 'ambient%' ORDER BY name;
+SELECT tick - :'start' >= '0.2 s' AS tick FROM _shedlock_tick WHERE name = 'ambient period';
 
 -- A lease that expired since the transaction began has expired.
 SELECT pg_sleep(3);
@@ -38,4 +38,4 @@ COMMIT;
 SELECT shedlock_acquire('ambient row', '100 ms') AS first, pg_sleep(0.2) AS sleep,
 	   shedlock_acquire('ambient row', '1 h') AS second;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -117,4 +117,4 @@ SELECT pg_temp.error_of($$SELECT shedlock_assert('assert pid')$$);
 SELECT pg_temp.error_of(format('SELECT shedlock_assert(''assert pid'', %s)', :token));
 SELECT shedlock_acquire('assert pid', wait => '1 min');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -57,4 +57,4 @@ SELECT shedlock_acquire('at_least dead short', wait => '10 s');
 SELECT shedlock_acquire('at_least dead');
 SELECT state, kind, pid FROM shedlock_locks WHERE name = 'at_least dead';
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

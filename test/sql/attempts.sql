@@ -8,15 +8,15 @@ SET timezone = 'UTC';
 CREATE TABLE attempts (tick text, attempt text, note text);
 -- The last tick becomes due.
 CREATE FUNCTION pg_temp.due(job text) RETURNS void LANGUAGE sql AS $$
-	UPDATE shedlock_tick SET tick = tick - interval '1 year', done = true WHERE name = job
+	UPDATE _shedlock_tick SET tick = tick - interval '1 year', done = true WHERE name = job
 $$;
 -- The time of the next attempt comes.
 CREATE FUNCTION pg_temp.retry(job text) RETURNS void LANGUAGE sql AS $$
-	UPDATE shedlock_tick SET retry_at = clock_timestamp() WHERE name = job
+	UPDATE _shedlock_tick SET retry_at = clock_timestamp() WHERE name = job
 $$;
 CREATE FUNCTION pg_temp.state(job text, OUT attempt integer, OUT done boolean, OUT backoff interval) LANGUAGE sql AS $$
 	SELECT t.attempt, t.done, date_trunc('minute', t.retry_at - h.ended_at + interval '10 s')
-	FROM shedlock_tick t LEFT JOIN shedlock_history h ON h.token = t.token WHERE t.name = job
+	FROM _shedlock_tick t LEFT JOIN shedlock_history h ON h.token = t.token WHERE t.name = job
 $$;
 CREATE FUNCTION pg_temp.tick_runs(job text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(attempt || ' ' || outcome || CASE WHEN gave_up THEN ' gave up' ELSE '' END, ', ' ORDER BY token) FROM shedlock_history WHERE name = job
@@ -73,9 +73,9 @@ FROM shedlock_history WHERE name = 'attempts one' ORDER BY token DESC LIMIT 1;
 CALL shedlock_run('attempts newer', 'SELECT 1 / 0', schedule => '@yearly', attempts => 3);
 SELECT pg_temp.due('attempts newer');
 CALL shedlock_run('attempts newer', 'SELECT 1 / 0', schedule => '@yearly', attempts => 3);
-UPDATE shedlock_tick SET tick = tick - interval '1 year', retry_at = clock_timestamp() WHERE name = 'attempts newer';
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', retry_at = clock_timestamp() WHERE name = 'attempts newer';
 CALL shedlock_run('attempts newer', 'SELECT 1 / 0', schedule => '@yearly', attempts => 3);
-UPDATE shedlock_tick SET tick = tick - interval '1 year', retry_at = clock_timestamp() WHERE name = 'attempts newer';
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', retry_at = clock_timestamp() WHERE name = 'attempts newer';
 CALL shedlock_run('attempts newer', 'SELECT 1', schedule => '@yearly', attempts => 3, catch_up => 'all');
 CALL shedlock_run('attempts newer', 'SELECT 1', schedule => '@yearly', attempts => 3, catch_up => 'all');
 SELECT pg_temp.tick_runs('attempts newer');
@@ -90,7 +90,7 @@ SELECT attempt, reason FROM shedlock_run_begin('attempts lost', schedule => '@ye
 UPDATE shedlock SET lock_until = locked_at WHERE name = 'attempts lost';
 SELECT attempt, regexp_replace(reason, '\d\d\d\d-\d\d-\d\d \d\d:\d\d:[0-9.]+\+00', 'T', 'g') ~ 'outcome: lost\.  Attempt 3 of 3 is due at T\.$' AS reason
 FROM shedlock_run_begin('attempts lost', schedule => '@yearly', attempts => 3, backoff => '20 min');
-SELECT date_trunc('minute', retry_at - claimed_at) AS backoff FROM shedlock_tick WHERE name = 'attempts lost';
+SELECT date_trunc('minute', retry_at - claimed_at) AS backoff FROM _shedlock_tick WHERE name = 'attempts lost';
 SELECT pg_temp.retry('attempts lost');
 SELECT attempt, reason FROM shedlock_run_begin('attempts lost', schedule => '@yearly', attempts => 3, backoff => '20 min');
 UPDATE shedlock SET lock_until = locked_at WHERE name = 'attempts lost';
@@ -147,4 +147,4 @@ SELECT * FROM attempts_read;
 SELECT * FROM pg_temp.my_locks();
 
 DROP TABLE attempts, attempts_parallel, attempts_read;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

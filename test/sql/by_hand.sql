@@ -116,16 +116,16 @@ SELECT pg_advisory_unlock_all();
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = token - 1 WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = NULL, lock_until = locked_at WHERE name = ''by_hand run''');
-CALL shedlock_run('by_hand run', 'DELETE FROM shedlock_run_log WHERE name = ''by_hand run'' AND outcome = ''running''');
+CALL shedlock_run('by_hand run', 'DELETE FROM _shedlock_history WHERE name = ''by_hand run'' AND outcome = ''running''');
 SELECT outcome FROM shedlock_history WHERE name = 'by_hand run' ORDER BY token;
 SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_acquire('by_hand run');
 
 -- A tick that is set back can be claimed again.
 SELECT shedlock_once('by_hand', '2026-01-02');
-UPDATE shedlock_tick SET tick = '2026-01-01' WHERE name = 'by_hand';
+UPDATE _shedlock_tick SET tick = '2026-01-01' WHERE name = 'by_hand';
 SELECT shedlock_once('by_hand', '2026-01-02');
-DELETE FROM shedlock_tick WHERE name = 'by_hand';
+DELETE FROM _shedlock_tick WHERE name = 'by_hand';
 SELECT shedlock_once('by_hand', '2026-01-01');
 
 -- A column that an administrator added keeps its value.
@@ -137,4 +137,4 @@ SELECT note FROM shedlock WHERE name = 'by_hand column';
 ALTER TABLE shedlock DROP note;
 SELECT shedlock_release('by_hand column'), shedlock_acquire('by_hand column');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -130,4 +130,4 @@ RESET shedlock.max_wait;
 SELECT count(*) FROM shedlock WHERE name ~ 'over|negative|long|zero|short|both';
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('durations equal', '0')$$);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

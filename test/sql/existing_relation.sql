@@ -50,4 +50,4 @@ SELECT shedlock_release('existing session');
 SELECT shedlock_acquire_session('existing session');
 SELECT shedlock_acquire('existing');
 SELECT shedlock_release('existing'), shedlock_release('existing session');
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -94,4 +94,4 @@ SELECT pg_temp.error_of($$SELECT shedlock_extend('extend bad', lock_at_most_for 
 SELECT lock_until - locked_at AS lasts, keep_until - locked_at AS at_least
 FROM shedlock WHERE name = 'extend bad';
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -429,4 +429,4 @@ DROP TABLE other_table, "like ours";
 \set VERBOSITY terse
 
 DROP SCHEMA "Old Locks" CASCADE;
-TRUNCATE shedlock, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_history;

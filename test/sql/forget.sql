@@ -8,7 +8,7 @@ CALL shedlock_run('forget', 'SELECT 1', once_every => '36500 days');
 SELECT name FROM shedlock_schedules;
 SELECT shedlock_forget('forget');
 SELECT shedlock_forget('forget');
-SELECT count(*) FROM shedlock_tick;
+SELECT count(*) FROM _shedlock_tick;
 SELECT name FROM shedlock_schedules;
 -- The history and the lock stay; the name can be used anew.
 SELECT outcome FROM shedlock_history WHERE name = 'forget';
@@ -20,7 +20,7 @@ SELECT count(*) FROM shedlock_history WHERE name = 'forget';
 BEGIN;
 SELECT shedlock_forget('forget');
 ROLLBACK;
-SELECT count(*) FROM shedlock_tick;
+SELECT count(*) FROM _shedlock_tick;
 BEGIN;
 SELECT shedlock_once('forget new', '2026-01-01');
 SELECT shedlock_forget('forget new');
@@ -32,7 +32,7 @@ SELECT shedlock_once('forget new', '2026-01-01');
 SELECT token FROM shedlock_run_begin('forget run', once_every => '36500 days') \gset
 SELECT shedlock_forget('forget run');
 SELECT shedlock_run_end('forget run', :token);
-SELECT count(*) FROM shedlock_tick WHERE name = 'forget run';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'forget run';
 SELECT outcome FROM shedlock_history WHERE name = 'forget run';
 
 SELECT pg_temp.error_of('SELECT shedlock_forget(NULL)');
@@ -42,4 +42,4 @@ SELECT pg_temp.error_of('SELECT shedlock_forget(''forget'')');
 RESET default_transaction_read_only;
 SELECT * FROM pg_temp.my_locks();
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

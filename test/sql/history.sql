@@ -70,23 +70,23 @@ DROP TABLE history_seen;
 -- writes it to the log.
 SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
 UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
-INSERT INTO shedlock_run_log (token, name, command, started_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)
 VALUES (:token, 'history dead', 'SELECT 1', clock_timestamp(), 'running', current_user::regrole, 'somebody', 0);
 SELECT outcome FROM shedlock_history WHERE name = 'history dead';
-SELECT outcome FROM shedlock_run_log WHERE name = 'history dead';
+SELECT outcome FROM _shedlock_history WHERE name = 'history dead';
 SELECT shedlock_acquire('history dead');
-SELECT outcome, ended_at FROM shedlock_run_log WHERE name = 'history dead';
+SELECT outcome, ended_at FROM _shedlock_history WHERE name = 'history dead';
 
 -- Times that were written by hand can be infinite: then there is no duration.
-UPDATE shedlock_run_log SET started_at = '-infinity', ended_at = 'infinity' WHERE name = 'history dead';
+UPDATE _shedlock_history SET started_at = '-infinity', ended_at = 'infinity' WHERE name = 'history dead';
 SELECT outcome, started_at, ended_at, duration FROM shedlock_history WHERE name = 'history dead';
-UPDATE shedlock_run_log SET ended_at = started_at WHERE name = 'history dead';
+UPDATE _shedlock_history SET ended_at = started_at WHERE name = 'history dead';
 SELECT outcome, started_at, ended_at, duration FROM shedlock_history WHERE name = 'history dead';
 
 -- Each 16th run of a session, the first one included, deletes a bounded number of runs
 -- that are older than shedlock.history_keep, also those without an outcome.  The last run
 -- of a name stays.
-INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
 FROM generate_series(1, 301) n;
@@ -112,23 +112,23 @@ SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
 -- The end of a leased run does it in the caller's transaction.  A run that began while the
 -- clock was ahead keeps none of the others.
-INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', began, began, 'succeeded', 10, 'somebody', 0
 FROM generate_series(2, 5) n, LATERAL (SELECT now() + CASE n WHEN 5 THEN '5 years' ELSE '-40 days' END::interval) t(began);
 \c -
 SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
 BEGIN;
 SELECT shedlock_run_end('history prune', :token);
-SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+SELECT token FROM _shedlock_history WHERE name = 'history old' ORDER BY token;
 ROLLBACK;
 \c -
-SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+SELECT token FROM _shedlock_history WHERE name = 'history old' ORDER BY token;
 SELECT shedlock_run_end('history prune', :token);
-SELECT token FROM shedlock_run_log WHERE name = 'history old' ORDER BY token;
+SELECT token FROM _shedlock_history WHERE name = 'history old' ORDER BY token;
 
 -- A run that took longer than that stays for as long after its end.
 SELECT token AS first FROM shedlock_run_begin('history prune', '1 min') \gset
-UPDATE shedlock_run_log SET started_at = started_at - interval '40 days' WHERE token = :first;
+UPDATE _shedlock_history SET started_at = started_at - interval '40 days' WHERE token = :first;
 SELECT shedlock_run_end('history prune', :first);
 SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
 \c -
@@ -140,18 +140,18 @@ SET shedlock.history_keep = 0;
 CALL shedlock_run('history prune', 'SELECT 1');
 RESET shedlock.history_keep;
 SELECT name, count(*), max(command) FROM shedlock_history WHERE name LIKE 'history %' AND name !~ 'warning|vacuum' GROUP BY name ORDER BY name;
-TRUNCATE shedlock_run_log;
+TRUNCATE _shedlock_history;
 
 -- The last runs of names that never ran again stay, and a run reads only a few of
 -- them; old runs after them are deleted all the same.  Here each of a hundred nights,
 -- long ago and far apart in tokens, began with such names.
-INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT night * 100000 + n, CASE WHEN n <= 30 THEN 'history gone ' || night || ' ' || n ELSE 'history other ' || n END, 'SELECT 1',
 	   now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
 FROM generate_series(-100, -1) night, generate_series(1, 70) n;
 CREATE FUNCTION pg_temp.name_scans() RETURNS bigint LANGUAGE sql AS $$
 	SELECT pg_stat_clear_snapshot();
-	SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'shedlock_run_log_name_idx'
+	SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = '_shedlock_history_name_idx'
 $$;
 SELECT pg_stat_force_next_flush();
 SELECT pg_temp.name_scans() AS scans \gset
@@ -163,13 +163,13 @@ SELECT pg_temp.name_scans() - :scans BETWEEN 16 AND 100 + 16 + 4 * 100 AS bounde
 \set ECHO none
 SELECT 'CALL shedlock_run(''history prune'', ''SELECT 1'')' FROM generate_series(1, 2400) \gexec
 \set ECHO all
-SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'history gone %';
-SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM shedlock_run_log WHERE name LIKE 'history other %';
+SELECT count(*) FROM _shedlock_history WHERE name LIKE 'history gone %';
+SELECT count(*) < 1000 AS pruned, count(*) FILTER (WHERE token > -100000) AS last FROM _shedlock_history WHERE name LIKE 'history other %';
 SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
 -- So they are where a page has room for few runs.
-TRUNCATE shedlock_run_log;
-INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+TRUNCATE _shedlock_history;
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT -n, 'history gone ' || n, '', now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
 FROM generate_series(1, 30) n;
 \c -
@@ -184,36 +184,36 @@ END $$;
 SET shedlock.history_keep = 0;
 SET client_min_messages = warning;
 \set ECHO none
-SELECT unnest('{CALL pg_temp.run_wide(),VACUUM shedlock_run_log}'::text[]) FROM generate_series(1, 10) \gexec
+SELECT unnest('{CALL pg_temp.run_wide(),VACUUM _shedlock_history}'::text[]) FROM generate_series(1, 10) \gexec
 \set ECHO all
 RESET client_min_messages;
 RESET shedlock.history_keep;
-SELECT count(*) < 800 AS pruned FROM shedlock_run_log WHERE name = 'history wide';
+SELECT count(*) < 800 AS pruned FROM _shedlock_history WHERE name = 'history wide';
 
 -- Without an index on name and token nothing is deleted; a new one is as good.
-DROP INDEX shedlock_run_log_name_idx;
-CREATE INDEX history_half ON shedlock_run_log (name, token) WHERE token > 0;
-CREATE INDEX history_other_way ON shedlock_run_log (token, name);
+DROP INDEX _shedlock_history_name_idx;
+CREATE INDEX history_half ON _shedlock_history (name, token) WHERE token > 0;
+CREATE INDEX history_other_way ON _shedlock_history (token, name);
 \c -
 CALL shedlock_run('history prune', 'SELECT 1');
 SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
 \c -
 SELECT shedlock_run_end('history prune', :token, 'failed');
 SELECT outcome FROM shedlock_history WHERE token = :token;
-CREATE INDEX shedlock_run_log_name_idx ON shedlock_run_log (name, token);
+CREATE INDEX _shedlock_history_name_idx ON _shedlock_history (name, token);
 DROP INDEX history_half, history_other_way;
 \c -
 CALL shedlock_run('history prune', 'SELECT 1');
 
 -- A skipped run deletes nothing and logs nothing.
-SELECT count(*) AS runs FROM shedlock_run_log \gset
+SELECT count(*) AS runs FROM _shedlock_history \gset
 \c -
 SET shedlock.history_keep = 0;
 SET client_min_messages = warning;
 SELECT shedlock_acquire('history busy');
 CALL shedlock_run('history busy', 'SELECT 1');
-SELECT count(*) = :runs AS untouched FROM shedlock_run_log;
+SELECT count(*) = :runs AS untouched FROM _shedlock_history;
 RESET client_min_messages;
 RESET shedlock.history_keep;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -1,10 +1,10 @@
 -- A query of the last runs reads these runs and few others, however many there are, and
 -- however long ago a job last ran.
-INSERT INTO shedlock_run_log (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT n - 50000, CASE n % 3 WHEN 0 THEN 'reads often' WHEN 1 THEN 'reads ' || n % 100 ELSE 'reads ' || CASE WHEN n < 30000 THEN 'ago' ELSE 'lately' END END,
 	   'SELECT 1', now() - (40000 - n) * interval '1 min', now(), CASE WHEN n % 10 < 7 THEN 'failed' ELSE 'succeeded' END, 10, 'somebody', 0
 FROM generate_series(1, 40000) n;
-ANALYZE shedlock_run_log;
+ANALYZE _shedlock_history;
 
 CREATE FUNCTION pg_temp.pages(query text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
@@ -25,7 +25,7 @@ FROM (VALUES
 	(30, 'SELECT * FROM shedlock_history WHERE started_at > now() - interval ''1 hour'''),
 	(30, 'SELECT * FROM shedlock_history WHERE started_at > now() - interval ''1 hour'' ORDER BY started_at DESC LIMIT 20'),
 	(30, 'SELECT name, outcome, count(*) FROM shedlock_history WHERE started_at > now() - interval ''1 hour'' GROUP BY name, outcome')) q (most, query);
-SELECT pg_relation_size('shedlock_run_log') / current_setting('block_size')::int > 600 AS many;
+SELECT pg_relation_size('_shedlock_history') / current_setting('block_size')::int > 600 AS many;
 
 -- The view itself has the last run first.
 SELECT token, name, outcome FROM shedlock_history LIMIT 2;
@@ -47,7 +47,7 @@ SELECT pg_temp.pages('SELECT shedlock_why(''reads 5000'')') <= 50 AS few,
 BEGIN;
 CREATE TABLE reads_old ();
 PREPARE TRANSACTION 'reads old';
-DELETE FROM shedlock_run_log WHERE name <> 'reads now';
+DELETE FROM _shedlock_history WHERE name <> 'reads now';
 CREATE FUNCTION pg_temp.most_pages_of_ends() RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	run bigint;
@@ -64,4 +64,4 @@ $$;
 SELECT pg_temp.most_pages_of_ends() <= 200 AS few;
 ROLLBACK PREPARED 'reads old';
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats;

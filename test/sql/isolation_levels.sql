@@ -46,4 +46,4 @@ CALL shedlock_run('level run', 'SHOW transaction_isolation');
 SELECT name, outcome FROM shedlock_history WHERE name LIKE 'level%';
 RESET default_transaction_isolation;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -72,4 +72,4 @@ SELECT shedlock_acquire('lost gone') FROM shedlock_acquire('lost dead', wait => 
 SELECT pg_temp.error_of('SELECT shedlock_assert(''lost other'')');
 SELECT pg_temp.error_of(format('SELECT shedlock_assert(''lost dead'', %s)', :dead));
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -89,4 +89,4 @@ SELECT count(*) FROM generate_series(1, 4000) n WHERE shedlock_acquire('many tak
 SELECT pg_temp.best_of_exceptions() < 10 * interval :'free' AS quick;
 ROLLBACK;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -90,4 +90,4 @@ SELECT shedlock_acquire('names by 3', locked_by => '');
 SELECT length(locked_by) > 202 AS "long", left(locked_by, 2) = ' #' AS empty
 FROM shedlock WHERE name LIKE 'names by%' ORDER BY name;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

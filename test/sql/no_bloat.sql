@@ -30,7 +30,7 @@ BEGIN
 END
 $$;
 SELECT runs_succeeded, runs_failed FROM shedlock_stats WHERE name = 'no_bloat run';
-SELECT pg_relation_size('shedlock_run_stat') / current_setting('block_size')::int <= 10 AS few_pages,
-	   pg_relation_size('shedlock_run_stat_pkey') / current_setting('block_size')::int <= 4 AS few_index_pages;
+SELECT pg_relation_size('_shedlock_stats') / current_setting('block_size')::int <= 10 AS few_pages,
+	   pg_relation_size('_shedlock_stats_pkey') / current_setting('block_size')::int <= 4 AS few_index_pages;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats;

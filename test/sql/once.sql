@@ -14,7 +14,7 @@ SELECT tick, clock_timestamp() - claimed_at BETWEEN '0' AND '1 min' AS claimed_a
 	   claimed_by = current_setting('application_name') || '@' ||
 					coalesce(host(inet_client_addr()), '[local]') AS claimed_by,
 	   token
-FROM shedlock_tick WHERE name = 'once';
+FROM _shedlock_tick WHERE name = 'once';
 
 -- A tick can be up to a minute ahead of the clock.
 SELECT shedlock_once('once ahead', clock_timestamp() + '50 s');
@@ -41,7 +41,7 @@ SELECT shedlock_once('once undone', '2026-01-01');
 BEGIN;
 SELECT shedlock_once('once undone', '2026-01-02');
 ROLLBACK;
-SELECT tick FROM shedlock_tick WHERE name = 'once undone';
+SELECT tick FROM _shedlock_tick WHERE name = 'once undone';
 SELECT * FROM pg_temp.my_locks();
 
 -- A claim is not a lock, and has no effect on locks.
@@ -57,7 +57,7 @@ SELECT shedlock_acquire('once other');
 SELECT shedlock_again('once never');
 SELECT shedlock_again('once');
 SELECT shedlock_once('once', '2025-12-01');
-SELECT tick AT TIME ZONE 'UTC' AS tick, again FROM shedlock_tick WHERE name = 'once';
+SELECT tick AT TIME ZONE 'UTC' AS tick, again FROM _shedlock_tick WHERE name = 'once';
 SELECT shedlock_once('once', '2025-12-01'), shedlock_once('once', '2026-01-02');
 SELECT shedlock_again('once'), shedlock_again('once');
 SELECT shedlock_once('once', '2026-01-02'), shedlock_once('once', '2026-01-02');
@@ -96,4 +96,4 @@ SELECT * FROM pg_temp.my_locks();
 SELECT shedlock_once('once', '2026-01-02 01:00');
 SELECT shedlock_once('once', '2026-01-03');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

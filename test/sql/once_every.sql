@@ -18,7 +18,7 @@ BEGIN
 	claimed := shedlock_once_every('once_every ' || every, every);
 	SELECT tick BETWEEN pg_temp.tick(before, every) AND pg_temp.tick(clock_timestamp(), every)
 	INTO right_tick
-	FROM shedlock_tick WHERE name = 'once_every ' || every;
+	FROM _shedlock_tick WHERE name = 'once_every ' || every;
 END
 $$;
 
@@ -47,13 +47,13 @@ SELECT around, due_from, due_to, every IS NOT NULL AS found,
 	   shedlock_once_every('once_every early ' || n, every) AS claimed
 FROM (VALUES (1, 86400, 10, 20), (2, 86400, 40, 60), (3, 100, 10, 20), (4, 100, 30, 60)) v(n, around, due_from, due_to),
 	 LATERAL pg_temp.period(around, due_from, due_to) AS every;
-SELECT name, tick > clock_timestamp() AS coming FROM shedlock_tick WHERE name LIKE 'once_every early%' ORDER BY name;
+SELECT name, tick > clock_timestamp() AS coming FROM _shedlock_tick WHERE name LIKE 'once_every early%' ORDER BY name;
 
 -- Since 1970 there has been one period of 100 years.
 SELECT shedlock_once_every('once_every', '36500 days');
 SELECT shedlock_once_every('once_every', '36500 days');
 SELECT shedlock_once_every(every => '36500 days', name => 'once_every');
-SELECT tick AT TIME ZONE 'UTC' AS tick FROM shedlock_tick WHERE name = 'once_every';
+SELECT tick AT TIME ZONE 'UTC' AS tick FROM _shedlock_tick WHERE name = 'once_every';
 
 -- The next period is another tick.
 SELECT shedlock_once_every('once_every short', '200 ms');
@@ -70,7 +70,7 @@ SELECT shedlock_once('once_every ahead', clock_timestamp() + '50 s');
 SELECT shedlock_once_every('once_every ahead', '36500 days');
 SELECT shedlock_again('once_every ahead');
 SELECT shedlock_once_every('once_every ahead', '36500 days'), shedlock_once_every('once_every ahead', '36500 days');
-SELECT tick > clock_timestamp() AS ahead, again FROM shedlock_tick WHERE name = 'once_every ahead';
+SELECT tick > clock_timestamp() AS ahead, again FROM _shedlock_tick WHERE name = 'once_every ahead';
 
 -- The same holds for runs: the history has the tick of the period.  A shedlock_again
 -- during a run counts for the next run.  It is about the tick of that run, which the
@@ -87,7 +87,7 @@ CALL shedlock_run('once_every run', 'SELECT 3', once_every => '36500 days');
 CALL shedlock_run('once_every run', 'SELECT 4', once_every => '36500 days');
 SELECT command, outcome, tick AT TIME ZONE 'UTC' AS tick FROM shedlock_history WHERE name = 'once_every run' ORDER BY token;
 CALL shedlock_run('once_every long', 'SELECT shedlock_again(''once_every long''), pg_sleep(0.5)', once_every => '0.2 s');
-SELECT t.tick = h.tick AS same_tick, again FROM shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
+SELECT t.tick = h.tick AS same_tick, again FROM _shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
 RESET client_min_messages;
 
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 month')$$);
@@ -96,4 +96,4 @@ SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '0')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '-1 day')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', NULL)$$);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -81,4 +81,4 @@ SELECT shedlock_pause('pause one');
 SELECT shedlock_pause('pause two');
 DROP INDEX pause_holder;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -53,7 +53,7 @@ SELECT pg_temp.error_of('SELECT shedlock_resume(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_again(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'')');
 SELECT relation, command, pg_temp.error_of(format(command, relation))
-FROM unnest('{shedlock,shedlock_tick,shedlock_run_log}'::text[]) relation,
+FROM unnest('{shedlock,_shedlock_tick,_shedlock_history}'::text[]) relation,
 	 unnest('{SELECT FROM %s,INSERT INTO %s DEFAULT VALUES,UPDATE %s SET name = name,DELETE FROM %s,TRUNCATE %s,LOCK %s}'::text[]) command;
 SELECT pg_temp.error_of('SELECT nextval(''shedlock_token_seq'')');
 SELECT pg_temp.error_of('SELECT setval(''shedlock_token_seq'', 1)');
@@ -140,7 +140,7 @@ SET timezone = 'UTC';
 SET ROLE regress_shedlock_bob;
 CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
 RESET ROLE;
-UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'bob' WHERE name = 'privileges bob';
+UPDATE _shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'bob' WHERE name = 'privileges bob';
 SELECT max(token) AS token FROM shedlock_history WHERE name = 'privileges bob' \gset
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 SET ROLE regress_shedlock_bob;
@@ -185,4 +185,4 @@ RESET ROLE;
 SELECT shedlock_release('privileges orphan', :token);
 DROP ROLE regress_shedlock_bob;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -9,7 +9,7 @@ INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind)
 SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody',
 	   CASE WHEN n % 2 = 0 THEN 'lease' END
 FROM generate_series(1, 1500) n;
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by)
 SELECT 'purge ' || n, now() - interval '1 year', now() - interval '1 year', 'somebody'
 FROM generate_series(1, 700) n;
 SELECT shedlock_purge('2 years', true);
@@ -19,7 +19,7 @@ SELECT shedlock_purge('1 day', ticks => true);
 SELECT shedlock_purge('1 day', ticks => true);
 SELECT shedlock_purge('1 day', ticks => true);
 SELECT count(*) FROM shedlock WHERE name LIKE 'purge %';
-SELECT count(*) FROM shedlock_tick WHERE name LIKE 'purge %';
+SELECT count(*) FROM _shedlock_tick WHERE name LIKE 'purge %';
 SELECT * FROM pg_temp.my_locks();
 
 -- A purge spares locks that are held, paused or kept, and session locks.
@@ -35,7 +35,7 @@ SELECT pg_sleep(0.01);
 SELECT shedlock_purge('1 min');
 SELECT shedlock_purge('0');
 SELECT name, kind FROM shedlock WHERE name LIKE 'purge%' ORDER BY name;
-SELECT count(*) FROM shedlock_tick WHERE name = 'purge';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'purge';
 SELECT shedlock_release('purge held'), shedlock_assert('purge session') > 0 AS asserted, shedlock_release('purge session');
 
 -- A transaction that purges a lock can acquire it; after a rollback the row is as
@@ -51,26 +51,26 @@ SELECT * FROM pg_temp.my_locks();
 
 -- A purge deletes ticks only if told to, and only if their period ended, or the next tick
 -- came, that long ago.
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period)
 SELECT 'purge tick ' || label, CASE label WHEN 'infinite' THEN 'infinity' ELSE tick - age END,
 	   '2001-01-01', 'somebody', CASE label WHEN 'instant' THEN NULL ELSE period END
 FROM (VALUES ('instant', interval '0'), ('old', '4000 days'), ('recent', '1000 days'), ('current', '0'), ('infinite', '0')) v(label, age),
 	 (SELECT interval '1000 days') p(period),
 	 date_bin(period, now(), '1970-01-01 00:00+00') tick;
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone)
 SELECT 'purge tick ' || schedule, date_trunc('year', now(), 'UTC'), '2001-01-01', 'somebody', schedule, 'UTC'
 FROM unnest('{* * * * *, @yearly, nonsense}'::text[]) schedule;
-SELECT shedlock_purge('0') < 0 AS purged, count(*) FROM shedlock_tick WHERE name LIKE 'purge tick%';
+SELECT shedlock_purge('0') < 0 AS purged, count(*) FROM _shedlock_tick WHERE name LIKE 'purge tick%';
 SELECT shedlock_purge('1500 days', ticks => true) > 0 AS purged;
-SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
+SELECT name FROM _shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
-SELECT name FROM shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
+SELECT name FROM _shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
 
 -- So a period is claimed once, whatever is purged meanwhile; an instant that the
 -- caller names can be claimed again after the purge.
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
 CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
-SELECT name, period FROM shedlock_tick WHERE name IN ('purge period', 'purge instant', 'purge run') ORDER BY name;
+SELECT name, period FROM _shedlock_tick WHERE name IN ('purge period', 'purge instant', 'purge run') ORDER BY name;
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
 CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
@@ -81,19 +81,19 @@ SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '
 
 -- The ticks of a paused job stay: the last one is made up.
 SELECT shedlock_once_every('purge paused', '1 hour'), shedlock_pause('purge paused');
-UPDATE shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge paused';
-SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM shedlock_tick WHERE name = 'purge paused';
+UPDATE _shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge paused';
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM _shedlock_tick WHERE name = 'purge paused';
 SELECT shedlock_resume('purge paused'), shedlock_purge('0', ticks => true) > 0 AS purged;
 
 -- The last attempt at a tick keeps its tick as long as it is at work.
 SELECT count(*) FROM shedlock_run_begin('purge at work', '1 day', once_every => '1 hour');
-UPDATE shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge at work';
-UPDATE shedlock_run_log SET tick = '2001-01-01Z' WHERE name = 'purge at work';
-SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM shedlock_tick WHERE name = 'purge at work';
+UPDATE _shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge at work';
+UPDATE _shedlock_history SET tick = '2001-01-01Z' WHERE name = 'purge at work';
+SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM _shedlock_tick WHERE name = 'purge at work';
 SELECT shedlock_run_end('purge at work', shedlock_token('purge at work'), 'failed');
 SELECT outcome, gave_up FROM shedlock_history WHERE name = 'purge at work';
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
-SELECT count(*) FROM shedlock_tick WHERE name = 'purge at work';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'purge at work';
 
 -- A purged name starts again, but its tokens still grow.
 SELECT shedlock_acquire_token('purge again') AS token \gset
@@ -120,4 +120,4 @@ SELECT count(*) FROM shedlock WHERE name = 'purge after';
 DISCARD ALL;
 SELECT shedlock_purge('0');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

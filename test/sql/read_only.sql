@@ -59,4 +59,4 @@ REVOKE INSERT ON read_only_work FROM regress_shedlock_reader;
 DROP ROLE regress_shedlock_reader;
 DROP TABLE read_only_work;
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

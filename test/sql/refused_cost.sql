@@ -12,7 +12,7 @@ SELECT shedlock_pause('refused paused');
 
 -- It leaves no transaction ID, no row version and no advisory lock.
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS rows FROM shedlock WHERE name LIKE 'refused%' \gset
-SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS ticks FROM shedlock_tick WHERE name LIKE 'refused%' \gset
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS ticks FROM _shedlock_tick WHERE name LIKE 'refused%' \gset
 BEGIN;
 SELECT name, shedlock_acquire(name), shedlock_acquire_token(name), shedlock_acquire_session(name),
 	   shedlock_acquire(name, wait => '20 ms')
@@ -22,7 +22,7 @@ SELECT pg_current_xact_id_if_assigned();
 SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
-SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'ticks' AS ticks FROM shedlock_tick WHERE name LIKE 'refused%';
+SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'ticks' AS ticks FROM _shedlock_tick WHERE name LIKE 'refused%';
 
 -- It draws no token from the sequence.
 SELECT last_value AS token FROM shedlock_token_seq \gset
@@ -30,7 +30,7 @@ SELECT count(*) FROM generate_series(1, 1000) WHERE shedlock_acquire('refused');
 SELECT last_value = :token AS unused FROM shedlock_token_seq;
 
 -- A skipped run writes nothing, either.
-SELECT count(*) AS runs FROM shedlock_run_log \gset
+SELECT count(*) AS runs FROM _shedlock_history \gset
 SET client_min_messages = warning;
 CALL shedlock_run('refused', 'SELECT 1');
 CALL shedlock_run('refused session', 'SELECT 1');
@@ -38,12 +38,12 @@ CALL shedlock_run('refused kept', 'SELECT 1');
 CALL shedlock_run('refused paused', 'SELECT 1');
 CALL shedlock_run('refused period', 'SELECT 1', once_every => '36500 days');
 RESET client_min_messages;
-SELECT count(*) = :runs AS runs FROM shedlock_run_log;
+SELECT count(*) = :runs AS runs FROM _shedlock_history;
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
 
 -- 1,000 refused calls write no byte of WAL.  The server itself writes some now and then,
 -- hence the tries.
-VACUUM shedlock, shedlock_tick;
+VACUUM shedlock, _shedlock_tick;
 CHECKPOINT;
 SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'), shedlock_once('refused', '2026-01-01');
 CREATE FUNCTION pg_temp.wal_of_refused(name text) RETURNS numeric
@@ -67,10 +67,10 @@ END
 $$;
 SELECT pg_temp.wal_of_refused('refused');
 SELECT shedlock_once('refused session', '2026-01-01');
-VACUUM shedlock, shedlock_tick;
+VACUUM shedlock, _shedlock_tick;
 CHECKPOINT;
 SELECT shedlock_acquire('refused session'), shedlock_once('refused session', '2026-01-01');
 SELECT pg_temp.wal_of_refused('refused session');
 SELECT shedlock_release('refused session');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -77,4 +77,4 @@ SELECT shedlock_release('release fresh');
 SELECT shedlock_release('release after');
 SELECT shedlock_release('release reset', :token);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -18,7 +18,7 @@ SELECT shedlock_acquire('rollback');
 SELECT 1 / 0;
 COMMIT;
 SELECT count(*) FROM shedlock WHERE name = 'rollback';
-SELECT shedlock_acquire('rollback') AND 1 / (SELECT count(*) FROM shedlock_tick WHERE name = 'rollback') > 0;
+SELECT shedlock_acquire('rollback') AND 1 / (SELECT count(*) FROM _shedlock_tick WHERE name = 'rollback') > 0;
 SELECT * FROM pg_temp.my_locks();
 SELECT count(*) FROM shedlock WHERE name = 'rollback';
 
@@ -150,4 +150,4 @@ SELECT kind, count(*), min(right(name, 1)), max(right(name, 1)) FROM shedlock
 WHERE name LIKE 'rollback many%' GROUP BY kind ORDER BY kind;
 SELECT count(*) FROM generate_series(1, 2000) n WHERE shedlock_acquire('rollback many ' || n);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

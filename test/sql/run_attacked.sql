@@ -11,16 +11,16 @@ SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', request => '')$$
 
 -- Nulls that no row of the table can have.
 SELECT pg_temp.error_of($$
-	SELECT _shedlock_due(ROW('x', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::shedlock_tick,
+	SELECT _shedlock_due(ROW('x', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_shedlock_tick,
 						 '* * * * *', 'UTC', NULL, 'latest', NULL, 1, now())$$);
 
 -- Rows that were written by hand: a run of theirs ends.
 SELECT token FROM shedlock_run_begin('attacked plan', once_every => '1 day', attempts => 3) \gset
-UPDATE shedlock_tick SET backoff = NULL WHERE name = 'attacked plan';
+UPDATE _shedlock_tick SET backoff = NULL WHERE name = 'attacked plan';
 SELECT shedlock_run_end('attacked plan', :token, 'failed');
-SELECT attempt, done, retry_at, attempts FROM shedlock_tick WHERE name = 'attacked plan';
+SELECT attempt, done, retry_at, attempts FROM _shedlock_tick WHERE name = 'attacked plan';
 SELECT token FROM shedlock_run_begin('attacked catch-up', once_every => '1 day', attempts => 3) \gset
-UPDATE shedlock_tick SET catch_up = 'never' WHERE name = 'attacked catch-up';
+UPDATE _shedlock_tick SET catch_up = 'never' WHERE name = 'attacked catch-up';
 SELECT shedlock_run_end('attacked catch-up', :token, 'failed');
 
 -- The run of a released lock is not ended by its worker, even with the same outcome.
@@ -36,10 +36,10 @@ SELECT token FROM shedlock_run_begin('attacked purge', once_every => '1 s', atte
 SELECT shedlock_run_end('attacked purge used', token, 'failed') FROM shedlock_run_begin('attacked purge used', once_every => '1 s');
 SELECT shedlock_once('attacked purge again', '2020-01-01');
 SELECT shedlock_again('attacked purge again');
-UPDATE shedlock_tick SET tick = tick - '1 hour'::interval, claimed_at = claimed_at - '1 hour'::interval
+UPDATE _shedlock_tick SET tick = tick - '1 hour'::interval, claimed_at = claimed_at - '1 hour'::interval
 WHERE name LIKE 'attacked purge%';
 SELECT shedlock_purge('10 min', true) > 0 AS purged;
-SELECT name FROM shedlock_tick WHERE name LIKE 'attacked purge%' ORDER BY name;
+SELECT name FROM _shedlock_tick WHERE name LIKE 'attacked purge%' ORDER BY name;
 SELECT shedlock_run_end('attacked purge', :token);
 
 -- A parallel worker reads the tick after a ROLLBACK in the command, too.
@@ -64,4 +64,4 @@ CALL shedlock_run('attacked workers', 'CALL attacked()', once_every => '1 day');
 DROP PROCEDURE attacked();
 DROP FUNCTION attacked_tick();
 DROP TABLE attacked;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -29,10 +29,10 @@ SET shedlock.max_wait = '1 s';
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('begin', request => 'r2', wait => '1 min')$$);
 RESET shedlock.max_wait;
-INSERT INTO shedlock_run_log (token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT nextval('shedlock_token_seq'), 'begin', now(), now(), 'succeeded', current_user::regrole, 'somebody', 1 FROM generate_series(1, 150);
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1');
-DELETE FROM shedlock_run_log WHERE locked_by = 'somebody';
+DELETE FROM _shedlock_history WHERE locked_by = 'somebody';
 SET ROLE regress_shedlock_run_a;
 SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
 RESET ROLE;
@@ -75,7 +75,7 @@ SELECT token AS next FROM shedlock_run_begin('lost') \gset
 SELECT shedlock_run_end('lost', :token);
 \set VERBOSITY default
 SELECT * FROM pg_temp.log('lost');
-SELECT outcome FROM shedlock_run_log WHERE token = :token;
+SELECT outcome FROM _shedlock_history WHERE token = :token;
 -- A forced release cancels it.
 \set VERBOSITY sqlstate
 SELECT shedlock_force_release('lost');
@@ -127,7 +127,7 @@ SELECT shedlock_run_end('undone', shedlock_token('undone'));
 ROLLBACK TO s;
 SELECT outcome FROM shedlock_history WHERE name = 'undone';
 ROLLBACK;
-SELECT (SELECT count(*) FROM shedlock WHERE name = 'undone'), (SELECT count(*) FROM shedlock_tick WHERE name = 'undone'),
+SELECT (SELECT count(*) FROM shedlock WHERE name = 'undone'), (SELECT count(*) FROM _shedlock_tick WHERE name = 'undone'),
 	   (SELECT count(*) FROM shedlock_history WHERE name = 'undone');
 SELECT * FROM pg_temp.my_locks();
 BEGIN;
@@ -141,9 +141,9 @@ SELECT shedlock_run_end('undone', :token);
 ROLLBACK;
 SELECT state FROM shedlock_locks WHERE name = 'undone';
 SELECT outcome FROM shedlock_history WHERE name = 'undone';
-SELECT done FROM shedlock_tick WHERE name = 'undone';
+SELECT done FROM _shedlock_tick WHERE name = 'undone';
 SELECT shedlock_run_end('undone', :token);
-SELECT done FROM shedlock_tick WHERE name = 'undone';
+SELECT done FROM _shedlock_tick WHERE name = 'undone';
 SELECT token, tick, attempt, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('undone', once_every => '36500 days');
 
 -- In a transaction that reads the tables by an older snapshot
@@ -191,4 +191,4 @@ RESET default_transaction_read_only;
 SELECT * FROM pg_temp.my_locks();
 
 DROP ROLE regress_shedlock_run_a, regress_shedlock_run_b;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

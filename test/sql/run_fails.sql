@@ -73,4 +73,4 @@ SELECT shedlock_acquire('run fails next');
 ROLLBACK;
 DROP TABLE run_child, run_parent;
 DROP FUNCTION run_raise();
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -100,4 +100,4 @@ DROP PROCEDURE run_batch(int);
 DROP TABLE run_batches;
 DROP MATERIALIZED VIEW run_view;
 DROP TABLE run_table;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -92,4 +92,4 @@ SELECT others, one FROM deep WHERE n = 33 \gset
 SELECT outcome, count(*) FROM shedlock_history WHERE name LIKE 'deep%' GROUP BY outcome ORDER BY outcome;
 
 DROP TABLE run_nested;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

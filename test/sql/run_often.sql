@@ -40,4 +40,4 @@ SELECT name, state FROM shedlock_locks WHERE name LIKE 'often%';
 SELECT name FROM pg_backend_memory_contexts WHERE name ~ 'shedlock_run';
 
 DROP TABLE run_often;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

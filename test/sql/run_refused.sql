@@ -116,4 +116,4 @@ SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'VACUUM', '1 h')
 RESET shedlock.default_lock_at_least_for;
 
 DROP TABLE run_refused;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -117,4 +117,4 @@ SELECT outcome FROM shedlock_history WHERE name = 'run own' ORDER BY token;
 DROP SCHEMA run_elsewhere CASCADE;
 DROP TABLE run_held;
 DROP ROLE regress_shedlock_weak;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

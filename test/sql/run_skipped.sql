@@ -30,25 +30,25 @@ CALL shedlock_run('skipped dead', 'INSERT INTO run_skipped VALUES (1)');
 -- A skipped run executes, logs and claims nothing.
 SELECT count(*) FROM run_skipped;
 SELECT count(*) FROM shedlock_history WHERE name LIKE 'skipped%';
-SELECT count(*) FROM shedlock_tick WHERE name LIKE 'skipped%';
+SELECT count(*) FROM _shedlock_tick WHERE name LIKE 'skipped%';
 
 -- Not due: the period is claimed.  That is silent, but a debugging message says when it
 -- was claimed, and how the run that claimed it ended.
 SET client_min_messages = debug1;
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''once'')', once_every => '36500 days');
-UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
+UPDATE _shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days', on_busy => 'error');
 \echo :SQLSTATE
 RESET client_min_messages;
 CALL shedlock_run('once', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days', on_busy => 'error');
 CALL shedlock_run('once failed', 'SELECT 1 / 0', once_every => '36500 days');
-UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
+UPDATE _shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name LIKE 'once%';
 SET client_min_messages = debug1;
 CALL shedlock_run('once failed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
 RESET client_min_messages;
 SELECT * FROM run_skipped;
-SELECT name, tick, token IS NOT NULL AS token FROM shedlock_tick WHERE name LIKE 'once%' ORDER BY name;
+SELECT name, tick, token IS NOT NULL AS token FROM _shedlock_tick WHERE name LIKE 'once%' ORDER BY name;
 SELECT name, outcome, tick FROM shedlock_history WHERE name LIKE 'once%' ORDER BY token;
 SELECT count(*) FROM shedlock_locks WHERE name LIKE 'once%';
 
@@ -58,7 +58,7 @@ SELECT * FROM run_skipped;
 
 -- A claim by shedlock_once counts for runs, too.
 SELECT shedlock_once('once mixed', '1970-01-01 00:00+00');
-UPDATE shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name = 'once mixed';
+UPDATE _shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'somebody' WHERE name = 'once mixed';
 SET client_min_messages = debug1;
 CALL shedlock_run('once mixed', 'INSERT INTO run_skipped VALUES (''twice'')', once_every => '36500 days');
 RESET client_min_messages;
@@ -80,7 +80,7 @@ SELECT count(*) FROM run_skipped WHERE what = 'late';
 SELECT shedlock_pause('once paused', '2100-01-01', 'not tonight');
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'once paused';
 CALL shedlock_run('once paused', 'INSERT INTO run_skipped VALUES (''paused'')', once_every => '36500 days');
-SELECT count(*) FROM shedlock_tick WHERE name = 'once paused';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'once paused';
 SELECT shedlock_resume('once paused');
 CALL shedlock_run('once paused', 'INSERT INTO run_skipped VALUES (''resumed'')', once_every => '36500 days');
 SELECT * FROM run_skipped;
@@ -93,4 +93,4 @@ CALL shedlock_run('once', 'SELECT 1', once_every => '-1 day');
 SELECT * FROM pg_temp.my_locks();
 
 DROP TABLE run_skipped;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

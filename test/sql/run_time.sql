@@ -117,4 +117,4 @@ SELECT count(*) BETWEEN 2 AND 50 AS some FROM run_time;
 DROP PROCEDURE run_extend(), run_extend_not(), run_slow();
 DROP FUNCTION run_stubborn(int);
 DROP TABLE run_time;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -94,4 +94,4 @@ RESET shedlock.default_lock_at_least_for;
 DROP TABLE run_work, run_seen;
 DROP FUNCTION run_look(text);
 DEALLOCATE ALL;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -6,10 +6,10 @@
 
 SET timezone = 'UTC';
 CREATE FUNCTION pg_temp.back(job text, years integer) RETURNS void LANGUAGE sql AS $$
-	UPDATE shedlock_tick SET tick = tick - years * interval '1 year' WHERE name = job
+	UPDATE _shedlock_tick SET tick = tick - years * interval '1 year' WHERE name = job
 $$;
 CREATE FUNCTION pg_temp.took_years(job text, years integer) RETURNS void LANGUAGE sql AS $$
-	UPDATE shedlock_tick SET tick = tick - years * interval '1 year', claimed_at = claimed_at - years * interval '1 year' WHERE name = job
+	UPDATE _shedlock_tick SET tick = tick - years * interval '1 year', claimed_at = claimed_at - years * interval '1 year' WHERE name = job
 $$;
 CREATE FUNCTION pg_temp.years_ago(tick timestamptz) RETURNS numeric LANGUAGE sql AS $$
 	SELECT extract(year FROM shedlock_tick('@yearly')) - extract(year FROM tick)
@@ -20,7 +20,7 @@ CREATE FUNCTION pg_temp.tick_runs(job text) RETURNS text LANGUAGE sql AS $$
 $$;
 CREATE TEMP VIEW ticks AS
 SELECT name, pg_temp.years_ago(tick) AS years_ago, token IS NOT NULL AS run, attempt, done, again, retry_at IS NOT NULL AS retry,
-	   period, schedule, time_zone, catch_up, max_late, attempts, backoff FROM shedlock_tick;
+	   period, schedule, time_zone, catch_up, max_late, attempts, backoff FROM _shedlock_tick;
 \pset expanded on
 
 -- The first call of a name runs the current period, but of a schedule it only notes that
@@ -68,7 +68,7 @@ SELECT pg_temp.tick_runs('due late');
 SELECT pg_temp.back('due first', 3);
 CALL shedlock_run('due first', 'SELECT 1', schedule => '@yearly', time_zone => 'Asia/Tokyo');
 SELECT years_ago, attempt, done, schedule, time_zone FROM pg_temp.ticks WHERE name = 'due first';
-UPDATE shedlock_tick SET tick = '1960-01-01' WHERE name = 'due first';
+UPDATE _shedlock_tick SET tick = '1960-01-01' WHERE name = 'due first';
 CALL shedlock_run('due first', 'SELECT 1', once_every => '36500 days');
 SELECT attempt, done, period, schedule, time_zone FROM pg_temp.ticks WHERE name = 'due first';
 CALL shedlock_run('due first', 'SELECT 1', schedule => '0 0 1 1 *');
@@ -81,7 +81,7 @@ SELECT tick, attempt FROM shedlock_history WHERE name = 'due first' AND tick = '
 -- within a minute.  Once it is known, or was never another, a later call will do.
 SELECT at, changed.action AS changed, known.action AS known, forgotten.action AS forgotten
 FROM unnest('{2026-07-01 12:01:00, 2026-07-02 02:59:00, 2026-07-02 03:00:59, 2026-07-02 03:05:00}'::timestamptz[]) at,
-	jsonb_populate_record(NULL::shedlock_tick, '{"name": "job", "claimed_at": "2026-07-01", "claimed_by": "me", "attempt": 1, "done": true, "again": false, "time_zone": "UTC"}') job,
+	jsonb_populate_record(NULL::_shedlock_tick, '{"name": "job", "claimed_at": "2026-07-01", "claimed_by": "me", "attempt": 1, "done": true, "again": false, "time_zone": "UTC"}') job,
 	_shedlock_due(jsonb_populate_record(job, '{"tick": "2026-07-01 12:00", "schedule": "0 * * * *"}'), '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) changed,
 	_shedlock_due(jsonb_populate_record(job, '{"tick": "2026-07-01 03:00", "schedule": "0 3 * * *"}'), '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) known,
 	_shedlock_due(NULL, '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) forgotten;
@@ -102,7 +102,7 @@ SELECT count(*) FROM shedlock_history WHERE name = 'due claimed';
 -- A run without a schedule leaves the ticks as they are.
 SELECT pg_temp.back('due first', 2);
 CALL shedlock_run('due first', 'SELECT 1');
-SELECT pg_temp.years_ago(tick) > 1 AS old FROM shedlock_tick WHERE name = 'due first';
+SELECT pg_temp.years_ago(tick) > 1 AS old FROM _shedlock_tick WHERE name = 'due first';
 SELECT tick, attempt, outcome FROM shedlock_history WHERE name = 'due first' ORDER BY token DESC LIMIT 1;
 
 -- A pause, and another holder, leave the tick for later; that is no silence, even at the
@@ -120,7 +120,7 @@ SELECT shedlock_pause('due paused', '2100-01-01');
 UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'due paused';
 CALL shedlock_run('due paused', 'SELECT 1', schedule => '@yearly');
 SELECT shedlock_resume('due paused');
-SELECT count(*) FROM shedlock_tick WHERE name = 'due paused';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'due paused';
 SELECT shedlock_acquire('due first');
 UPDATE shedlock SET locked_at = '2026-01-02 03:04:05', locked_by = 'somebody' WHERE name = 'due first';
 CALL shedlock_run('due first', 'SELECT 1', schedule => '@yearly');
@@ -158,7 +158,7 @@ SELECT years_ago, done FROM pg_temp.ticks WHERE name = 'due long';
 -- A schedule whose times the clock always skips has no ticks.
 CALL shedlock_run('due never', 'SELECT 1', schedule => '*/5 2 25-31 3 */7', time_zone => 'Europe/Berlin', on_busy => 'error');
 SELECT * FROM shedlock_run_begin('due never', schedule => '*/5 2 25-31 3 */7', time_zone => 'Europe/Berlin', catch_up => 'all');
-SELECT (SELECT count(*) FROM shedlock_tick WHERE name = 'due never') AS ticks, (SELECT count(*) FROM shedlock_history WHERE name = 'due never') AS runs;
+SELECT (SELECT count(*) FROM _shedlock_tick WHERE name = 'due never') AS ticks, (SELECT count(*) FROM shedlock_history WHERE name = 'due never') AS runs;
 
 -- Arguments that make no sense together
 \set VERBOSITY terse
@@ -182,4 +182,4 @@ SELECT time_zone, catch_up, max_late, attempts, backoff FROM pg_temp.ticks WHERE
 SELECT * FROM pg_temp.my_locks();
 
 DROP VIEW pg_temp.ticks;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -23,7 +23,7 @@ SELECT name, schedule, time_zone, last_outcome, attempt, attempts, next_attempt_
 SELECT last_tick, next_due FROM shedlock_schedules WHERE name LIKE 'view _%' ORDER BY name;
 
 -- due since long ago, however many ticks were missed; not while paused
-UPDATE shedlock_tick SET tick = tick - interval '3 years' WHERE name = 'view';
+UPDATE _shedlock_tick SET tick = tick - interval '3 years' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
 SELECT overdue - (clock_timestamp() - (shedlock_tick('@yearly') - interval '2 years')) BETWEEN '-2 min' AND '0' AS overdue FROM shedlock_schedules WHERE name = 'view';
 SELECT shedlock_pause('view', '2100-01-01') \gset
@@ -34,7 +34,7 @@ SELECT token FROM shedlock_run_begin('view', schedule => '@yearly', attempts => 
 SELECT * FROM pg_temp.show('view');
 SELECT shedlock_run_end('view', :token, 'failed') \gset
 SELECT * FROM pg_temp.show('view');
-UPDATE shedlock_tick SET retry_at = clock_timestamp() - interval '2 min' WHERE name = 'view';
+UPDATE _shedlock_tick SET retry_at = clock_timestamp() - interval '2 min' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
 SELECT overdue < '1 h' AS since_retry FROM shedlock_schedules WHERE name = 'view';
 SELECT token FROM shedlock_run_begin('view', schedule => '@yearly', attempts => 2, backoff => '1 h') \gset
@@ -44,13 +44,13 @@ SELECT shedlock_again('view') \gset
 SELECT * FROM pg_temp.show('view');
 CALL shedlock_run('view', 'SELECT 1', schedule => '@yearly', catch_up => 'all');
 SELECT * FROM pg_temp.show('view');
-UPDATE shedlock_tick SET tick = tick - interval '3 years' WHERE name = 'view';
+UPDATE _shedlock_tick SET tick = tick - interval '3 years' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
 -- What is given up is not overdue.
-UPDATE shedlock_tick SET catch_up = 'latest', max_late = '1 s' WHERE name = 'view';
+UPDATE _shedlock_tick SET catch_up = 'latest', max_late = '1 s' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
 -- A claim that is missed is not overdue.
-UPDATE shedlock_tick SET tick = '1800-01-01' WHERE name = 'view claim';
+UPDATE _shedlock_tick SET tick = '1800-01-01' WHERE name = 'view claim';
 SELECT name, next_due, overdue FROM shedlock_schedules WHERE name = 'view claim';
 
 -- The outcome is shown to those who see it in the history.
@@ -63,7 +63,7 @@ SELECT name, schedule, last_outcome FROM shedlock_schedules WHERE name = 'view p
 RESET ROLE;
 
 -- With shedlock.role_prefix the names of others are hidden.
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period) VALUES ('regress_shedlock_view:job', '2026-01-01', '2026-01-01', '', '1 h');
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period) VALUES ('regress_shedlock_view:job', '2026-01-01', '2026-01-01', '', '1 h');
 SET shedlock.role_prefix = on;
 SET ROLE regress_shedlock_view;
 SELECT count(*) > 1 AS all FROM shedlock_schedules;
@@ -75,16 +75,16 @@ RESET ROLE;
 RESET shedlock.role_prefix;
 
 -- Rows that were written by hand raise no error.
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone, catch_up, attempts, backoff, done, attempt, token)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone, catch_up, attempts, backoff, done, attempt, token)
 SELECT concat_ws(' ', 'hand', schedule, time_zone, tick, catch_up), tick, '2026-01-01', '', schedule, time_zone, catch_up, 3, '1 min', false, 1, -1
 FROM unnest('{@yearly, nonsense, NULL}'::text[]) schedule, unnest('{UTC, Nowhere, NULL}'::text[]) time_zone,
 	 unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31}'::timestamptz[]) tick, unnest('{all, latest, some}'::text[]) catch_up
 WHERE schedule IS NOT NULL OR time_zone IS NOT NULL;
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period, catch_up, attempts, backoff, done, attempt)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period, catch_up, attempts, backoff, done, attempt)
 SELECT concat_ws(' ', 'hand', period, tick), tick, '2026-01-01', '', period, 'latest', 3, '1 min', false, 1
 FROM unnest('{0, -1 h, 1 month, 1 h, 178000000 years}'::interval[]) period, unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31}'::timestamptz[]) tick;
 SELECT count(*), count(DISTINCT name) FROM shedlock_schedules WHERE name LIKE 'hand%';
-SELECT count(*) FROM shedlock_tick, LATERAL shedlock_why(name) WHERE name LIKE 'hand%';
+SELECT count(*) FROM _shedlock_tick, LATERAL shedlock_why(name) WHERE name LIKE 'hand%';
 
 -- A transaction that reads the tables by an older snapshot sees each name once, as it is now.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -94,4 +94,4 @@ ROLLBACK;
 
 SELECT * FROM pg_temp.my_locks();
 DROP ROLE regress_shedlock_view;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

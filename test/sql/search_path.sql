@@ -6,8 +6,8 @@
 CREATE SCHEMA search_path_trap;
 CREATE TABLE search_path_trap.sprung (what text);
 CREATE TABLE search_path_trap.shedlock (LIKE shedlock INCLUDING ALL);
-CREATE TABLE search_path_trap.shedlock_tick (LIKE shedlock_tick INCLUDING ALL);
-CREATE TABLE search_path_trap.shedlock_run_log (LIKE shedlock_run_log INCLUDING ALL);
+CREATE TABLE search_path_trap._shedlock_tick (LIKE _shedlock_tick INCLUDING ALL);
+CREATE TABLE search_path_trap._shedlock_history (LIKE _shedlock_history INCLUDING ALL);
 CREATE SEQUENCE search_path_trap.shedlock_token_seq START 1000000;
 CREATE FUNCTION search_path_trap.spring(what text) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -57,8 +57,8 @@ SELECT (public._shedlock_guarded_call('CALL shedlock_run(''n'', ''c'', ''1 h'')'
 
 SELECT * FROM search_path_trap.sprung;
 SELECT pg_catalog.count(*) FROM search_path_trap.shedlock;
-SELECT pg_catalog.count(*) FROM search_path_trap.shedlock_tick;
-SELECT pg_catalog.count(*) FROM search_path_trap.shedlock_run_log;
+SELECT pg_catalog.count(*) FROM search_path_trap._shedlock_tick;
+SELECT pg_catalog.count(*) FROM search_path_trap._shedlock_history;
 SELECT is_called FROM search_path_trap.shedlock_token_seq;
 
 -- The traps do work.
@@ -71,15 +71,15 @@ SELECT name, state FROM public.shedlock_locks WHERE name = 'path empty';
 SELECT public.shedlock_release('path empty');
 RESET search_path;
 CREATE TEMP TABLE shedlock (LIKE public.shedlock INCLUDING ALL);
-CREATE TEMP TABLE shedlock_run_log (LIKE public.shedlock_run_log INCLUDING ALL);
+CREATE TEMP TABLE _shedlock_history (LIKE public._shedlock_history INCLUDING ALL);
 SELECT shedlock_acquire('path temp');
 CALL shedlock_run('path temp run', 'SELECT 1');
 SELECT count(*) FROM pg_temp.shedlock;
-SELECT count(*) FROM pg_temp.shedlock_run_log;
+SELECT count(*) FROM pg_temp._shedlock_history;
 SELECT name FROM public.shedlock WHERE name LIKE 'path temp%' ORDER BY name;
-DROP TABLE pg_temp.shedlock, pg_temp.shedlock_run_log;
+DROP TABLE pg_temp.shedlock, pg_temp._shedlock_history;
 
 SET client_min_messages = warning;
 DROP SCHEMA search_path_trap CASCADE;
 RESET client_min_messages;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

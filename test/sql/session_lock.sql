@@ -172,4 +172,4 @@ SELECT shedlock_token('session_lock') AS token \gset
 SELECT shedlock_acquire('session_lock', wait => '10 s');
 SELECT shedlock_release('session_lock', :token);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

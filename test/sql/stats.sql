@@ -4,7 +4,7 @@
 \set ECHO none
 \i :srcdir/helpers.sql
 \set VERBOSITY terse
-TRUNCATE shedlock_run_stat;
+TRUNCATE _shedlock_stats;
 
 CREATE FUNCTION pg_temp.stats(OUT name text, OUT succeeded bigint, OUT failed bigint, OUT timed_out bigint, OUT cancelled bigint,
 							  OUT lost bigint, OUT gave_up bigint) RETURNS SETOF record
@@ -103,12 +103,12 @@ SELECT failed, gave_up FROM pg_temp.stats();
 SELECT shedlock_again('stats ticks');
 CALL shedlock_run('stats ticks', 'SELECT 1 / 0', once_every => '36500 days', attempts => 1);
 SELECT failed, gave_up FROM pg_temp.stats();
-UPDATE shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats ticks';
+UPDATE _shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats ticks';
 CALL shedlock_run('stats ticks', 'SELECT 1', once_every => '36500 days', attempts => 1);
 SELECT succeeded, failed, gave_up FROM pg_temp.stats();
 SELECT shedlock_stats_reset();
 CALL shedlock_run('stats passed', 'SELECT 1 / 0', once_every => '36500 days', attempts => 2);
-UPDATE shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats passed';
+UPDATE _shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats passed';
 SELECT failed, gave_up FROM pg_temp.stats();
 CALL shedlock_run('stats passed', 'SELECT 1', once_every => '36500 days', attempts => 2);
 SELECT succeeded, failed, gave_up FROM pg_temp.stats();
@@ -210,7 +210,7 @@ CALL shedlock_run('stats of a plain role', 'SELECT 1');
 SELECT * FROM pg_temp.stats();
 SELECT pg_temp.error_of('SELECT shedlock_stats_reset()');
 SELECT pg_temp.error_of('SELECT shedlock_stats_reset(''stats of a plain role'')');
-SELECT pg_temp.error_of('UPDATE shedlock_run_stat SET runs_failed = 0');
+SELECT pg_temp.error_of('UPDATE _shedlock_stats SET runs_failed = 0');
 SELECT left(pg_temp.error_of('UPDATE shedlock_stats SET runs_failed = 0'), 5) AS error;
 RESET ROLE;
 
@@ -257,35 +257,35 @@ DROP ROLE regress_shedlock_stats, regress_shedlock_stats_b;
 \set SHOW_CONTEXT never
 SELECT shedlock_stats_reset();
 SELECT token FROM shedlock_run_begin('stats open') \gset
-CALL shedlock_run('stats altered', 'ALTER TABLE shedlock_run_stat RENAME gave_up TO given_up; ALTER TABLE shedlock_run_stat ALTER runs_lost DROP NOT NULL',
+CALL shedlock_run('stats altered', 'ALTER TABLE _shedlock_stats RENAME gave_up TO given_up; ALTER TABLE _shedlock_stats ALTER runs_lost DROP NOT NULL',
 	once_every => '36500 days', attempts => 3);
 SELECT outcome FROM shedlock_history WHERE name = 'stats altered';
 SELECT state FROM shedlock_locks WHERE name = 'stats altered';
-SELECT done, shedlock_again(name) FROM shedlock_tick WHERE name = 'stats altered';
+SELECT done, shedlock_again(name) FROM _shedlock_tick WHERE name = 'stats altered';
 CALL shedlock_run('stats altered', 'DO $$BEGIN RAISE NOTICE ''at work''; END$$', once_every => '36500 days', attempts => 3);
 SELECT pg_temp.error_of('SELECT * FROM shedlock_run_begin(''stats altered'')');
 SELECT pg_temp.error_of(format('SELECT shedlock_run_end(''stats open'', %s)', :token));
 SELECT shedlock_acquire('stats altered'), shedlock_release('stats altered');
-ALTER TABLE shedlock_run_stat ALTER runs_lost SET NOT NULL;
-ALTER TABLE shedlock_run_stat RENAME given_up TO gave_up;
+ALTER TABLE _shedlock_stats ALTER runs_lost SET NOT NULL;
+ALTER TABLE _shedlock_stats RENAME given_up TO gave_up;
 SELECT shedlock_run_end('stats open', :token);
 SELECT * FROM pg_temp.stats();
-ALTER TABLE shedlock_run_stat ADD CONSTRAINT stats_few CHECK (runs_succeeded < 2);
+ALTER TABLE _shedlock_stats ADD CONSTRAINT stats_few CHECK (runs_succeeded < 2);
 CALL shedlock_run('stats open', 'SELECT 1');
-ALTER TABLE shedlock_run_stat DROP CONSTRAINT stats_few;
-ALTER TABLE shedlock_run_stat SET UNLOGGED;
+ALTER TABLE _shedlock_stats DROP CONSTRAINT stats_few;
+ALTER TABLE _shedlock_stats SET UNLOGGED;
 CALL shedlock_run('stats open', 'SELECT 1');
-ALTER TABLE shedlock_run_stat SET LOGGED;
-ALTER TABLE shedlock_run_stat ADD note text NOT NULL DEFAULT 'none';
+ALTER TABLE _shedlock_stats SET LOGGED;
+ALTER TABLE _shedlock_stats ADD note text NOT NULL DEFAULT 'none';
 CALL shedlock_run('stats open', 'SELECT 1');
 CALL shedlock_run('stats other', 'SELECT 1');
-SELECT name, runs_succeeded, note FROM shedlock_run_stat ORDER BY name;
-ALTER TABLE shedlock_run_stat DROP note;
+SELECT name, runs_succeeded, note FROM _shedlock_stats ORDER BY name;
+ALTER TABLE _shedlock_stats DROP note;
 
 -- Its row deleted, or changed, by hand
-DELETE FROM shedlock_run_stat WHERE name = 'stats open';
+DELETE FROM _shedlock_stats WHERE name = 'stats open';
 CALL shedlock_run('stats open', 'SELECT 1');
-CALL shedlock_run('stats other', 'UPDATE shedlock_run_stat SET runs_failed = 7 WHERE name = ''stats other''');
+CALL shedlock_run('stats other', 'UPDATE _shedlock_stats SET runs_failed = 7 WHERE name = ''stats other''');
 SELECT * FROM pg_temp.stats();
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats;

@@ -103,4 +103,4 @@ SELECT state FROM shedlock_locks WHERE name = 'token back';
 SELECT setval('shedlock_token_seq', max(token)) > :token AS forward FROM shedlock;
 SELECT shedlock_acquire('token back');
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

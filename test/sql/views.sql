@@ -90,4 +90,4 @@ SELECT reltoastrelid::regclass AS toast FROM pg_class WHERE oid = 'shedlock'::re
 VACUUM :toast;
 SELECT count(*) FROM shedlock_locks WHERE name = :'long';
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -81,4 +81,4 @@ COMMIT;
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '-1 s')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_acquire('wait', wait => '1000 years')$$);
 
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

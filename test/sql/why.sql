@@ -48,25 +48,25 @@ SELECT shedlock_why('why open');
 
 -- ticks that are claimed
 SELECT shedlock_once('why once', '2026-01-01') \gset
-UPDATE shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why once';
+UPDATE _shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why once';
 SELECT shedlock_why('why once');
 SELECT shedlock_again('why once') \gset
 SELECT shedlock_why('why once');
 SELECT shedlock_once_every('why every', '36500 days') \gset
-UPDATE shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why every';
+UPDATE _shedlock_tick SET claimed_by = 'somebody', claimed_at = '2026-01-02 03:04:05' WHERE name = 'why every';
 SELECT shedlock_why('why every');
-UPDATE shedlock_tick SET tick = '1800-01-01' WHERE name = 'why every';
+UPDATE _shedlock_tick SET tick = '1800-01-01' WHERE name = 'why every';
 SELECT shedlock_why('why every');
 
 -- runs: not due, due, at work, attempts, given up
 CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly', attempts => 2);
 SELECT pg_temp.why('why run');
-UPDATE shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'why run';
+UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
 \set VERBOSITY terse
 CALL shedlock_run('why run', 'SELECT 1 / 0', schedule => '@yearly', attempts => 2, backoff => '1 h');
 SELECT pg_temp.why('why run');
-UPDATE shedlock_tick SET retry_at = clock_timestamp() WHERE name = 'why run';
+UPDATE _shedlock_tick SET retry_at = clock_timestamp() WHERE name = 'why run';
 SELECT pg_temp.why('why run');
 SELECT token FROM shedlock_run_begin('why run', schedule => '@yearly', attempts => 2, backoff => '1 h') \gset
 SELECT pg_temp.why('why run');
@@ -103,16 +103,16 @@ SELECT shedlock_run_end('why claimed', :token) \gset
 
 -- A tick that passed during a run
 SELECT token FROM shedlock_run_begin('why long', once_every => '36500 days') \gset
-UPDATE shedlock_tick SET tick = tick - interval '36500 days', claimed_at = claimed_at - interval '36500 days' WHERE name = 'why long';
+UPDATE _shedlock_tick SET tick = tick - interval '36500 days', claimed_at = claimed_at - interval '36500 days' WHERE name = 'why long';
 SELECT shedlock_run_end('why long', :token) \gset
 SELECT pg_temp.why('why long');
 
 -- Rows that were written by hand
-UPDATE shedlock_tick SET schedule = 'nonsense' WHERE name = 'why run';
+UPDATE _shedlock_tick SET schedule = 'nonsense' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
-UPDATE shedlock_tick SET schedule = '@yearly', tick = 'infinity' WHERE name = 'why run';
+UPDATE _shedlock_tick SET schedule = '@yearly', tick = 'infinity' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
-UPDATE shedlock_tick SET tick = '-infinity' WHERE name = 'why run';
+UPDATE _shedlock_tick SET tick = '-infinity' WHERE name = 'why run';
 SELECT pg_temp.why('why run') ~ 'is due now' AS due;
 
 \pset format aligned
@@ -135,4 +135,4 @@ SELECT * FROM pg_temp.my_locks();
 SELECT state, _shedlock_why('why nobody', state) FROM unnest('{held,kept,lost,paused,unknown,uncommitted}'::text[]) state;
 
 DROP ROLE regress_shedlock_why;
-TRUNCATE shedlock, shedlock_tick, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

@@ -80,13 +80,13 @@ sub check_all
 	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run shows as lost before another caller asks");
 	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round', once_every => '20000 days')"),
 		qr/^Attempt 1 at tick .*; outcome: lost/, "$round: its tick is not due, and the reason says so");
-	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
+	is($node->safe_psql($dbname, "SELECT outcome FROM _shedlock_history WHERE name = 'run $round'"),
 		'running', "$round: the log has not recorded that yet");
 	is($node->safe_psql($dbname, $lost), '', "$round: and it is not counted");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('run $round', '1 hour')"),
 		't', "$round: the lock of a lost run is free at once");
 	is($node->safe_psql($dbname, $history), 'lost|t', "$round: the run is still lost afterwards");
-	is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'run $round'"),
+	is($node->safe_psql($dbname, "SELECT outcome FROM _shedlock_history WHERE name = 'run $round'"),
 		'lost', "$round: the next acquire records the loss");
 	is($node->safe_psql($dbname, $lost), '1', "$round: and counts it");
 	$node->safe_psql($dbname, "SELECT shedlock_force_release('run $round')");

@@ -160,7 +160,7 @@ reap($runner);
 ($runner, $pid) = runner('forced run');
 terminate($node, $pid);
 is($node->safe_psql($dbname, "SELECT shedlock_force_release('forced run')"), 'f', 'the lock of a terminated run is not held');
-is($node->safe_psql($dbname, "SELECT outcome FROM shedlock_run_log WHERE name = 'forced run'"), 'lost', 'a forced release logs a terminated run as lost');
+is($node->safe_psql($dbname, "SELECT outcome FROM _shedlock_history WHERE name = 'forced run'"), 'lost', 'a forced release logs a terminated run as lost');
 reap($runner);
 
 # The client of a call is gone, so another call repeats its request and waits.  That call

@@ -36,9 +36,9 @@ ask($session, $in . "SELECT shedlock_acquire_session('session')");
 
 my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name NOT LIKE $$unseen%$$ ORDER BY name',
-	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
-	history => 'SELECT h FROM "My Locks".shedlock_run_log h ORDER BY token',
-	counters => 'SELECT s FROM "My Locks".shedlock_run_stat s ORDER BY name',
+	ticks => 'SELECT t FROM "My Locks"._shedlock_tick t ORDER BY name',
+	history => 'SELECT h FROM "My Locks"._shedlock_history h ORDER BY token',
+	counters => 'SELECT s FROM "My Locks"._shedlock_stats s ORDER BY name',
 	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',
 	comments => 'SELECT count(*) FROM pg_description d JOIN pg_class c ON d.objoid = c.oid WHERE relname LIKE \'shedlock%\'',
 	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
@@ -49,7 +49,7 @@ like($before{counters}, qr/\A\(fails,0,1,.*\n\(run,1,0,/, 'the source has counte
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-Fc', '-f', "$dump/custom" ], 'pg_dump writes an archive');
-$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
+$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
 $node->command_ok([ 'pg_dump', '-U', 'dumper', '-d', $node->connstr('source'), '-f', "$dump/by_dumper.sql" ], 'the documented grants are enough for pg_dump');
 $node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', "$dump/plain.sql" ],
 	'psql restores the SQL');

@@ -53,7 +53,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_force_release('copied')"), 't',
 reap($copied);
 
 # The extension finds its tables without a search_path, and no search_path misleads it.
-is($node->safe_psql('other', "CREATE TABLE public.shedlock (name text); CREATE TABLE public.shedlock_tick (name text);"
+is($node->safe_psql('other', "CREATE TABLE public.shedlock (name text); CREATE TABLE public._shedlock_tick (name text);"
 		  . "SET search_path = public; SELECT elsewhere.shedlock_acquire('path'); SELECT elsewhere.shedlock_once('path', now());"
 		  . 'SELECT count(*) FROM public.shedlock'),
 	"t\nt\n0", 'tables of the same name in the search_path stay untouched');

@@ -148,9 +148,9 @@ sub test_settings
 		qr/NOTICE:  skipping run/, "$how: log_skipped_runs = off does not hide it from the client");
 
 	# history_keep prunes the oldest runs first, in the order of tokens.
-	$node->safe_psql('postgres', 'TRUNCATE shedlock_run_log');
+	$node->safe_psql('postgres', 'TRUNCATE _shedlock_history');
 	$node->safe_psql('postgres', "CALL shedlock_run('$how old', 'SELECT 1'); CALL shedlock_run('$how old', 'SELECT 1')");
-	$node->safe_psql('postgres', "UPDATE shedlock_run_log SET (started_at, ended_at) = (now() - interval '29 days', now() - interval '29 days') WHERE name = '$how old'");
+	$node->safe_psql('postgres', "UPDATE _shedlock_history SET (started_at, ended_at) = (now() - interval '29 days', now() - interval '29 days') WHERE name = '$how old'");
 	$node->safe_psql('postgres', "CALL shedlock_run('$how new', 'SELECT 1')");
 	my $kept = "SELECT name, count(*) FROM shedlock_history WHERE name IN ('$how old', '$how new') GROUP BY name ORDER BY name";
 	is($node->safe_psql('postgres', $kept), "$how new|1\n$how old|2", "$how: history is kept for 30 days");

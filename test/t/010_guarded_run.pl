@@ -78,7 +78,7 @@ is(ask($watcher, "SELECT query ~ '^CALL shedlock_run' FROM pg_stat_activity WHER
 
 # Other sessions can write the rows that the run wrote, and change the tables.
 ask($watcher, "SET lock_timeout = '2s'; BEGIN; SELECT * FROM shedlock WHERE name = 'steps' FOR UPDATE; "
-	  . 'LOCK shedlock, shedlock_run_log, shedlock_tick IN ACCESS EXCLUSIVE MODE; ROLLBACK; RESET lock_timeout');
+	  . 'LOCK shedlock, _shedlock_history, _shedlock_tick IN ACCESS EXCLUSIVE MODE; ROLLBACK; RESET lock_timeout');
 is($watcher->{heard}, '', 'other sessions can lock shedlock\'s rows and tables');
 ask($watcher, 'INSERT INTO enough DEFAULT VALUES');
 is(ask($runner, "SELECT 'idle'"), 'idle', 'the run ends');

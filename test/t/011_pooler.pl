@@ -184,7 +184,7 @@ SKIP:
 	}
 	is($errors, '', '20 clients over three server processes: no error');
 	nothing_left($node, "name LIKE 'job %'");
-	is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM taken WHERE how = 'run') = (SELECT count(*) FROM shedlock_run_log WHERE name LIKE 'job %')"),
+	is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM taken WHERE how = 'run') = (SELECT count(*) FROM _shedlock_history WHERE name LIKE 'job %')"),
 		't', 'each run in the history has counted once');
 	note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 ORDER BY 1'));
 	ok(answers($node, $enough, 't'), 'both leases and runs were used');

@@ -138,7 +138,7 @@ stop_pooler($pooler);
 # Twenty clients that connect and disconnect, over three processes
 $node->safe_psql(
 	'postgres', q{
-TRUNCATE shedlock, shedlock_run_log;
+TRUNCATE shedlock, _shedlock_history;
 CREATE TABLE counters (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 10);
 CREATE TABLE taken (id bigserial, name text, token bigint, how text);
 INSERT INTO counters SELECT 'job ' || i, 0 FROM generate_series(1, 3) i;

@@ -220,7 +220,7 @@ foreach ([ 'run', 'NULL' ], [ 'limited run', "'$limit'" ], [ 'run to force', 'NU
 }
 
 my $rows = "SELECT name, lock_until, locked_at, locked_by, token FROM shedlock WHERE name <> 'dead' ORDER BY name";
-my $ticks = 'SELECT * FROM shedlock_tick ORDER BY name';
+my $ticks = 'SELECT * FROM _shedlock_tick ORDER BY name';
 my $old_rows = $primary->safe_psql($dbname, $rows);
 my $old_ticks = $primary->safe_psql($dbname, $ticks);
 my $last_token = $primary->safe_psql($dbname, 'SELECT max(token) FROM shedlock');

@@ -357,7 +357,7 @@ is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_histor
 
 # An hour behind the true time, before the first tick.  Another hour may begin meanwhile.
 holds("shedlock_once_every('next', '1 hour')", 'a tick is claimed');
-my $tick = ask($psql, "SELECT tick FROM shedlock_tick WHERE name = 'next'");
+my $tick = ask($psql, "SELECT tick FROM _shedlock_tick WHERE name = 'next'");
 move_clock(-$hour, 'an hour behind');
 fails("shedlock_once_every('next', '1 hour')", 'behind: an earlier tick cannot be claimed');
 holds("shedlock_once_every('new', '1 hour')", 'behind: a tick of another name can be claimed');

@@ -169,7 +169,7 @@ ok(defined await($old, "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = 
 	'that run does not wait for the standby again');
 is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_locks WHERE name = 'extended run'}), '0', 'that run has released its lock');
 is($old->safe_psql($dbname, q{SELECT count(*) FROM shedlock_history WHERE name = 'old run'}), '1', 'that run has pruned the history, except the last run of a name');
-is($old->safe_psql($dbname, q{SELECT attempt, done, retry_at IS NOT NULL FROM shedlock_tick WHERE name = 'extended run'}), '1|f|t',
+is($old->safe_psql($dbname, q{SELECT attempt, done, retry_at IS NOT NULL FROM _shedlock_tick WHERE name = 'extended run'}), '1|f|t',
 	'the tick of that run, which was cancelled, has had one attempt');
 like(slurp_file($old->logfile), qr/Session lock "extended session" has outlived its lock_at_most_for/, 'the log has the session lock whose limit ended the session');
 foreach my $name ('unlimited session', 'unlimited run')

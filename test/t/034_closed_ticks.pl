@@ -85,7 +85,7 @@ sub long_run
 	$node->safe_psql('postgres', "SELECT shedlock_forget('job')");
 	$session->query_until(qr/begun/, "\\echo begun\n" . sprintf($call, 'SELECT pg_sleep(600)'));
 	defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE state = 'held'") or die 'the run has not begun';
-	return ($session, $node->safe_psql('postgres', 'SELECT max(token) FROM shedlock_run_log'));
+	return ($session, $node->safe_psql('postgres', 'SELECT max(token) FROM _shedlock_history'));
 }
 
 sub is_running
@@ -108,7 +108,7 @@ foreach (1 .. 3)
 	sleep(0.5);
 	is($node->safe_psql('postgres', "SELECT shedlock_force_release('job')"), 't', 'shedlock_force_release ends the run');
 	$firing->finish;
-	$more += $node->safe_psql('postgres', "SELECT count(*) FROM shedlock_run_log WHERE token > $token");
+	$more += $node->safe_psql('postgres', "SELECT count(*) FROM _shedlock_history WHERE token > $token");
 	eval { $session->quit };
 }
 is($more, 0, 'no attempt follows shedlock_force_release');
@@ -119,7 +119,7 @@ my ($session, $token) = long_run();
 my $writer = session($node);
 
 ask($writer, 'BEGIN');
-ask($writer, "SELECT FROM shedlock_tick WHERE name = 'job' FOR UPDATE");
+ask($writer, "SELECT FROM _shedlock_tick WHERE name = 'job' FOR UPDATE");
 like(error_of($node, "SET lock_timeout = '200ms'; SELECT shedlock_cancel('job')"),
 	qr/^55P03/, 'shedlock_cancel fails while the row of the tick is locked');
 ask($writer, 'ROLLBACK');
@@ -127,7 +127,7 @@ sleep(0.5);
 is(is_running($token), 't', 'the run continues');
 is($node->safe_psql('postgres', "SELECT shedlock_cancel('job')"), 't', 'shedlock_cancel ends it');
 ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE token = $token"), 'it is cancelled');
-is($node->safe_psql('postgres', "SELECT done FROM shedlock_tick WHERE name = 'job'"), 't', 'its tick is used up');
+is($node->safe_psql('postgres', "SELECT done FROM _shedlock_tick WHERE name = 'job'"), 't', 'its tick is used up');
 $session->quit;
 
 # While shedlock_force_release waits for the row of the tick, the run dies.  It has the row of
@@ -138,16 +138,16 @@ foreach my $acquire ('shedlock_acquire', 'shedlock_acquire_session')
 {
 	($session, $token) = long_run();
 	ask($writer, 'BEGIN');
-	ask($writer, "SELECT FROM shedlock_tick WHERE name = 'job' FOR UPDATE");
+	ask($writer, "SELECT FROM _shedlock_tick WHERE name = 'job' FOR UPDATE");
 	$forcer->query_until(qr/begun/, "\\echo begun\nSELECT shedlock_force_release('job');\n");
 	ok(defined await($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'force_release'"),
 		'shedlock_force_release waits');
-	terminate($node, $node->safe_psql('postgres', "SELECT pid FROM shedlock_run_log WHERE token = $token"));
+	terminate($node, $node->safe_psql('postgres', "SELECT pid FROM _shedlock_history WHERE token = $token"));
 	is(ask($successor, "SELECT $acquire('job', '1 h')"), 'f', "the run has died, and $acquire is refused");
 	ask($writer, 'ROLLBACK');
 	is(ask($forcer, 'SELECT 1'), "t\n1", 'shedlock_force_release ends the run all the same');
 	is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE token = $token"), 'cancelled', 'it is cancelled');
-	is($node->safe_psql('postgres', "SELECT done FROM shedlock_tick WHERE name = 'job'"), 't', 'its tick is used up');
+	is($node->safe_psql('postgres', "SELECT done FROM _shedlock_tick WHERE name = 'job'"), 't', 'its tick is used up');
 	is(ask($successor, "SELECT $acquire('job', '1 h')"), 't', "its lock is free: $acquire");
 	ask($successor, "SELECT shedlock_release('job')");
 	eval { $session->quit };

@@ -59,7 +59,7 @@ sub proofs
 {
 	my ($node) = @_;
 
-	return $node->safe_psql($dbname, 'SELECT count(*) FROM shedlock_timeline');
+	return $node->safe_psql($dbname, 'SELECT count(*) FROM _shedlock_timeline');
 }
 
 # Writes the WAL into other segments until that of the switch is gone.

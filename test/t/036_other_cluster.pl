@@ -12,7 +12,7 @@ use ShedlockNode;
 use Test::More;
 
 my $dbname = 'postgres';
-my $tables = 'shedlock, shedlock_tick, shedlock_run_log, shedlock_run_stat';
+my $tables = 'shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats';
 my ($raise) = slurp_file("$FindBin::RealBin/../../doc/operations.md") =~ /(SELECT setval\('shedlock_token_seq'.*?;)/s;
 
 # Holds a session lock and a run.
@@ -156,7 +156,7 @@ foreach my $way (sort keys %ways)
 		$publisher->safe_psql($dbname, q{SELECT shedlock_once('tick', '2026-01-01 00:00+00')});
 		replicated($subscriber, 'limited');
 		my $until = $subscriber->safe_psql($dbname, q{SELECT lock_until FROM shedlock WHERE name = 'limited'});
-		ok(defined await($subscriber, q{SELECT count(*) = 1 FROM shedlock_tick WHERE name = 'tick'}), "$way: the tick is replicated");
+		ok(defined await($subscriber, q{SELECT count(*) = 1 FROM _shedlock_tick WHERE name = 'tick'}), "$way: the tick is replicated");
 		$publisher->stop('fast');
 		reap($_) foreach @clients;
 		$subscriber->safe_psql($dbname, $_) foreach 'ALTER SUBSCRIPTION locks DISABLE', 'ALTER SUBSCRIPTION locks SET (slot_name = NONE)', 'DROP SUBSCRIPTION locks';

@@ -71,7 +71,7 @@ $node->safe_psql('postgres', 'VACUUM FULL shedlock; CLUSTER shedlock USING shedl
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('session')"), 'f', 'a session lock is still held after a rewrite');
 is(ask($holder, "SELECT shedlock_release('session')"), 't', 'the session lock is released after a rewrite');
 is($node->safe_psql('postgres', "CALL shedlock_run('itself', 'VACUUM FULL shedlock'); CALL shedlock_run('itself', 'REINDEX TABLE CONCURRENTLY shedlock');"
-		  . "CALL shedlock_run('itself', 'VACUUM FULL shedlock_run_log'); SELECT outcome, count(*) FROM shedlock_history WHERE name = 'itself' GROUP BY 1"),
+		  . "CALL shedlock_run('itself', 'VACUUM FULL _shedlock_history'); SELECT outcome, count(*) FROM shedlock_history WHERE name = 'itself' GROUP BY 1"),
 	'succeeded|3', 'a guarded command can rewrite and reindex the table');
 $holder->quit;
 
@@ -86,7 +86,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_force_release('added'), shedloc
 $node->safe_psql('postgres', "ALTER TABLE shedlock ALTER COLUMN team DROP DEFAULT");
 like(error_of($node, "SELECT shedlock_acquire('added later')"), qr/^23502: null value in column "team"/,
 	'constraints of added columns hold for the extension\'s writes');
-$node->safe_psql('postgres', 'ALTER TABLE shedlock DROP COLUMN team, DROP COLUMN made, DROP COLUMN n, DROP COLUMN held; TRUNCATE shedlock, shedlock_run_log');
+$node->safe_psql('postgres', 'ALTER TABLE shedlock DROP COLUMN team, DROP COLUMN made, DROP COLUMN n, DROP COLUMN held; TRUNCATE shedlock, _shedlock_history');
 
 # Clients of all kinds, on counters that lose an update if two write at once
 $node->safe_psql(
@@ -155,7 +155,7 @@ my @done;
 my $end = time + $seconds - 2;
 while (time < $end)
 {
-	foreach my $table ('shedlock', 'shedlock_tick', 'shedlock_run_log')
+	foreach my $table ('shedlock', '_shedlock_tick', '_shedlock_history')
 	{
 		foreach my $statement (
 			"REINDEX TABLE CONCURRENTLY $table",
@@ -189,7 +189,7 @@ note($node->safe_psql('postgres', 'SELECT how, count(*) FROM taken GROUP BY 1 OR
 is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT how FROM taken GROUP BY how HAVING count(*) >= 20) t'), '4', 'clients acquired locks in all four ways');
 is($node->safe_psql('postgres', "SELECT count(*) FROM shedlock_locks WHERE name LIKE 'job %'"), '0', 'no lock is left held');
 is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT outcome, ' ') FROM shedlock_history"), 'succeeded', 'all runs have succeeded');
-is($node->safe_psql('postgres', q{CREATE EXTENSION amcheck; SELECT bt_index_check(c.oid, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('shedlock'::regclass, 'shedlock_tick'::regclass, 'shedlock_run_log'::regclass)}) =~ s/\n//gr, '',
+is($node->safe_psql('postgres', q{CREATE EXTENSION amcheck; SELECT bt_index_check(c.oid, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('shedlock'::regclass, '_shedlock_tick'::regclass, '_shedlock_history'::regclass)}) =~ s/\n//gr, '',
 	'the indexes are sound');
 
 $node->stop;

@@ -185,7 +185,7 @@ RESET search_path;
 DROP VIEW IF EXISTS public.old; DROP TABLE IF EXISTS public.old_before_shedlock;
 CREATE TABLE public.old (name varchar(64) PRIMARY KEY, lock_until timestamp(3) NOT NULL, locked_at timestamp(3) NOT NULL, locked_by varchar(255) NOT NULL);
 INSERT INTO public.old SELECT 'free', t, t, 'host' FROM timezone('utc', now()) t;
-TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log;
+TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history;
 };
 my $temp = q{
 CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (trap.spring());
@@ -198,8 +198,8 @@ CREATE TEMP VIEW pg_class AS SELECT pg_temp.spring();
 CREATE TEMP VIEW pg_attribute AS SELECT pg_temp.spring();
 CREATE TEMP VIEW pg_stat_activity AS SELECT pg_temp.spring();
 CREATE TEMP VIEW shedlock AS SELECT pg_temp.spring();
-CREATE TEMP VIEW shedlock_tick AS SELECT pg_temp.spring();
-CREATE TEMP VIEW shedlock_run_log AS SELECT pg_temp.spring();
+CREATE TEMP VIEW _shedlock_tick AS SELECT pg_temp.spring();
+CREATE TEMP VIEW _shedlock_history AS SELECT pg_temp.spring();
 CREATE TEMP VIEW shedlock_history AS SELECT pg_temp.spring();
 CREATE TEMP VIEW shedlock_locks AS SELECT pg_temp.spring();
 CREATE TEMP SEQUENCE shedlock_token_seq START 1000000;
@@ -223,11 +223,11 @@ like(error_of($node, "SELECT open.shedlock_tick('* * * * *', 'UTC'::varchar)"), 
 # Row security on the extension's tables applies to roles that query them, not to its
 # functions.
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA open TO app; DROP SCHEMA trap CASCADE;'
-	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
+	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_tick', '_shedlock_history'));
 $node->safe_psql('postgres', "DROP OWNED BY mallory");
 foreach my $setting ('on', 'off')
 {
-	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log; SET ROLE app; SET row_security = $setting;"
+	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history; SET ROLE app; SET row_security = $setting;"
 			  . "SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_once('rls', '2026-01-01');"
 			  . "CALL open.shedlock_run('run', 'SELECT'); SELECT name, state FROM open.shedlock_locks; SELECT open.shedlock_release('rls')"),
 		"t\nf\nt\nrls|held\nt", "row security on the tables, row_security = $setting: locks work as before");
@@ -258,7 +258,7 @@ SKIP:
 			my $types = join(', ', map { /^\w+ (\w+)/ } split(/, /, $list));
 			$script .= join('', map { "$_\n;\n" } @calls) . "DROP PROCEDURE open.shedlock_run($types);\n";
 		}
-		$node->safe_psql('postgres', 'TRUNCATE open.shedlock, open.shedlock_tick, open.shedlock_run_log');
+		$node->safe_psql('postgres', 'TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history');
 		my ($rc, $stdout, $stderr) = $node->psql('postgres', $script, on_error_stop => 0);
 		return join("\n", grep { /ERROR|NOTICE/ } split(/\n/, $stderr));
 	};
@@ -288,7 +288,7 @@ SKIP:
 }
 
 # A leaky function in the reader's WHERE sees no row that the views hide.
-$node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', 'shedlock_tick', 'shedlock_run_log'));
+$node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_tick', '_shedlock_history'));
 SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 13 unless $has_cron;
@@ -312,13 +312,13 @@ SKIP:
 			  . "\nSELECT 1 FROM open.shedlock_jobs WHERE pg_temp.leak(claimed_by); SELECT job_name FROM open.shedlock_jobs");
 		is($out . $err, 'of app', "a function in WHERE sees no claim of another name, without $join");
 	}
-	$node->safe_psql('postgres', "INSERT INTO open.shedlock_tick SELECT 'name ' || i, now(), now(), 'me' FROM generate_series(1, 1000) i;"
-		  . "INSERT INTO open.shedlock_run_log (token, name, command, started_at, outcome, run_role, locked_by, pid)"
-		  . " SELECT 1000000 + i, 'name ' || i % 1000, 'SELECT', now(), 'succeeded', 10, 'me', 1 FROM generate_series(1, 3000) i; ANALYZE open.shedlock_tick, open.shedlock_run_log");
+	$node->safe_psql('postgres', "INSERT INTO open._shedlock_tick SELECT 'name ' || i, now(), now(), 'me' FROM generate_series(1, 1000) i;"
+		  . "INSERT INTO open._shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)"
+		  . " SELECT 1000000 + i, 'name ' || i % 1000, 'SELECT', now(), 'succeeded', 10, 'me', 1 FROM generate_series(1, 3000) i; ANALYZE open._shedlock_tick, open._shedlock_history");
 	$out = $node->safe_psql('postgres', "EXPLAIN (COSTS off) SELECT * FROM open.shedlock_jobs WHERE job_name = 'of app'");
-	like($out, qr/Index (Only )?Scan.* using $_\b/, "shedlock_jobs looks each name up by $_") foreach 'shedlock_tick_pkey', 'shedlock_run_log_name_idx', 'shedlock_run_log_pkey';
-	unlike($out, qr/Seq Scan on (shedlock_tick|shedlock_run_log)/, 'shedlock_jobs reads no table by a sequential scan');
-	$node->safe_psql('postgres', 'TRUNCATE open.shedlock_tick, open.shedlock_run_log');
+	like($out, qr/Index (Only )?Scan.* using $_\b/, "shedlock_jobs looks each name up by $_") foreach '_shedlock_tick_pkey', '_shedlock_history_name_idx', '_shedlock_history_pkey';
+	unlike($out, qr/Seq Scan on (_shedlock_tick|_shedlock_history)/, 'shedlock_jobs reads no table by a sequential scan');
+	$node->safe_psql('postgres', 'TRUNCATE open._shedlock_tick, open._shedlock_history');
 }
 
 # The role that owns the schema renames it, and creates another one of the old name, with

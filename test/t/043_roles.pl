@@ -129,7 +129,7 @@ $_->quit foreach $victim, $runner;
 
 # Another cluster, where the role has another OID, and its old OID belongs to another
 # role.  The tables store OIDs.
-$node->safe_psql('postgres', "SELECT shedlock_force_release('lease'), shedlock_purge('0'); TRUNCATE shedlock_run_log");
+$node->safe_psql('postgres', "SELECT shedlock_force_release('lease'), shedlock_purge('0'); TRUNCATE _shedlock_history");
 $token = as('renamed', "SELECT shedlock_acquire_token('lease', '1 h')");
 as('renamed', "CALL shedlock_run('run', 'SELECT')");
 my $number = $node->safe_psql('postgres', "SELECT 'renamed'::regrole::oid");
@@ -162,7 +162,7 @@ SKIP:
 	is($other->safe_psql('postgres', "SELECT count(*) FROM shedlock_history", extra_params => [ '-U', $same ]), '1', 'another cluster: the role with the same OID sees its runs');
 	is($other->safe_psql('postgres', "SELECT shedlock_extend('lease', token => $token)", extra_params => [ '-U', $same ]), 't', 'another cluster: the role with the same OID owns the lease by its token');
 }
-$other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE shedlock_run_log SET run_role = 'renamed'::regrole");
+$other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE _shedlock_history SET run_role = 'renamed'::regrole");
 is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT run_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
 	'an administrator can correct the OIDs');
 

@@ -47,7 +47,7 @@ reap($_) foreach $holder, $runner;
 $old->start;
 my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l ORDER BY name',
-	ticks => 'SELECT t FROM "My Locks".shedlock_tick t ORDER BY name',
+	ticks => 'SELECT t FROM "My Locks"._shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks".shedlock_history h ORDER BY token',
 	counters => 'SELECT s FROM "My Locks".shedlock_stats s ORDER BY name',
 	tokens => 'SELECT last_value FROM "My Locks".shedlock_token_seq',

@@ -68,41 +68,41 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('row deadlock')"), 't',
 
 # The row of the history is locked.
 begin_run('history locked');
-ask($other, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
-like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'history locked: a WARNING instead of a wait');
+ask($other, "BEGIN; SELECT FROM _shedlock_history WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
+like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'history locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
 
 # The same for a run of a later tick, which ends the attempts at the older one.
 my $begin = q{shedlock_run_begin('older locked', once_every => '1 h', attempts => 2)};
 ask($other, "SELECT shedlock_run_end('older locked', token, 'failed') FROM $begin");
-ask($other, q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
-ask($other, q{BEGIN; SELECT FROM shedlock_run_log WHERE name = 'older locked' FOR UPDATE});
+ask($other, q{UPDATE _shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
+ask($other, q{BEGIN; SELECT FROM _shedlock_history WHERE name = 'older locked' FOR UPDATE});
 is(ask($runner, "SELECT count(token) FROM $begin"), '1', 'older run locked: the later one begins');
-like($runner->{heard}, qr/WARNING: +could not log gave_up of the run with token \d+\nDETAIL: +Its row in shedlock_run_log is locked/, 'older run locked: a WARNING instead of a wait');
+like($runner->{heard}, qr/WARNING: +could not log gave_up of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'older run locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 
 # A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
 # lock is released all the same, and the client gets the command's error.
 ask($runner, 'SET lock_timeout = 3000');
 begin_run('deadlock');
-ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'deadlock: the log entry waits');
+ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'deadlock: the log entry waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
 like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: a WARNING and no error');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
 begin_run('own error', '; SELECT 1 / 0');
-ask($other, 'BEGIN; LOCK TABLE shedlock_run_log; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = 'shedlock_run_log'::regclass AND NOT granted"), 'own error: the log entry waits');
+ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'own error: the log entry waits');
 ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(3.5); COMMIT");
 like(end_of_run(), qr/ERROR: +division by zero/, 'own error: the client gets the command\'s error');
 ask($_, 'RESET lock_timeout; RESET deadlock_timeout') foreach $runner, $other;
 
 # Runs without an outcome are pruned like others, except those still in progress.
 begin_run('lives');
-$node->safe_psql('postgres', "UPDATE shedlock_run_log SET outcome = 'running' WHERE name = 'own error'; CALL shedlock_run('own error', 'SELECT')");
+$node->safe_psql('postgres', "UPDATE _shedlock_history SET outcome = 'running' WHERE name = 'own error'; CALL shedlock_run('own error', 'SELECT')");
 $node->safe_psql('postgres', "SET shedlock.history_keep = 0; CALL shedlock_run('prunes', 'SELECT')");
-is($node->safe_psql('postgres', "SELECT name, outcome FROM shedlock_run_log WHERE name IN ('lives', 'own error') ORDER BY name"), "lives|running\nown error|succeeded", 'lives: the row of a run in progress stays');
+is($node->safe_psql('postgres', "SELECT name, outcome FROM _shedlock_history WHERE name IN ('lives', 'own error') ORDER BY name"), "lives|running\nown error|succeeded", 'lives: the row of a run in progress stays');
 ask($other, 'SELECT pg_advisory_unlock(1)');
 like(end_of_run(), qr/\A(?:(?!ERROR|WARNING).)*\z/s, 'lives: the run ends without a warning');
 
@@ -264,15 +264,15 @@ $node->command_checks_all([ 'pgbench', '-n', '-t', '1', '-M', 'extended', '-f', 
 is($node->safe_psql('postgres', q{SELECT to_regclass('pipeline')}), '', 'pipeline: all of it is rolled back');
 
 # The sequence draws tokens that are already in the history.
-$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token) - 1) FROM shedlock_run_log");
+$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token) - 1) FROM _shedlock_history");
 like(error_of($node, "CALL shedlock_run('tokens again', 'SELECT')"), qr/^23505: token \d+ is in the history already/, 'tokens again: the run is refused');
-$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token)) FROM shedlock_run_log");
+$node->safe_psql('postgres', "SELECT setval('shedlock_token_seq', max(token)) FROM _shedlock_history");
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't', 'tokens again: the lock is free');
 
 # The row of a lost run is locked: nobody acquires its lock before that run is counted.
 begin_run('uncounted');
 terminate($node, $pid);
-ask($other, q{BEGIN; SELECT FROM shedlock_run_log WHERE name = 'uncounted' FOR UPDATE});
+ask($other, q{BEGIN; SELECT FROM _shedlock_history WHERE name = 'uncounted' FOR UPDATE});
 like(error_of($node, $_), qr/^55P03: could not log outcome "lost" of the run with token \d+/, "uncounted: refused: $_")
   foreach "SELECT shedlock_acquire('uncounted')", "CALL shedlock_run('uncounted', 'SELECT')", "DELETE FROM shedlock WHERE name = 'uncounted'";
 ask($other, 'COMMIT; SELECT pg_advisory_unlock(1)');
@@ -288,7 +288,7 @@ ask($other, 'SELECT pg_advisory_unlock(1)');
 reap($runner);
 my $utc = "clock_timestamp() AT TIME ZONE 'UTC'";
 is($node->safe_psql('postgres', "UPDATE shedlock SET lock_until = $utc + '1 h', locked_at = $utc, locked_by = 'java' WHERE name = 'dead run' RETURNING kind"), 'lease', 'dead run: a foreign client acquires its lock');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'dead run'"), 'lost', 'dead run: the acquire logs the run as lost');
+is($node->safe_psql('postgres', "SELECT outcome FROM _shedlock_history WHERE name = 'dead run'"), 'lost', 'dead run: the acquire logs the run as lost');
 
 # The lock of a dead run is purged, or its row deleted, before the next acquire.
 foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgotten'; SELECT shedlock_purge('0 s')", "DELETE FROM shedlock WHERE name = 'forgotten'")
@@ -300,7 +300,7 @@ foreach my $end ("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forgo
 	ask($other, 'SELECT pg_advisory_unlock(1)');
 	reap($runner);
 	$node->safe_psql('postgres', $end);
-	is($node->safe_psql('postgres', "SELECT outcome, (SELECT count(*) FROM shedlock WHERE name = 'forgotten') FROM shedlock_run_log WHERE name = 'forgotten' ORDER BY token DESC LIMIT 1"),
+	is($node->safe_psql('postgres', "SELECT outcome, (SELECT count(*) FROM shedlock WHERE name = 'forgotten') FROM _shedlock_history WHERE name = 'forgotten' ORDER BY token DESC LIMIT 1"),
 		'lost|0', "forgotten: the history shows the run as lost after $end");
 }
 
@@ -349,7 +349,7 @@ is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock W
 my $nested = q{CALL shedlock_run('outer', $$CALL shedlock_run('inner', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 3, backoff => '0')$$, once_every => '36500 days', attempts => 3, backoff => '0')};
 my $nests = session($node);
 my $nests_pid = pid_of($nests);
-my $settled = q{SELECT string_agg(concat_ws(' ', h.name, outcome, done), ', ' ORDER BY token) FROM shedlock_history h JOIN shedlock_tick USING (token) WHERE h.name IN ('outer', 'inner')};
+my $settled = q{SELECT string_agg(concat_ws(' ', h.name, outcome, done), ', ' ORDER BY token) FROM shedlock_history h JOIN _shedlock_tick USING (token) WHERE h.name IN ('outer', 'inner')};
 ask($other, 'SELECT pg_advisory_lock(1)');
 $nests->query_until(qr/begun/, "\\echo begun\n$nested;\n");
 ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $nests_pid"), 'nested: the command has begun');
@@ -416,10 +416,10 @@ limit_memory(pid_of($short), 360 * 1024);
 ask($short, "CALL shedlock_run('no copy', 'DO \$\$ DECLARE x text := repeat(''x'', 16777216); BEGIN RAISE EXCEPTION USING $long; END \$\$')");
 like($short->{heard}, qr/ERROR: +out of memory/, 'no copy: the client gets the reason');
 limit_memory(pid_of($short));
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), 'running', 'no copy: the run has no outcome');
+is($node->safe_psql('postgres', "SELECT outcome FROM _shedlock_history WHERE name = 'no copy' ORDER BY token"), 'running', 'no copy: the run has no outcome');
 ask($short, q{CALL shedlock_run('around', 'CALL shedlock_run(''no copy'', ''SELECT'')')});
 is($short->{heard}, '', 'no copy: it can be started again inside another run');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_run_log WHERE name = 'no copy' ORDER BY token"), "lost\nsucceeded", 'no copy: it is then a run of its own');
+is($node->safe_psql('postgres', "SELECT outcome FROM _shedlock_history WHERE name = 'no copy' ORDER BY token"), "lost\nsucceeded", 'no copy: it is then a run of its own');
 $short->quit;
 
 # No memory is left after the commit of a transaction, or when a session ends.  A wake-up
@@ -504,7 +504,7 @@ END $$});
 like($gate->{heard}, qr/NOTICE: +\d+ more locks/, 'full: the lock table was full');
 ask($ends, 'SELECT 1');
 is($ends->{heard}, '', 'full: the client gets no warning');
-is(ask($ends, q{SELECT outcome, (SELECT done FROM shedlock_tick WHERE name = 'full'), shedlock_acquire('full') FROM shedlock_history WHERE name = 'full'}),
+is(ask($ends, q{SELECT outcome, (SELECT done FROM _shedlock_tick WHERE name = 'full'), shedlock_acquire('full') FROM shedlock_history WHERE name = 'full'}),
 	'succeeded|t|t', 'full: the end is written as soon as there is room');
 $_->quit foreach $gate, $ends;
 $full->stop;
@@ -531,13 +531,13 @@ $many->quit;
 like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey; SELECT shedlock_acquire('no key')"), qr/^42704: table "shedlock" of extension "shedlock" has no primary key/, 'no key: a call gets an error that says so');
 
 # The table's owner has changed columns that the library relies on; rows of other types
-# would crash it.  Views protect all columns of shedlock_run_log and most of
-# shedlock_tick.
+# would crash it.  Views protect all columns of _shedlock_history and most of
+# _shedlock_tick.
 foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'DROP lock_until, ADD lock_until timestamp', 3, 'timestamp without time zone', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'ALTER pid TYPE text', 8, 'integer', 'SELECT count(*) FROM shedlock_locks' ],
 	[ 'shedlock', 'ALTER lock_at_most_for TYPE text', 12, 'interval', "UPDATE shedlock SET locked_by = 'altered'" ],
-	[ 'shedlock_tick', 'ALTER again DROP DEFAULT, ALTER again TYPE text', 8, 'boolean', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ])
+	[ '_shedlock_tick', 'ALTER again DROP DEFAULT, ALTER again TYPE text', 8, 'boolean', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ])
 {
 	my ($table, $change, $column, $type, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
@@ -545,8 +545,8 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 		"$table, $change: a call gets an error that says so");
 }
 foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
-	[ 'shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
-	[ 'shedlock_run_log', 'ALTER outcome DROP NOT NULL', 8, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
+	[ '_shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
+	[ '_shedlock_history', 'ALTER outcome DROP NOT NULL', 8, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
 {
 	my ($table, $change, $column, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
@@ -560,10 +560,10 @@ like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey;
 # Calls that begin something are refused if the library's writes would bypass a change
 # to the table, before anything is written.
 foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
-	[ 'ALTER TABLE shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE _shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "_shedlock_tick" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD CHECK (true)', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock ADD UNIQUE (name, locked_by) DEFERRABLE', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
-	[ 'ALTER TABLE shedlock_tick ADD EXCLUDE (name WITH =) DEFERRABLE', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "shedlock_tick" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE _shedlock_tick ADD EXCLUDE (name WITH =) DEFERRABLE', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "_shedlock_tick" of extension "shedlock" was altered' ],
 	[ 'CREATE TABLE job (name varchar(255) CONSTRAINT job_fk REFERENCES shedlock)', "shedlock_purge('0')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'CREATE TABLE job (name varchar(255) PRIMARY KEY); ALTER TABLE shedlock ADD FOREIGN KEY (name) REFERENCES job NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock ADD CHECK (true)', "1; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('altered', timezone('UTC', now()) + '1 h', timezone('UTC', now()), 'host')", '42809: table "shedlock" of extension "shedlock" was altered' ],
@@ -584,16 +584,16 @@ like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acq
 # What had begun before such a change ends all the same.
 ask($other, "SELECT shedlock_acquire('altered lease', '1 h')");
 ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(0.2); ALTER TABLE shedlock ADD CONSTRAINT added CHECK (true);
-	ALTER TABLE shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE shedlock_run_log ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
+	ALTER TABLE _shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE _shedlock_history ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
 is($other->{heard}, '', 'a run that adds CHECK constraints: the client gets no warning');
-is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN shedlock_tick t USING (name) WHERE name = 'alters'}),
+is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN _shedlock_tick t USING (name) WHERE name = 'alters'}),
 	'succeeded|t|t', '... its outcome is logged, its lock free, and the ticks that it missed are claimed');
 is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altered lease') > 0, shedlock_release('altered lease')"), 't|t|t', '... a held lock can be extended, asserted and released');
 like(error_of($node, "SELECT $_"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, "... no new call begins: $_")
   foreach "shedlock_acquire('altered lease')", "shedlock_purge('0')";
 $node->safe_psql('postgres', 'ALTER TABLE shedlock DROP CONSTRAINT added');
-like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "shedlock_run_log" of extension "shedlock" was altered/, '... no other run begins');
-$node->safe_psql('postgres', 'ALTER TABLE shedlock_tick DROP CONSTRAINT added; ALTER TABLE shedlock_run_log DROP CONSTRAINT added');
+like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "_shedlock_history" of extension "shedlock" was altered/, '... no other run begins');
+$node->safe_psql('postgres', 'ALTER TABLE _shedlock_tick DROP CONSTRAINT added; ALTER TABLE _shedlock_history DROP CONSTRAINT added');
 
 # Foreign writers lock the row of a lock between its read and its update, at every
 # possible instant.
@@ -616,7 +616,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f'
 my $plan = "once_every => '1 s', attempts => 3, backoff => '0'";
 my ($worker, @crowd) = map { session($node) } 0 .. 15;
 $worker->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('crowd', 'SELECT pg_sleep(3600)', $plan);\n");
-ok(defined await($node, q{SELECT clock_timestamp() > tick + interval '2 s' FROM shedlock_tick WHERE name = 'crowd'}), 'crowd: a run is in progress, and the next tick has come');
+ok(defined await($node, q{SELECT clock_timestamp() > tick + interval '2 s' FROM _shedlock_tick WHERE name = 'crowd'}), 'crowd: a run is in progress, and the next tick has come');
 $_->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin('crowd', $plan, wait => '1 h');\n") foreach @crowd;
 ok(defined await($node, q{SELECT waiters = 15 FROM shedlock_locks WHERE name = 'crowd'}), 'crowd: fifteen callers wait for the lock');
 is($node->safe_psql('postgres', q{SELECT shedlock_force_release('crowd')}), 't', 'crowd: the run is ended');

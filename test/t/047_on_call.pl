@@ -208,10 +208,10 @@ SKIP:
 
 	# It does not forget what another role has run, whatever the name of its own job is.
 	$node->safe_psql('postgres', "CALL shedlock_run('payroll', 'SELECT 1', once_every => '36500 days')");
-	my $ticks = $node->safe_psql('postgres', 'SELECT * FROM shedlock_tick');
+	my $ticks = $node->safe_psql('postgres', 'SELECT * FROM _shedlock_tick');
 	heard_by('nightly', $_) foreach "SELECT _shedlock_cron_forget('payroll', 'nightly')", "SELECT _shedlock_cron_forget('payroll', 'postgres')",
 	  "SELECT shedlock_cron_schedule('payroll', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_unguard('payroll'), shedlock_cron_unschedule('payroll')";
-	is($node->safe_psql('postgres', 'SELECT * FROM shedlock_tick'), $ticks, 'nightly: forgets no tick of another role');
+	is($node->safe_psql('postgres', 'SELECT * FROM _shedlock_tick'), $ticks, 'nightly: forgets no tick of another role');
 }
 
 $node->stop;

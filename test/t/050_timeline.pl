@@ -91,7 +91,7 @@ $node->safe_psql('postgres', $run);
 ok(defined await($node, q{SELECT clock_timestamp() > max(tick) + interval '3 s' FROM shedlock_history WHERE name = 'with gap'}), 'ticks pass');
 $node->safe_psql('postgres', $run);
 $node->safe_psql('postgres', q{CALL shedlock_run('overdue', 'SELECT 1', schedule => '* * * * *', attempts => 1)});
-$node->safe_psql('postgres', q{UPDATE shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'overdue'});
+$node->safe_psql('postgres', q{UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'overdue'});
 $node->safe_psql('postgres', q{SELECT shedlock_pause('paused', reason => '<not tonight>')});
 
 my $page = page('postgres');
@@ -158,7 +158,7 @@ $node->safe_psql('empty', 'CREATE SCHEMA "Odd schema"; CREATE EXTENSION shedlock
 $page = page('empty');
 is(form($page), 'well-formed', 'the page of an empty history is well-formed');
 has($page, qr/>No runs in this range</, 'it says that there are no runs');
-$node->safe_psql('empty', q{SET search_path = "Odd schema"; INSERT INTO shedlock_run_log
+$node->safe_psql('empty', q{SET search_path = "Odd schema"; INSERT INTO _shedlock_history
 	(token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
 	SELECT i, 'job ' || i % 50, now() - i * interval '1 s', now(), 'succeeded', 10, '', 0 FROM generate_series(1, 10050) i});
 $page = page('empty');

@@ -173,9 +173,9 @@ ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every =>
 ($payload) = told('a first attempt', 'failed tick');
 like(shape($payload), qr/^{"attempt":1,"attempts":2,.*"next_attempt_at":T,.*"tick":T,/, 'an attempt, its number, their number, and the next one');
 as_in_history($payload, 'a first attempt');
-is(ask($client, "SELECT retry_at = " . value($payload, 'next_attempt_at', 'timestamptz') . " FROM shedlock_tick WHERE name = 'tick'"),
+is(ask($client, "SELECT retry_at = " . value($payload, 'next_attempt_at', 'timestamptz') . " FROM _shedlock_tick WHERE name = 'tick'"),
 	't', 'the next attempt is after the backoff');
-ask($client, q{UPDATE shedlock_tick SET retry_at = now() WHERE name = 'tick'});
+ask($client, q{UPDATE _shedlock_tick SET retry_at = now() WHERE name = 'tick'});
 ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '20000 days', attempts => 2, backoff => '1 hour')});
 @payloads = told('the last attempt', 'failed tick', 'gave up tick');
 like(shape($_), qr/^{"attempt":2,"attempts":2,.*"next_attempt_at":null,.*"tick":T,/, 'no attempt follows') foreach @payloads;
@@ -199,7 +199,7 @@ foreach my $code (0, 3)
 my $tick = q{SELECT token FROM shedlock_run_begin('older', once_every => '1 h', attempts => 3)};
 my $first = ask($client, $tick);
 # as if that run had been for the hour before, and its lease had ended
-ask($client, q{UPDATE shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older'; UPDATE shedlock_run_log SET tick = tick - interval '1 h' WHERE name = 'older'});
+ask($client, q{UPDATE _shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older'; UPDATE _shedlock_history SET tick = tick - interval '1 h' WHERE name = 'older'});
 ask($client, "UPDATE shedlock SET lock_until = locked_at WHERE token = $first");
 is(ask($client, $tick) > $first, 1, 'a run is lost before a later tick has a run');
 @payloads = told('  which is told', 'lost older', 'gave up older');
@@ -217,14 +217,14 @@ foreach (['claimed', q{shedlock_once_every('claimed', '1 h')}], ['new schedule',
 
 	ask($client, "SELECT shedlock_run_end('$name', token, 'failed') FROM shedlock_run_begin('$name', once_every => '1 h', attempts => 3)");
 	told("$name: a run fails", "failed $name");
-	ask($client, "UPDATE shedlock_tick SET tick = '2001-01-01' WHERE name = '$name'");
+	ask($client, "UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = '$name'");
 	ask($client, "SELECT FROM $later");
 	@payloads = told('  and is given up', "gave up $name");
 	as_in_history($payloads[0], "a run that is given up: $name");
 }
 ask($client, q{SELECT shedlock_run_end('unheard', token, 'failed') FROM shedlock_run_begin('unheard', once_every => '1 h', attempts => 3)});
 told('one more run fails', 'failed unheard');
-ask($client, q{UPDATE shedlock_tick SET tick = '2001-01-01' WHERE name = 'unheard'});
+ask($client, q{UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = 'unheard'});
 is($node->safe_psql('postgres', q{SET shedlock.notify = none; SELECT shedlock_once_every('unheard', '1 h')}), 't', '  a later tick is claimed');
 told('  and is given up, which is not told with none', ());
 is(ask($client, q{SELECT gave_up FROM shedlock_history WHERE name = 'unheard'}), 't', '  but logged');
@@ -551,7 +551,7 @@ all_work('while another transaction notifies');
 ask($client, 'RESET lock_timeout');
 
 # While a run tries to notify, its session is cancelled, or ends.
-my $watch = q{DO $$ BEGIN WHILE EXISTS (SELECT FROM shedlock_run_log WHERE name = '%1$s' AND outcome = 'running') OR NOT EXISTS (SELECT FROM shedlock_run_log WHERE name = '%1$s') LOOP END LOOP;
+my $watch = q{DO $$ BEGIN WHILE EXISTS (SELECT FROM _shedlock_history WHERE name = '%1$s' AND outcome = 'running') OR NOT EXISTS (SELECT FROM _shedlock_history WHERE name = '%1$s') LOOP END LOOP;
 PERFORM %2$s(%3$s); END $$;} . "\n";
 foreach my $ends ('pg_cancel_backend', 'pg_terminate_backend')
 {

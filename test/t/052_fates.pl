@@ -27,7 +27,7 @@ my %views = (
 			CASE WHEN overdue > '0' THEN 'overdue' WHEN overdue IS NOT NULL THEN 'overdue by ' || overdue END,
 			CASE WHEN paused THEN 'paused' END)
 		FROM shedlock_schedules WHERE name = 'job'},
-	history => q{SELECT h.outcome || CASE WHEN l.gave_up THEN ', gave up' ELSE '' END FROM shedlock_history h JOIN shedlock_run_log l USING (token)
+	history => q{SELECT h.outcome || CASE WHEN l.gave_up THEN ', gave up' ELSE '' END FROM shedlock_history h JOIN _shedlock_history l USING (token)
 		WHERE h.name = 'job' ORDER BY token DESC LIMIT 1},
 	stats => q{SELECT concat_ws(' ', runs_succeeded, runs_failed, runs_timed_out, runs_cancelled, runs_lost, gave_up) FROM shedlock_stats WHERE name = 'job'});
 
@@ -65,9 +65,9 @@ sub fate
 }
 
 my $begin = q{SELECT token, reason FROM shedlock_run_begin('job', '1 h', schedule => '@yearly', attempts => 3, backoff => '1 h')};
-my $end = q{SELECT shedlock_run_end('job', (SELECT max(token) FROM shedlock_run_log), '%s')};
-my $next_tick = q{UPDATE shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'job'};
-my $backoff_over = q{UPDATE shedlock_tick SET retry_at = clock_timestamp() - interval '2 min' WHERE name = 'job'};
+my $end = q{SELECT shedlock_run_end('job', (SELECT max(token) FROM _shedlock_history), '%s')};
+my $next_tick = q{UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'job'};
+my $backoff_over = q{UPDATE _shedlock_tick SET retry_at = clock_timestamp() - interval '2 min' WHERE name = 'job'};
 my $expire = q{UPDATE shedlock SET lock_until = timezone('UTC', clock_timestamp()) - interval '2 min' WHERE name = 'job'};
 my $free = qr/^It is free, and was last acquired by/;
 my $held = qr/^It has been held by .* It ends at .* unless it is extended\./;

@@ -90,14 +90,14 @@ sub outcome
 {
 	my ($name) = @_;
 
-	return $node->safe_psql('postgres', "SELECT outcome || coalesce(' ' || sqlstate, '') FROM shedlock_run_log WHERE name = '$name'");
+	return $node->safe_psql('postgres', "SELECT outcome || coalesce(' ' || sqlstate, '') FROM _shedlock_history WHERE name = '$name'");
 }
 
 # Were all these written by one commit?  The end has a subtransaction of it.
 sub together
 {
 	my ($name, @more) = @_;
-	my $rows = join ' UNION ALL ', map { "SELECT xmin FROM $_ WHERE name = '$name'" } 'shedlock', 'shedlock_run_log', 'shedlock_run_stat', @more;
+	my $rows = join ' UNION ALL ', map { "SELECT xmin FROM $_ WHERE name = '$name'" } 'shedlock', '_shedlock_history', '_shedlock_stats', @more;
 
 	return $node->safe_psql('postgres', "SELECT count(DISTINCT pg_xact_commit_timestamp(xmin)) = 1 FROM ($rows) r");
 }
@@ -151,11 +151,11 @@ sub ends_with_error
 ends_in_command('work', undef, 'work');
 ends_in_command('read', "CALL shedlock_run('read', 'SELECT 1');");
 ends_in_command('statements', call('statements', work => 'SELECT 1;', then => "; INSERT INTO work VALUES ('statements', 2)"), 'work');
-ends_in_command('tick', call('tick', arguments => ", once_every => '36500 days', attempts => 3"), 'work', 'shedlock_tick');
-is($node->safe_psql('postgres', q{SELECT done FROM shedlock_tick WHERE name = 'tick'}), 't', 'tick: it is used up');
+ends_in_command('tick', call('tick', arguments => ", once_every => '36500 days', attempts => 3"), 'work', '_shedlock_tick');
+is($node->safe_psql('postgres', q{SELECT done FROM _shedlock_tick WHERE name = 'tick'}), 't', 'tick: it is used up');
 ends_in_command('role', call('role', then => '; SET ROLE nobody; SET search_path = elsewhere'), 'public.work');
 ask($runner, 'RESET ROLE; RESET search_path');
-ends_in_command('tables locked', call('tables locked', work => 'LOCK shedlock, shedlock_run_log, shedlock_run_stat;'), 'work');
+ends_in_command('tables locked', call('tables locked', work => 'LOCK shedlock, _shedlock_history, _shedlock_stats;'), 'work');
 ends_in_command('own row', call('own row', work => "SELECT shedlock_extend('own row', lock_at_most_for => '1 hour');", arguments => ", '1 min'"), 'work');
 ends_in_command('constraints', call('constraints', work => 'SET CONSTRAINTS ALL DEFERRED; INSERT INTO checked VALUES (0);'), 'work');
 ends_in_command('outer', "CALL shedlock_run('outer', 'CALL shedlock_run(''inner'', ''SELECT 1'')');");
@@ -211,7 +211,7 @@ ask($runner, 'RESET default_transaction_isolation');
 
 # The end waits for a row or table, or gives up on it, after the work is committed.
 my %due = (arguments => ", once_every => '36500 days'", then => '; SET lock_timeout = 1');
-foreach my $table ('shedlock', 'shedlock_tick')
+foreach my $table ('shedlock', '_shedlock_tick')
 {
 	my $name = "row of $table";
 
@@ -225,30 +225,30 @@ foreach my $table ('shedlock', 'shedlock_tick')
 }
 # The table for long values has the long warning of one run.  A process that remembers the
 # columns of indexes need not open them all, so it is made to forget.
-my %locks = map { ("table $_" => "LOCK $_") } 'shedlock', 'shedlock_tick', 'shedlock_run_log', 'shedlock_run_stat';
+my %locks = map { ("table $_" => "LOCK $_") } 'shedlock', '_shedlock_tick', '_shedlock_history', '_shedlock_stats';
 $locks{"index $_"} = "ALTER INDEX $_ SET TABLESPACE pg_default" foreach split /\n/, $node->safe_psql('postgres', q{
 	SELECT indexrelid::regclass FROM pg_index
-	WHERE indrelid IN ('shedlock'::regclass, 'shedlock_tick'::regclass, 'shedlock_run_log'::regclass, 'shedlock_run_stat'::regclass)});
-$locks{'long values'} = 'REINDEX TABLE ' . $node->safe_psql('postgres', q{SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'shedlock_run_log'::regclass});
+	WHERE indrelid IN ('shedlock'::regclass, '_shedlock_tick'::regclass, '_shedlock_history'::regclass, '_shedlock_stats'::regclass)});
+$locks{'long values'} = 'REINDEX TABLE ' . $node->safe_psql('postgres', q{SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '_shedlock_history'::regclass});
 my $warns = q{DO 'BEGIN raise warning ''%'', (SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 120) i); END';};
 foreach my $name (sort keys %locks)
 {
 	my $is_long = $name eq 'long values';
-	my @forget = map { "ALTER TABLE $_ ALTER name SET STATISTICS 0;" } $name =~ /^index/ ? ('shedlock', 'shedlock_tick', 'shedlock_run_log', 'shedlock_run_stat') : ();
+	my @forget = map { "ALTER TABLE $_ ALTER name SET STATISTICS 0;" } $name =~ /^index/ ? ('shedlock', '_shedlock_tick', '_shedlock_history', '_shedlock_stats') : ();
 
 	ask($runner, 'RESET lock_timeout');
 	begin_call($name, %due, work => $is_long ? $warns : '');
 	ask($other, "@forget BEGIN; $locks{$name}; SELECT pg_advisory_unlock(1)");
 	ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), "$name: its end waits");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
-	is($node->safe_psql('postgres', "SELECT name FROM shedlock_tick WHERE name = '$name' FOR UPDATE NOWAIT"), $name, "$name: the end has not locked a row")
+	is($node->safe_psql('postgres', "SELECT name FROM _shedlock_tick WHERE name = '$name' FOR UPDATE NOWAIT"), $name, "$name: the end has not locked a row")
 	  if $name =~ /run_/;
 	ask($other, 'COMMIT');
 	my $heard = end_of_call() =~ s/WARNING: +\w{3840}\n//r;
 	ends_alone($name, $heard, 'another transaction has a table or row');
 }
 ask($runner, 'RESET lock_timeout');
-foreach my $table ('shedlock_run_log', 'shedlock_run_stat')
+foreach my $table ('_shedlock_history', '_shedlock_stats')
 {
 	my $name = "row of $table";
 
@@ -265,7 +265,7 @@ foreach my $table ('shedlock_run_log', 'shedlock_run_stat')
 # A run whose work is outside prunes the history in its last statement, which waits for nothing.
 $node->safe_psql('postgres', q{
 	CALL shedlock_run('long values', 'SELECT 1');
-	DELETE FROM shedlock_run_log WHERE name <> 'long values'});
+	DELETE FROM _shedlock_history WHERE name <> 'long values'});
 my $outside = session($node);
 ask($outside, "SET shedlock.history_keep = 0; SET lock_timeout = '3s'");
 my $token = ask($outside, q{SELECT token FROM shedlock_run_begin('outside', '1 h')});
@@ -273,7 +273,7 @@ ask($other, "BEGIN; $locks{'long values'}");
 is(ask($outside, "SELECT shedlock_run_end('outside', $token)"), 't', 'outside: it ends while the table for long values is locked');
 like($outside->{heard}, qr/could not prune the history of runs: another transaction has a table or row/, 'outside: its end prunes nothing, and has not waited');
 ask($other, 'COMMIT');
-is(ask($outside, q{SELECT count(*) FROM shedlock_run_log WHERE name = 'long values'}), '2', 'outside: nothing was pruned');
+is(ask($outside, q{SELECT count(*) FROM _shedlock_history WHERE name = 'long values'}), '2', 'outside: nothing was pruned');
 $outside->quit;
 
 # What ends such a wait: then history and counters go without the run, but its lock is free,
@@ -284,7 +284,7 @@ sub wait_for_counters
 	my $arguments = ", once_every => '36500 days', attempts => 3" . ($options{arguments} || '');
 
 	begin_call($name, %options, arguments => $arguments);
-	ask($other, 'BEGIN; LOCK shedlock_run_stat; SELECT pg_advisory_unlock(1)');
+	ask($other, 'BEGIN; LOCK _shedlock_stats; SELECT pg_advisory_unlock(1)');
 	ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), "$name: its end waits for the counters");
 	return;
 }
@@ -298,7 +298,7 @@ sub ends_unlogged
 	unlike($heard, qr/ERROR|could not release/, "$name: and nothing else");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
 	is_free($name);
-	is($node->safe_psql('postgres', "SELECT done, attempt FROM shedlock_tick WHERE name = '$name'"), 't|1', "$name: its tick is used up");
+	is($node->safe_psql('postgres', "SELECT done, attempt FROM _shedlock_tick WHERE name = '$name'"), 't|1', "$name: its tick is used up");
 	is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = '$name'"), 'lost', "$name: the history shows it as lost");
 	ask($other, 'COMMIT');
 	return;
@@ -335,9 +335,9 @@ ask($runner, 'SET client_min_messages = debug1');
 ask($runner, call('lost', work => 'TRUNCATE shedlock;'));
 like($runner->{heard}, qr/of its own\nDETAIL: +lock "lost" was lost.*WARNING: +lock "lost" was lost while its command ran/s, 'lost: the client is told, once');
 is(outcome('lost'), 'succeeded', 'lost: the outcome is logged');
-ask($runner, call('unlogged', then => '; ALTER TABLE shedlock_run_stat RENAME TO renamed'));
-like($runner->{heard}, qr/of its own\nDETAIL: +relation "shedlock_run_stat".*WARNING: +could not log outcome "succeeded" of lock "unlogged"/s, 'unlogged: the client is told');
-$node->safe_psql('postgres', 'ALTER TABLE renamed RENAME TO shedlock_run_stat');
+ask($runner, call('unlogged', then => '; ALTER TABLE _shedlock_stats RENAME TO renamed'));
+like($runner->{heard}, qr/of its own\nDETAIL: +relation "_shedlock_stats".*WARNING: +could not log outcome "succeeded" of lock "unlogged"/s, 'unlogged: the client is told');
+$node->safe_psql('postgres', 'ALTER TABLE renamed RENAME TO _shedlock_stats');
 is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$_'"), '1', "$_: the work is committed") foreach 'lost', 'unlogged';
 is_free($_) foreach 'lost', 'unlogged';
 
@@ -399,7 +399,7 @@ my $warning = 'canceling wait for synchronous replication due to user request';
 begin_call('standby');
 like(cancel_wait('standby'), qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning(?:(?!ERROR|of its own).)*\z/s, 'standby: the client is warned');
 is(outcome('standby'), 'succeeded', 'standby: what has committed has succeeded');
-is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_run_log WHERE name = 'standby'}), $warning, 'standby: the warning is logged');
+is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby'}), $warning, 'standby: the warning is logged');
 $standby->start;
 is_free('standby');
 
@@ -409,7 +409,7 @@ begin_sql('standby twice', "CALL shedlock_run('standby twice', 'CALL commits(''s
 ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), 'standby twice: is in progress');
 like(cancel_wait('standby twice'), qr/WARNING: +$warning.*of its own\nDETAIL: +The wait for the synchronous standby was canceled(?:(?!ERROR|$warning).)*\z/s, 'standby twice: ends in a transaction of its own');
 is(outcome('standby twice'), 'succeeded', 'standby twice: what has committed has succeeded');
-is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_run_log WHERE name = 'standby twice'}), $warning, 'standby twice: the warning is logged');
+is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby twice'}), $warning, 'standby twice: the warning is logged');
 $standby->start;
 is_free('standby twice');
 
@@ -419,12 +419,12 @@ begin_call('standby unlogged');
 like(cancel_wait(
 		'standby unlogged',
 		sub {
-			$renamer->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = local; ALTER TABLE shedlock_run_log RENAME TO renamed;\n");
-			ok(defined await($node, q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'shedlock_run_log'::regclass AND NOT granted}), 'standby unlogged: the history is about to be renamed');
+			$renamer->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = local; ALTER TABLE _shedlock_history RENAME TO renamed;\n");
+			ok(defined await($node, q{SELECT count(*) = 1 FROM pg_locks WHERE relation = '_shedlock_history'::regclass AND NOT granted}), 'standby unlogged: the history is about to be renamed');
 		}),
-	qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning.*WARNING: +could not log a warning of the run of lock "standby unlogged": relation "shedlock_run_log" of extension/s,
+	qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning.*WARNING: +could not log a warning of the run of lock "standby unlogged": relation "_shedlock_history" of extension/s,
 	'standby unlogged: the client is told');
-ask($renamer, 'ALTER TABLE renamed RENAME TO shedlock_run_log');
+ask($renamer, 'ALTER TABLE renamed RENAME TO _shedlock_history');
 is(outcome('standby unlogged'), 'succeeded', 'standby unlogged: what has committed has succeeded');
 $standby->start;
 is_free('standby unlogged');

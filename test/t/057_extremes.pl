@@ -163,14 +163,14 @@ SELECT concat('hand ', t, kind), t, t, 'x', kind, 1, u
 FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31, 0001-01-01, 9999-12-31}'::timestamp[]) t, unnest('{lease, session, run, leased run}'::text[]) kind,
 	 unnest('{294276-12-31, infinity}'::timestamptz[]) u
 ON CONFLICT DO NOTHING;
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by, period, schedule, time_zone, catch_up, attempts, backoff, max_late)
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period, schedule, time_zone, catch_up, attempts, backoff, max_late)
 SELECT concat('hand ', t, period, s, z), t, t, 'x', period, s, z, 'latest', 3, '178000000 years', '-178000000 years'
 FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+00, 0001-01-01, 9999-12-31, 2026-01-01}'::timestamptz[]) t,
 	 (SELECT p, NULL, NULL FROM unnest('{106751991 days -2562047783:00:00, -1 day 48 h, 100 years, 0, -1 h, 1 month, 178000000 years}'::interval[]) p
 	  UNION ALL SELECT NULL, s, z FROM unnest('{@yearly, * * * * *, every 1, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z) x (period, s, z);
-INSERT INTO shedlock_run_log (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
 SELECT 1000000 + row_number() OVER (), concat('hand ', t, p, s, z), '', t, 1, b, e, o, 10, 'x', 1
-FROM (SELECT tick AS t, period AS p, schedule AS s, time_zone AS z FROM shedlock_tick WHERE name LIKE 'hand%' AND isfinite(tick) AND extract(year FROM tick) BETWEEN 1 AND 9998) k,
+FROM (SELECT tick AS t, period AS p, schedule AS s, time_zone AS z FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite(tick) AND extract(year FROM tick) BETWEEN 1 AND 9998) k,
 	 (VALUES (now() - interval '1 h', now()), (now() - interval '1 min', NULL)) r (b, e), unnest('{failed, running, lost}'::text[]) o;
 });
 all_is_read('with rows that were written by hand');
@@ -184,14 +184,14 @@ SKIP:
 		'postgres', q{
 SELECT cron.schedule(concat('own ', n), '0 0 1 1 *', format('CALL public.shedlock_run(%L, ''SELECT 1'', once_every => %L)', 'hand' || n, p))
 FROM unnest('{106751991 days -2562047783:00:00, -1 day 48 h, 100 years, 1 us, 0, -1 h, 1 month, 178000000 years}'::text[]) WITH ORDINALITY u (p, n);
-INSERT INTO shedlock_tick (name, tick, claimed_at, claimed_by) SELECT 'hand' || n, '4714-11-24 BC'::timestamptz, now(), '' FROM generate_series(1, 4) n
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by) SELECT 'hand' || n, '4714-11-24 BC'::timestamptz, now(), '' FROM generate_series(1, 4) n
 UNION ALL SELECT 'hand' || n, '294276-12-31 23:59:59.999999+00', now(), '' FROM generate_series(5, 8) n;
 SELECT cron.schedule(concat('zone ', z), '* * * * *', format('CALL public.shedlock_run(%L, ''SELECT 1'', schedule => ''@daily'', time_zone => %L)', z, z)) FROM unnest('{UTC+2, X3, Nowhere}'::text[]) z;
 });
 	all_is_read('with calls of jobs that were written by hand');
 	foreach my $tick ('4714-11-24 BC', '294276-12-31 23:59:59.999999+00', 'infinity', '-infinity')
 	{
-		$node->safe_psql('postgres', "UPDATE shedlock_tick SET tick = '$tick' WHERE name ~ '^hand.\$'");
+		$node->safe_psql('postgres', "UPDATE _shedlock_tick SET tick = '$tick' WHERE name ~ '^hand.\$'");
 		all_is_read("with such jobs and tick $tick");
 	}
 }

@@ -112,7 +112,7 @@ sub compare
 			attempts integer, at timestamptz, action text, tick timestamptz, attempt integer);
 		\\copy situation FROM '$file'
 		SELECT s, d
-		FROM situation s, _shedlock_due(CASE WHEN last IS NOT NULL THEN jsonb_populate_record(NULL::shedlock_tick, last) END,
+		FROM situation s, _shedlock_due(CASE WHEN last IS NOT NULL THEN jsonb_populate_record(NULL::_shedlock_tick, last) END,
 			s.schedule, 'UTC', s.period, s.catch_up, s.max_late, s.attempts, s.at) d
 		WHERE (d.action, d.tick, d.attempt) IS DISTINCT FROM (s.action, s.tick, s.attempt)});
 	push @differences, split /\n/, $different;

@@ -187,7 +187,7 @@ foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/
 	like($out, qr/^next ticks/m, 'the ticks are shown all the same');
 }
 is((run_program($node, @named, '--time-zone=Moon/Base', '--', 'no-such-command'))[0], 64, 'the call counts more than the command');
-is(ask($watcher, q{SELECT count(*) FROM shedlock_tick WHERE name = 'dry'}) . ask($watcher, q{SELECT count(*) FROM shedlock_history WHERE name = 'dry'}), '00',
+is(ask($watcher, q{SELECT count(*) FROM _shedlock_tick WHERE name = 'dry'}) . ask($watcher, q{SELECT count(*) FROM shedlock_history WHERE name = 'dry'}), '00',
 	'--dry-run leaves nothing');
 
 @named = ('--name', 'unreachable');
@@ -364,7 +364,7 @@ SKIP:
 my $unlogged = start_program($node, '--name=unlogged', until_there("$files/unlogged"));
 my $history = session($node);
 $unlogged->await_out(qr/ready/);
-ask($history, "BEGIN; SELECT FROM shedlock_run_log WHERE name = 'unlogged' FOR UPDATE");
+ask($history, "BEGIN; SELECT FROM _shedlock_history WHERE name = 'unlogged' FOR UPDATE");
 touch("$files/unlogged");
 is($unlogged->finish, 0, 'a run that is not logged: the exit status is that of the command');
 like($unlogged->err, qr/^shedlock: could not log outcome "succeeded" of the run with token \d+: .* is locked.*\n\z/, 'the message says that it is not logged');

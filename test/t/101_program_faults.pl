@@ -489,7 +489,7 @@ situation('connection lost, run begins slowly', length => 'outage', exit => 0, o
 my $slowly = $situations[-1];
 my $locker = connection($node);
 $locker->begin_work;
-$locker->do('LOCK TABLE shedlock_run_log IN SHARE MODE');
+$locker->do('LOCK TABLE _shedlock_history IN SHARE MODE');
 start($slowly, $node, \%lengths);
 ok(defined await($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation' AND query LIKE '%shedlock_run_begin%'}),
 	'a statement begins a run, and waits');

@@ -231,20 +231,20 @@ foreach my $end ('unguard', 'unschedule')
 {
 	query("SELECT shedlock_cron_schedule('ticks', '* * * * *', 'SELECT 1', '1 h', active => false)");
 	query(job_command('ticks'));
-	is(query("SELECT name, schedule FROM shedlock_tick WHERE name = 'ticks'"), 'ticks|* * * * *', 'a job has a schedule');
+	is(query("SELECT name, schedule FROM _shedlock_tick WHERE name = 'ticks'"), 'ticks|* * * * *', 'a job has a schedule');
 	query("SELECT shedlock_cron_$end('ticks')");
-	is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', "shedlock_cron_$end forgets it");
+	is(query("SELECT count(*) FROM _shedlock_tick WHERE name = 'ticks'"), '0', "shedlock_cron_$end forgets it");
 }
 query("CALL shedlock_run('ticks', 'SELECT 1', once_every => '1 day')");
 query("SELECT shedlock_cron_schedule('ticks', '* * * * *', 'SELECT 1', '1 h', database => 'other'), shedlock_cron_unschedule('ticks')");
-is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '1', 'but not for a job of another database');
+is(query("SELECT count(*) FROM _shedlock_tick WHERE name = 'ticks'"), '1', 'but not for a job of another database');
 query(q{SELECT shedlock_forget('ticks'), shedlock_once_every('claimed', '36500 days'); CALL shedlock_run('ticks', 'SELECT 1', once_every => '36500 days')});
 
 # A job whose CALL has the name of another role's job forgets nothing of that, even if a
 # superuser unschedules it.
 my @as = map { [ -U => $_ ] } 'plain', 'postgres';
 my $make_own = sub { $node->safe_psql('postgres', qq{SELECT cron.schedule('own', '$new_year', \$\$CALL "Shed Lock".shedlock_run('$_[0]', 'SELECT 1')\$\$)}, extra_params => $as[0]) };
-my $row = q{SELECT * FROM shedlock_tick WHERE name = 'ticks'};
+my $row = q{SELECT * FROM _shedlock_tick WHERE name = 'ticks'};
 my $before = query($row);
 foreach my $as (@as)
 {
@@ -267,7 +267,7 @@ foreach my $name ('plain own', 'claimed')
 query('GRANT EXECUTE ON FUNCTION shedlock_forget TO plain');
 $make_own->('ticks');
 is(notices_of("SELECT shedlock_cron_unschedule('own')"), '', 'a job of a role that may call shedlock_forget is unscheduled');
-is(query("SELECT count(*) FROM shedlock_tick WHERE name = 'ticks'"), '0', 'and its ticks are forgotten');
+is(query("SELECT count(*) FROM _shedlock_tick WHERE name = 'ticks'"), '0', 'and its ticks are forgotten');
 query('REVOKE EXECUTE ON FUNCTION shedlock_forget FROM plain');
 query("CALL shedlock_run('ticks', 'SELECT 1', once_every => '36500 days')");
 $before = query($row);
@@ -342,7 +342,7 @@ foreach ([ '80 s', 'succeeded', 'f' ], [ '151 s', 'succeeded', 't' ], [ '151 s',
 query("GRANT USAGE ON SCHEMA \"Shed Lock\" TO plain; REVOKE SELECT ON cron.job_run_details FROM PUBLIC; UPDATE cron.job SET username = 'plain'");
 like($node->safe_psql('postgres', $bare_state, extra_params => [ '-U', 'plain' ]), qr/^f\|\|SELECT 1\|\|\|unknown: /, 'without the privilege to read these the view still works');
 query('GRANT SELECT ON cron.job_run_details TO PUBLIC; SELECT cron.unschedule(jobid) FROM cron.job');
-query('DELETE FROM cron.job_run_details; TRUNCATE shedlock_tick');
+query('DELETE FROM cron.job_run_details; TRUNCATE _shedlock_tick');
 
 #
 # Existing jobs are guarded and unguarded
@@ -681,8 +681,8 @@ sub state_after
 {
 	my ($age) = @_;
 	return query(
-		"UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'state';"
-		  . "UPDATE shedlock_tick SET tick = date_trunc('minute', (SELECT max(started_at) FROM shedlock_run_log WHERE name = 'state')) WHERE name = 'state' AND period IS NULL;"
+		"UPDATE _shedlock_history SET started_at = clock_timestamp() - interval '$age' WHERE name = 'state';"
+		  . "UPDATE _shedlock_tick SET tick = date_trunc('minute', (SELECT max(started_at) FROM _shedlock_history WHERE name = 'state')) WHERE name = 'state' AND period IS NULL;"
 		  . "SELECT lock_state, overdue FROM shedlock_jobs WHERE job_name = 'state'");
 }
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
@@ -691,7 +691,7 @@ is(state_after('151 s'), 'free|t', 'a job that was due earlier is overdue');
 scheduled_before('10 s');
 is(state_after('151 s'), 'free|f', 'a job that was scheduled after that is not overdue');
 scheduled_before('1 h');
-is(query("BEGIN; DELETE FROM shedlock_run_log; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'a job with no run in the history is overdue');
+is(query("BEGIN; DELETE FROM _shedlock_history; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'a job with no run in the history is overdue');
 query("SELECT shedlock_pause('state', reason => 'tonight not')");
 is(state_after('1 h'), 'paused|f', 'a paused job is not overdue');
 query("SELECT shedlock_resume('state')");
@@ -713,13 +713,13 @@ query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 query("SELECT shedlock_cron_guard('state', '1 h', once_every => '1 hour')");
 scheduled_before('1 day');
 query(job_command('state'));
-query("UPDATE shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
+query("UPDATE _shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
 is(query('SELECT next_due - tick_claimed FROM shedlock_jobs'),
 	'01:00:00', 'shedlock_jobs shows the tick, and when pg_cron next fires for another one');
 # the hour that has perhaps begun since then
-query("UPDATE shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
+query("UPDATE _shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
 is(state_after('30 min'), 'free|f', 'a job whose tick is claimed is not overdue');
-query("UPDATE shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
+query("UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
 is(state_after('2 h'), 'free|t', 'a job that has not claimed a tick for too long is overdue');
 like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron_jobs.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
 
@@ -727,18 +727,18 @@ like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron_jobs.pl@\[local\] #
 query_as_plain(q{SET application_name = 'thief'; SELECT shedlock_once('state', now())});
 is(state_after('2 h'), 'free|t', 'a job whose tick was claimed by hand is overdue');
 is(query('SELECT claimed_by FROM shedlock_jobs'), 'thief@[local]', 'shedlock_jobs shows the claimant of that tick');
-query("UPDATE shedlock_tick SET token = (SELECT max(token) + 1 FROM shedlock_run_log)");
+query("UPDATE _shedlock_tick SET token = (SELECT max(token) + 1 FROM _shedlock_history)");
 is(state_after('2 h'), 'free|t', 'a job whose tick has a token without a run is overdue');
-query("CALL shedlock_run('another', 'SELECT 1'); UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log)");
+query("CALL shedlock_run('another', 'SELECT 1'); UPDATE _shedlock_tick SET token = (SELECT max(token) FROM _shedlock_history)");
 is(state_after('2 h'), 'free|t', 'a job whose tick has the token of another lock\'s run is overdue');
-query("UPDATE shedlock_tick SET token = (SELECT max(token) FROM shedlock_run_log WHERE name = 'state')");
+query("UPDATE _shedlock_tick SET token = (SELECT max(token) FROM _shedlock_history WHERE name = 'state')");
 is(state_after('2 h'), 'free|f', 'a job whose tick has the token of its own run is not overdue');
-query("UPDATE shedlock_tick SET tick = tick - interval '2 hours'");
+query("UPDATE _shedlock_tick SET tick = tick - interval '2 hours'");
 foreach ([ 'app@192.0.2.7', 'app' ], [ 'app@fe80::1%eth0 #7', 'app' ], [ 'app@[local] #7', 'app@[local] #7' ], [ 'ops@example.org', 'ops@example.org' ])
 {
 	my ($by, $shown) = @$_;
 	my $token = $by =~ /( #7)/ && $shown !~ /#7/ ? ' #7' : '';
-	query("UPDATE shedlock_tick SET claimed_by = '$by'; UPDATE cron.job SET username = 'plain'");
+	query("UPDATE _shedlock_tick SET claimed_by = '$by'; UPDATE cron.job SET username = 'plain'");
 	is(query('SELECT claimed_by FROM shedlock_jobs'), $by, "superusers see $by");
 	is(query_as_plain('SELECT claimed_by FROM shedlock_jobs'), $shown . $token, 'plain roles see no address');
 }

@@ -189,8 +189,8 @@ sub overdue_after
 {
 	my ($age) = @_;
 
-	return query("UPDATE shedlock_run_log SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
-		  . "UPDATE shedlock_tick SET tick = date_bin('20 s', clock_timestamp() - interval '$age', 'epoch') WHERE name = 'stuck';"
+	return query("UPDATE _shedlock_history SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
+		  . "UPDATE _shedlock_tick SET tick = date_bin('20 s', clock_timestamp() - interval '$age', 'epoch') WHERE name = 'stuck';"
 		  . "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'");
 }
 is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue after 100 s');
