@@ -13,7 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(_shedlock_tick);
+PG_FUNCTION_INFO_V1(shedlock_tick);
 PG_FUNCTION_INFO_V1(shedlock_next_tick);
 
 /*
