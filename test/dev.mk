@@ -8,7 +8,7 @@
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for some tests
-#	make failmalloc     what lets malloc() fail in a server, for test/t/046_rare_ends.pl
+#	make failmalloc     what lets malloc() fail in a server, for test/t/fault-rare-ends.pl
 #	make child          the command that the fault checker has the program run
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.

@@ -2,7 +2,7 @@
 //
 //	cp -R doc/monitoring /tmp/board && cd /tmp/board && npm ci && node dashboard.js >dashboard.json
 //
-// test/slow/monitoring.pl does so, and compares.
+// test/slow/monitoring-prometheus.pl does so, and compares.
 'use strict';
 
 const sdk = (module) => require(`@grafana/grafana-foundation-sdk/${module}`);

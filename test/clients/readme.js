@@ -1,4 +1,4 @@
-// Tests the claims about runOnce() in doc/services.md; see test/t/090_readme.pl.
+// Tests the claims about runOnce() in doc/services.md; see test/t/tree-documents.pl.
 const path = require("path");
 const { Pool } = require("pg");
 const { runOnce } = require(path.join(process.env.README_CODE, "readme.js"));

@@ -1,4 +1,4 @@
-"""Tests the claims about run_once() in doc/services.md; see test/t/090_readme.pl."""
+"""Tests the claims about run_once() in doc/services.md; see test/t/tree-documents.pl."""
 import os
 import sys
 import threading

@@ -4,7 +4,7 @@
 # A job that is scheduled just after a full minute may be fired for that minute or for the
 # next one, and of two jobs that are scheduled one after the other, one of them may be
 # fired a minute earlier.  So no test knows the minute of a run from a clock: it reads the
-# tick from the history.  slow/cron_any_second runs the tests at seconds that matter.
+# tick from the history.  slow/cron-any-second runs the tests at seconds that matter.
 #
 # The servers' clock can be moved, and hurry() moves it to the end of the minute.  Nothing
 # depends on that except the time that the tests take.
@@ -78,7 +78,7 @@ sub skip_before_16
 }
 
 # Call this before the first job is scheduled.  Returns at the second of the minute that
-# slow/cron_any_second asks for, otherwise at once.
+# slow/cron-any-second asks for, otherwise at once.
 sub at_second
 {
 	my ($node) = @_;

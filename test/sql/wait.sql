@@ -27,7 +27,7 @@ FROM generate_series(1, 5) n, pg_temp.timed('wait', '300 ms' + n * interval '0')
 SELECT * FROM pg_temp.my_locks();
 
 -- A waiter sees the end of a lease, an at-least time or a pause, though no session wakes
--- it.  How soon it does is what t/009_waiters measures.
+-- it.  How soon it does is what t/lock-waiters measures.
 CREATE FUNCTION pg_temp.after_end(name text, OUT taken boolean, OUT in_time boolean)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -19,7 +19,7 @@ use Test::More;
 my @regress = qw(acquire_any wait session_lock foreign_writes schedule_due why views history stats run_session existing_relation);
 my @isolation = qw(waiter_wakes waiter_gives_up deadlock locks_view locks_moved place_gone permits force_release_ends_session
   prepared_transaction run_cancelled foreign_row_lock foreign_turned_away foreign_first foreign_takeover);
-my @files = qw(004_durability 005_standby 033_isolated_primary 046_rare_ends);
+my @files = qw(server-durability server-standby fault-isolated-primary fault-rare-ends);
 
 my $root = "$FindBin::RealBin/../..";
 my $dir = PostgreSQL::Test::Utils::tempdir;
@@ -28,7 +28,7 @@ my $package = "postgresql-server-dev-$major";
 
 # what "make installcheck" tells its children
 delete @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
-# not built for these tests, which is no fault: t/046 skips what needs it
+# not built for these tests, which is no fault: t/fault-rare-ends skips what needs it
 delete $ENV{SHEDLOCK_FAILMALLOC} unless -e ($ENV{SHEDLOCK_FAILMALLOC} // '');
 
 # Runs commands of apt's with the lists and the cache that scripts/packages.sh makes for an

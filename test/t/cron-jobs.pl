@@ -721,7 +721,7 @@ query("UPDATE _shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WH
 is(state_after('30 min'), 'free|f', 'a job whose tick is claimed is not overdue');
 query("UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
 is(state_after('2 h'), 'free|t', 'a job that has not claimed a tick for too long is overdue');
-like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron_jobs.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
+like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron-jobs\.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
 
 # Any role that can connect can claim a tick, and so prevent the job's run.
 query_as_plain(q{SET application_name = 'thief'; SELECT shedlock_once('state', now())});

@@ -2,7 +2,7 @@
 # then all clients race for one lock, and their log must show that no two of them held it
 # at once.  The Java clients do not call the extension: they send ShedLock's statements,
 # in JVMs of three time zones.  Local time other than UTC must be refused.  Then the
-# functions in Go and Java of doc/services.md run jobs; 091_recipes.pl tests the others.
+# functions in Go and Java of doc/services.md run jobs; run-recipes.pl tests the others.
 #
 # Debian packages: pgbouncer libpq-dev libdbd-pg-perl python3-psycopg node-pg node-split2 node-xtend
 # Programs: gcc libc6-dev python3 golang-go golang-github-lib-pq-dev ruby-pg php-cli php-pgsql default-jdk-headless libpostgresql-jdbc-java

@@ -2,7 +2,7 @@
 # before a full minute, and just after it, when pg_cron may fire for that minute or for the
 # next one.
 #
-# SHEDLOCK_FILES=cron_ticks,cron_libpq runs these files alone, SHEDLOCK_ROUNDS=1 runs each
+# SHEDLOCK_FILES=cron-ticks,cron-libpq runs these files alone, SHEDLOCK_ROUNDS=1 runs each
 # once at each second, not five times, and SHEDLOCK_AT_ONCE=2 two of them at a time, not six.
 
 use strict;

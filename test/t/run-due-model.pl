@@ -4,7 +4,7 @@
 # The worlds and the promises are those of test/perl/TickWorld.pm.  Without any one clause of
 # due(), some promise must be broken.
 #
-# A world is named by its seed: SHEDLOCK_SEED=3141 SHEDLOCK_ROUNDS=1 scripts/test tap/063 repeats that world,
+# A world is named by its seed: SHEDLOCK_SEED=3141 SHEDLOCK_ROUNDS=1 scripts/test tap/run-due-model repeats that world,
 # SHEDLOCK_ROUNDS=17000 simulates more than usual.
 
 use strict;

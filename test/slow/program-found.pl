@@ -1,4 +1,4 @@
-# The fault checker finds each of seven ways to break the program.  t/102 checks the intact
+# The fault checker finds each of seven ways to break the program.  t/program-random checks the intact
 # program.  Two minutes.
 
 use strict;

@@ -7,8 +7,8 @@
 #	```sql owned      the same, with the extension in a schema of its own
 #	```sql other      the same, where a table named shedlock exists
 #	```sql adopt      the same, with tables of ShedLock
-#	```sql tenants    not here, but in 048_tenants.pl
-#	```sql back       not here, but in 021_adopt.pl
+#	```sql tenants    not here, but in security-tenants.pl
+#	```sql back       not here, but in lock-java-adopt.pl
 #	```sh             not run; the scripts that it names must exist
 #	```crontab        each line is called by three hosts
 #	```systemd        the same with ExecStart
@@ -17,10 +17,10 @@
 #	```ini            a service file of libpq for these
 #	```sh command     a script that the program shedlock runs
 #	```dockerfile     not run
-#	```LANGUAGE job   not here, but in 091_recipes.pl and test/slow/clients.pl
+#	```LANGUAGE job   not here, but in run-recipes.pl and test/slow/lock-clients.pl
 #	```python call    not run
 #	```python program two processes run it at the same time
-#	```python listener   not here, but in 052_listener.pl
+#	```python listener   not here, but in monitoring-listener.pl
 #
 # Comments after a statement that are compared:
 #
