@@ -277,4 +277,4 @@ install-program: src/program/shedlock
 uninstall-program:
 	rm -f '$(DESTDIR)$(bindir)/shedlock' '$(DESTDIR)$(mandir)/man1/shedlock.1'
 
-include $(srcdir)/test/dev.mk
+include $(srcdir)/tools/dev.mk

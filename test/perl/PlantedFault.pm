@@ -24,7 +24,7 @@ sub build
 	delete local @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
 	mkdir $copy or die "$copy: $!\n";
 	# with the times of files, so that only what has changed is compiled
-	system("cd '$root' && cp -a --parents Makefile shedlock.control src sql doc/shedlock.1 test/dev.mk test/coverage.h '$copy'") == 0
+	system("cd '$root' && cp -a --parents Makefile shedlock.control src sql doc/shedlock.1 tools/dev.mk tools/coverage.h '$copy'") == 0
 	  or die "$root cannot be copied\n";
 	while (my ($file, $old, $new) = splice @changes, 0, 3)
 	{

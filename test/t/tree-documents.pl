@@ -39,7 +39,7 @@ use SkewedClock;
 use Test::More;
 
 my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms compared));
-my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'test/bench/README.md', 'test/peers/results.md');
+my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'bench/README.md', 'bench/peers/results.md');
 
 # The databases, and their contents before the reader's blocks
 my $extension = 'CREATE EXTENSION shedlock;';
@@ -343,7 +343,7 @@ if ($left < ($ENV{SHEDLOCK_SKEW} ? 600 : 60))
 }
 read_blocks();
 check_links();
-my ($recorded, $compared_page, $readme) = map { slurp_file($_) } qw(test/peers/results.md doc/compared.md README.md);
+my ($recorded, $compared_page, $readme) = map { slurp_file($_) } qw(bench/peers/results.md doc/compared.md README.md);
 is_deeply([ grep { /^\|/ && index($compared_page, $_) < 0 } split /^/m, $recorded ],
 	[], 'doc/compared.md has what scripts/peers has recorded');
 is_deeply([ grep { /^\|.*\|$/ && index($recorded, $_) < 0 } split /\n/, $1 ], [], 'README.md has some of it')

@@ -1,4 +1,4 @@
-# test/bench/busy.sh - acquire of a lock that another client holds
+# bench/busy.sh - acquire of a lock that another client holds
 # shellcheck shell=bash
 
 case_busy() {

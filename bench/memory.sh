@@ -1,4 +1,4 @@
-# test/bench/memory.sh - memory of a session after a million calls of each function
+# bench/memory.sh - memory of a session after a million calls of each function
 # shellcheck shell=bash
 
 case_memory() {

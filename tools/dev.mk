@@ -1,10 +1,10 @@
-# test/dev.mk - targets for those who change shedlock; included by the Makefile
+# tools/dev.mk - targets for those who change shedlock; included by the Makefile
 #
 #	make strict         build with warnings as errors
 #	make CACHES=no      build without the caches that are only for speed
 #	make lint           everything that can be checked without a server
 #	make analyze        what takes minutes: analyzers of gcc and clang, cppcheck
-#	make indent         format src/ as PostgreSQL formats its own sources; renew test/typedefs.list
+#	make indent         format src/ as PostgreSQL formats its own sources; renew tools/typedefs.list
 #	make dist           a bundle for PGXN of what is committed: shedlock-VERSION.zip
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for some tests
@@ -21,7 +21,7 @@ C_FILES = $(sort $(wildcard src/module.c src/*/*.c))
 H_FILES = $(sort $(wildcard src/*/*.h))
 # The files of src/program include no header of the server, though they could here.
 LINT_CPPFLAGS = $(CPPFLAGS) $(PROGRAM_CPPFLAGS)
-INDENT  = perl test/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
+INDENT  = perl tools/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
 	lint-meta lint-indent lint-floors lint-minutes lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
@@ -131,8 +131,8 @@ lint-text:
 		case $$f,$$(head -c 20 $$f | head -n 1) in *.sh,* | *,'#!'*bash) bash -n $$f || rc=1 ;; esac; \
 	done; \
 	exit $$rc
-	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff test/typedefs.list - || \
-		{ echo "test/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
+	@$(INDENT) --types $(C_FILES) | LC_ALL=C diff tools/typedefs.list - || \
+		{ echo "tools/typedefs.list (<) does not have the types of src/ (>): make indent"; exit 1; }
 
 # A job is fired for the minute in which it is scheduled or for the next one.  What waits for
 # pg_cron asks the history for the tick, and computes no minute from a clock.
@@ -170,7 +170,7 @@ analyze-cppcheck:
 
 # PGXN refuses what it does not like when it is uploaded: too late.
 lint-meta:
-	@perl test/meta META.json
+	@perl tools/meta META.json
 
 dist: VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json)
 dist: lint-versions lint-meta lint-released

@@ -1,4 +1,4 @@
-# test/bench/names.sh - a table with a million names compared with one of a thousand
+# bench/names.sh - a table with a million names compared with one of a thousand
 # shellcheck shell=bash
 
 case_names() {

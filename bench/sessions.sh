@@ -1,4 +1,4 @@
-# test/bench/sessions.sh - one session that holds thousands of session locks
+# bench/sessions.sh - one session that holds thousands of session locks
 # shellcheck shell=bash
 
 case_sessions() {

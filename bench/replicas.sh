@@ -1,4 +1,4 @@
-# test/bench/replicas.sh - six replicas with a job that is due each second
+# bench/replicas.sh - six replicas with a job that is due each second
 # shellcheck shell=bash
 #
 # This prints a table of its own: it counts runs, and compares no speed.

@@ -1,4 +1,4 @@
-# test/bench/handover.sh - a crowd of clients waits in turn for the same locks
+# bench/handover.sh - a crowd of clients waits in turn for the same locks
 # shellcheck shell=bash
 
 case_handover() {

@@ -1,4 +1,4 @@
-# test/bench/million.sh - one name, acquired and released a million times
+# bench/million.sh - one name, acquired and released a million times
 # shellcheck shell=bash
 
 case_million() {

@@ -1,4 +1,4 @@
-# test/bench/plots.awk - draws the summary as bars, in folder/bench-*.svg
+# bench/plots.awk - draws the summary as bars, in folder/bench-*.svg
 #
 # Each bar shows its value, so there is no axis.
 

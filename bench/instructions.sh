@@ -1,4 +1,4 @@
-# test/bench/instructions.sh - instructions of a server process for one transaction, counted by callgrind
+# bench/instructions.sh - instructions of a server process for one transaction, counted by callgrind
 # shellcheck shell=bash
 #
 # The server runs in valgrind, and pgbench is its client.  Two numbers of transactions are

@@ -1,4 +1,4 @@
-# test/bench/run.sh - what shedlock_run adds to the command that it guards
+# bench/run.sh - what shedlock_run adds to the command that it guards
 # shellcheck shell=bash
 
 case_run() {

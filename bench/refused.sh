@@ -1,4 +1,4 @@
-# test/bench/refused.sh - what 10,000 refused acquires leave
+# bench/refused.sh - what 10,000 refused acquires leave
 # shellcheck shell=bash
 
 case_refused() {

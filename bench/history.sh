@@ -1,4 +1,4 @@
-# test/bench/history.sh - the views of a database with a long history and many names
+# bench/history.sh - the views of a database with a long history and many names
 # shellcheck shell=bash
 
 case_history() {

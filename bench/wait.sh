@@ -1,4 +1,4 @@
-# test/bench/wait.sh - from a release to the answer of the waiter
+# bench/wait.sh - from a release to the answer of the waiter
 # shellcheck shell=bash
 
 case_wait() {

@@ -1,4 +1,4 @@
-# test/bench/summary.awk - from the results of each round to a summary: median, least and most
+# bench/summary.awk - from the results of each round to a summary: median, least and most
 
 BEGIN { FS = OFS = "\t" }
 

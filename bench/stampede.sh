@@ -1,4 +1,4 @@
-# test/bench/stampede.sh - 100 connections want one free lock at the same instant
+# bench/stampede.sh - 100 connections want one free lock at the same instant
 # shellcheck shell=bash
 
 case_stampede() {

@@ -1,4 +1,4 @@
-# test/bench/redis.sh - acquire and release in Redis
+# bench/redis.sh - acquire and release in Redis
 # shellcheck shell=bash
 
 case_redis() {

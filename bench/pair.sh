@@ -1,4 +1,4 @@
-# test/bench/pair.sh - acquire and release of free locks among 1,000 names
+# bench/pair.sh - acquire and release of free locks among 1,000 names
 # shellcheck shell=bash
 
 case_pair() {

@@ -1,4 +1,4 @@
-# test/bench/any.sh - one call for some of many locks
+# bench/any.sh - one call for some of many locks
 # shellcheck shell=bash
 
 case_any() {

@@ -1,4 +1,4 @@
-# test/bench/due.sh - calls for a run that is not due
+# bench/due.sh - calls for a run that is not due
 # shellcheck shell=bash
 
 case_due() {

@@ -1,4 +1,4 @@
-# test/bench/takeover.sh - the holder of a session lock is killed
+# bench/takeover.sh - the holder of a session lock is killed
 # shellcheck shell=bash
 
 case_takeover() {

@@ -1,4 +1,4 @@
-# test/bench/hosts.sh - what the program shedlock costs a fleet of hosts, and their server
+# bench/hosts.sh - what the program shedlock costs a fleet of hosts, and their server
 # shellcheck shell=bash
 
 case_hosts() {

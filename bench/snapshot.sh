@@ -1,4 +1,4 @@
-# test/bench/snapshot.sh - the first look-up of a lock by a session, while an old snapshot is open
+# bench/snapshot.sh - the first look-up of a lock by a session, while an old snapshot is open
 # shellcheck shell=bash
 
 case_snapshot() {

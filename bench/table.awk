@@ -1,4 +1,4 @@
-# test/bench/table.awk - the limits and the summary as a table in Markdown
+# bench/table.awk - the limits and the summary as a table in Markdown
 #
 # With -v missed=1: only the lines that miss a limit, and the limits of these cases that
 # no line is for.
