@@ -129,7 +129,7 @@ REGRESS = \
 	lost \
 	rollback \
 	isolation_levels \
-	ambient \
+	old_now \
 	refused_cost \
 	privileges \
 	read_only \

@@ -117,6 +117,8 @@ lint-lists:
 	same ISOLATION "$(ISOLATION)" "$(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))"; \
 	same "REGRESS and ISOLATION" "$(REGRESS) $(ISOLATION)" \
 		"$$(ls expected | sed 's/\(_[0-9]\)*\.out$$//' | uniq)"; \
+	same "prefixes in test/README" "$$(sed -n 's/^\([a-z]*\)-  .*/\1/p' test/README)" \
+		"$$(ls test/t test/slow | sed -n 's/-.*\.pl$$//p; s/\(.*\)\.pl$$/\1/p' | sort -u)"; \
 	exit $$rc
 
 # Trailing blanks, missing final newlines, shell syntax, types unknown to indent.
