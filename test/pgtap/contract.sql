@@ -61,7 +61,7 @@ INSERT INTO api VALUES
 ('shedlock_token', 'name text', 'bigint'),
 ('shedlock_once', 'name text, tick timestamp with time zone', 'boolean'),
 ('shedlock_once_every', 'name text, every interval', 'boolean'),
-('_shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
+('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
 ('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
 ('shedlock_run',
  'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',

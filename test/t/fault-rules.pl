@@ -628,6 +628,15 @@ finds('due but not run', 'the second attempt after a death, at once', "
 	runs: 1 p 2 2.101 1 _ running 0 _ 0.0/1
 ", 'run 2.2 alive 2.15', 'run 2.4 alive 2.35');
 
+finds('due but not run', 'unless the session was ended for another lock', "
+	0 2.0 acquire_session name=a -> true
+	0 2.1 planned_run $PLAN after=0.1 -> lost
+	nemesis 2.15 force_release name=b -> true
+	run 2.2 alive 2.18 1.0.1
+	1 2.3 planned_run $PLAN -> true
+	runs: 1 p 2 2.101 1 2.16 cancelled 0 _ 0.0/2
+", 'name=b', 'name=a');
+
 finds('due but not run', 'a missed tick', "
 	0 2.1 planned_run $ALL -> true
 	0 6.1 planned_run $ALL -> true
