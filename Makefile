@@ -51,7 +51,6 @@ OBJS = \
 	src/job/begin.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \
-	src/api/duefuncs.o \
 	src/api/schedulefuncs.o \
 	src/api/crontick.o \
 	src/api/cron.o \
@@ -221,7 +220,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=$(EXTE
 TAP_TESTS    = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN  = src/program/shedlock src/program/*.o results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so test/faults/program/child
+EXTRA_CLEAN  = src/program/shedlock src/program/*.o results log tmp_check src/*.gcda src/*.gcno src/*/*.gcda src/*/*.gcno *.gcov test/faults/*.so test/modules/*/*.so test/modules/*/*.o test/faults/program/child
 
 PG_CONFIG   ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)

@@ -9,6 +9,7 @@
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for some tests
 #	make failmalloc     what lets malloc() fail in a server, for test/t/fault-rare-ends.pl
+#	make due            the library's rule of what is due, for test/t/run-due-model.pl
 #	make child          the command that the fault checker has the program run
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.
@@ -25,7 +26,7 @@ INDENT  = perl tools/indent --preprocess="$(CC) -E $(LINT_CPPFLAGS)"
 
 .PHONY: strict lint lint-gcc lint-clang lint-no-caches lint-headers lint-versions lint-lists lint-text lint-man \
 	lint-meta lint-indent lint-floors lint-minutes lint-released analyze analyze-gcc analyze-clang analyze-cppcheck dist indent \
-	pgtap skew failmalloc child
+	pgtap skew failmalloc due child
 
 strict:
 	$(MAKE) all PG_CFLAGS='$(STRICT_CFLAGS)'
@@ -214,6 +215,12 @@ failmalloc: test/faults/failmalloc.so
 # Not by PGXS's rule: they know nothing of PostgreSQL.
 test/faults/skew.so test/faults/failmalloc.so: %.so: %.c
 	$(CC) -O2 -fPIC -shared $(FAULTS_CFLAGS) -o $@ $<
+
+due: test/modules/due/due.so
+
+# Linked with the library's objects, because the library itself exports none of its functions.
+test/modules/due/due.so: test/modules/due/due.o $(filter-out src/module.o,$(OBJS))
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_SL) -shared -Wl,-Bsymbolic -o $@
 
 child: test/faults/program/child
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * schedulefuncs.c
- *	  The SQL functions for the ticks of schedules.
+ *	  The SQL functions for schedules: their ticks, and what is due.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -9,12 +9,25 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "access/tableam.h"
+#include "funcapi.h"
 #include "job/job.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
-PG_FUNCTION_INFO_V1(shedlock_tick);
-PG_FUNCTION_INFO_V1(shedlock_next_tick);
+/* A run that begins so long after its tick is not late. */
+#define ON_TIME_MAX		USECS_PER_MINUTE
+
+enum
+{
+	Anum_none,
+	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
+};
 
 /*
  * get_schedule - the schedule of the arguments schedule and time_zone
@@ -32,6 +45,7 @@ get_schedule(FunctionCallInfo fcinfo, ShedlockSchedule *schedule)
 						  text_to_cstring(PG_GETARG_TEXT_PP(1)), schedule);
 }
 
+PG_FUNCTION_INFO_V1(shedlock_tick);
 /*
  * shedlock_tick(schedule, time_zone) - the tick that a timer which fires now is for
  *
@@ -50,6 +64,7 @@ shedlock_tick(PG_FUNCTION_ARGS)
 	PG_RETURN_TIMESTAMPTZ(tick);
 }
 
+PG_FUNCTION_INFO_V1(shedlock_next_tick);
 /*
  * shedlock_next_tick(schedule, time_zone, after) - the first tick after an instant
  *
@@ -70,4 +85,167 @@ shedlock_next_tick(PG_FUNCTION_ARGS)
 	if (tick == DT_NOEND)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(tick);
+}
+
+/*
+ * shown_schedule - the schedule in a row of _shedlock_tick, for people to read
+ *
+ * A cron expression is shown as it is, even if it cannot be parsed any more.  Returns 0
+ * if there is none.
+ */
+static Datum
+shown_schedule(const Datum *values, const bool *nulls)
+{
+	if (!nulls[Anum_period - 1])
+		return CStringGetTextDatum(ShedlockPeriodText(DatumGetIntervalP(values[Anum_period - 1])));
+	return nulls[Anum_schedule - 1] ? 0 : values[Anum_schedule - 1];
+}
+
+/*
+ * shown_outcome - the outcome of the last run of the last tick, as of now, or NULL
+ *
+ * *at_work: the run is, or may be, at work, even if the caller may not see it.
+ */
+static const char *
+shown_outcome(const ShedlockName *name, const ShedlockTick *last, bool *at_work)
+{
+	const char *outcome = last->token != 0 ? ShedlockRunOutcome(name, last->token) : NULL;
+
+	*at_work = outcome && (strcmp(outcome, "running") == 0 || strcmp(outcome, "unknown") == 0);
+	return outcome && ShedlockHistoryMaySee(name->nsp, last->token) ? outcome : NULL;
+}
+
+/*
+ * is_paused - is the lock of that name paused?
+ */
+static bool
+is_paused(const ShedlockName *name, TimestampTz now)
+{
+	ShedlockRow row;
+
+	ShedlockLookUpRow(name, &row);
+	return row.found && row.paused_until > now;
+}
+
+/*
+ * put_schedule - one line of _shedlock_schedules(), if the name has a schedule
+ */
+static void
+put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *slot)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz next = DT_NOEND;
+	TimestampTz attempt_at = DT_NOEND;
+	TimestampTz since = DT_NOEND;
+	Datum		schedule = shown_schedule(slot->tts_values, slot->tts_isnull);
+	Datum		values[11];
+	bool		nulls[lengthof(values)];
+	ShedlockTick last;
+	const char *outcome;
+	bool		at_work;
+	bool		paused;
+
+	if (schedule == 0)
+		return;
+	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
+	outcome = shown_outcome(name, &last, &at_work);
+	paused = is_paused(name, now);
+	if (last.has_schedule)
+		next = ShedlockNextTick(&last.plan.schedule, Max(now, last.tick));
+	if (last.has_schedule && last.has_plan && !at_work)
+		attempt_at = ShedlockNextAttempt(&last, &last.plan, now);
+	if (last.has_schedule && last.has_plan && !paused &&
+		!(at_work && ShedlockFindDue(&last, &last.plan, now).tick == last.tick))
+		since = ShedlockDueSince(&last, &last.plan, now);
+
+	/* in the order of the columns of _shedlock_schedules() */
+	values[0] = CStringGetTextDatum(name->str);
+	values[1] = schedule;
+	values[2] = slot->tts_values[Anum_time_zone - 1];
+	values[4] = outcome ? CStringGetTextDatum(outcome) : 0;
+	values[5] = Int32GetDatum(last.attempt);
+	values[6] = slot->tts_values[Anum_attempts - 1];
+	values[9] = 0;
+	values[10] = BoolGetDatum(paused);
+
+	memset(nulls, false, sizeof(nulls));
+	nulls[2] = slot->tts_isnull[Anum_time_zone - 1];
+	nulls[4] = outcome == NULL;
+	nulls[6] = slot->tts_isnull[Anum_attempts - 1];
+	ShedlockShowTime(last.tick, &values[3], &nulls[3]);
+	ShedlockShowTime(attempt_at, &values[7], &nulls[7]);
+	ShedlockShowTime(next, &values[8], &nulls[8]);
+	nulls[9] = TIMESTAMP_NOT_FINITE(since) || now - since <= ON_TIME_MAX;
+	if (!nulls[9])
+		values[9] = DirectFunctionCall2(timestamp_mi, TimestampGetDatum(now),
+										TimestampGetDatum(since + ON_TIME_MAX));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+PG_FUNCTION_INFO_V1(_shedlock_schedules);
+/*
+ * _shedlock_schedules() - the names that have a schedule or period
+ *
+ * Hides names that the caller may not use, unless it has the privileges of
+ * pg_read_all_stats.  Reads what is committed now: a REPEATABLE READ transaction that
+ * has claimed a tick sees its row twice.  Locks: AccessShareLock on the tables, to the
+ * end of the transaction.
+ */
+Datum
+_shedlock_schedules(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		shows_all = ShedlockMaySee(InvalidOid);
+	Oid			nsp = ShedlockSchema(fcinfo);
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
+	Snapshot	snapshot;
+	Relation	rel;
+	TupleTableSlot *slot;
+	TableScanDesc scan;
+
+	InitMaterializedSRF(fcinfo, 0);
+	context = AllocSetContextCreate(caller, "shedlock schedules row", ALLOCSET_SMALL_SIZES);
+	rel = ShedlockOpenForScan(nsp, "_shedlock_tick");
+	slot = table_slot_create(rel, NULL);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	/* A scan with the snapshot would leave a predicate lock at SERIALIZABLE. */
+	scan = begin_table_scan(rel, SnapshotAny);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		ShedlockName name;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!table_tuple_satisfies_snapshot(rel, slot, snapshot))
+			continue;
+		MemoryContextReset(context);
+		MemoryContextSwitchTo(context);
+		slot_getallattrs(slot);
+		ShedlockMakeName(nsp, TextDatumGetCString(slot->tts_values[Anum_name - 1]), &name);
+		if (shows_all || ShedlockMayUseName(name.str))
+			put_schedule(rsinfo, &name, slot);
+		MemoryContextSwitchTo(caller);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+	return (Datum) 0;
+}
+
+PG_FUNCTION_INFO_V1(_shedlock_why);
+/*
+ * _shedlock_why(name, state) - what an acquire or a run would be answered now, and why
+ *
+ * state: as shedlock_locks shows it; null if the lock is free.  Errors: 22004, 22023,
+ * 42501.
+ */
+Datum
+_shedlock_why(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+
+	ShedlockGetName(fcinfo, 0, &name);
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockWhy(&name, PG_ARGISNULL(1) ? NULL :
+												 text_to_cstring(PG_GETARG_TEXT_PP(1)))));
 }

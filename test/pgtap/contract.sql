@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('_shedlock_history', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock_token_seq', '')$$,
+	$$VALUES ('_shedlock_history', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_token_seq', '')$$,
 	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
@@ -98,7 +98,7 @@ INSERT INTO api VALUES
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_due'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
 ('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
@@ -253,9 +253,9 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
-	$$VALUES ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
-			 ('_shedlock_history', 'r'), ('_shedlock_stats', 'r'), ('shedlock_schedules', 'v'), ('shedlock_stats', 'v'), ('_shedlock_tick', 'r'),
-			 ('_shedlock_timeline', 'r'), ('shedlock_token_seq', 'S')$$,
+	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'),
+			 ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'), ('shedlock_schedules', 'v'),
+			 ('shedlock_stats', 'v'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
 CREATE FUNCTION pg_temp.columns_of(regclass) RETURNS SETOF text LANGUAGE sql AS $$
@@ -375,8 +375,9 @@ FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> '_shedlock_timelin
 SELECT results_eq(
 	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request)\)( |$)'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
-	$$VALUES ('shedlock_pkey', true), ('_shedlock_history_name_idx', true),
-			 ('_shedlock_history_pkey', true), ('_shedlock_history_request_idx', true), ('_shedlock_history_started_at_idx', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true), ('_shedlock_timeline_pkey', true)$$,
+	$$VALUES ('_shedlock_history_name_idx', true), ('_shedlock_history_pkey', true), ('_shedlock_history_request_idx', true),
+			 ('_shedlock_history_started_at_idx', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true),
+			 ('_shedlock_timeline_pkey', true), ('shedlock_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,

@@ -9,11 +9,6 @@ SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', once_every => '1
 -- A request is none if it is empty.
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', request => '')$$);
 
--- Nulls that no row of the table can have.
-SELECT pg_temp.error_of($$
-	SELECT _shedlock_due(ROW('x', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_shedlock_tick,
-						 '* * * * *', 'UTC', NULL, 'latest', NULL, 1, now())$$);
-
 -- Rows that were written by hand: a run of theirs ends.
 SELECT token FROM shedlock_run_begin('attacked plan', once_every => '1 day', attempts => 3) \gset
 UPDATE _shedlock_tick SET backoff = NULL WHERE name = 'attacked plan';

@@ -32,10 +32,6 @@ CALL shedlock_run('due period', 'SELECT 1', once_every => '36500 days', max_late
 SELECT * FROM pg_temp.ticks WHERE name = 'due period';
 \pset expanded off
 SELECT name, tick, attempt, outcome FROM shedlock_history;
-SELECT at, d.* FROM unnest('{2026-07-01 03:00:00, 2026-07-01 03:00:59.999999, 2026-07-01 03:01:00}'::timestamptz[]) at,
-	_shedlock_due(NULL, '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) d;
-SELECT at, d.* FROM unnest('{2026-07-01 03:00:00, 2026-07-01 03:00:59.999999, 2026-07-01 03:01:00}'::timestamptz[]) at,
-	_shedlock_due(NULL, '0 3 * * *', 'UTC', NULL, 'latest', '10 s', 1, at) d;
 
 -- Of ticks that were missed, the last one is run once.
 SELECT pg_temp.back('due first', 3);
@@ -76,15 +72,6 @@ SELECT pg_temp.back('due first', 1);
 CALL shedlock_run('due first', 'SELECT 1', schedule => '@annually');
 SELECT years_ago, attempt, done, period, schedule, time_zone FROM pg_temp.ticks WHERE name = 'due first';
 SELECT tick, attempt FROM shedlock_history WHERE name = 'due first' AND tick = 'epoch';
-
--- A schedule is not known before it has a tick to note, so its first one needs a call
--- within a minute.  Once it is known, or was never another, a later call will do.
-SELECT at, changed.action AS changed, known.action AS known, forgotten.action AS forgotten
-FROM unnest('{2026-07-01 12:01:00, 2026-07-02 02:59:00, 2026-07-02 03:00:59, 2026-07-02 03:05:00}'::timestamptz[]) at,
-	jsonb_populate_record(NULL::_shedlock_tick, '{"name": "job", "claimed_at": "2026-07-01", "claimed_by": "me", "attempt": 1, "done": true, "again": false, "time_zone": "UTC"}') job,
-	_shedlock_due(jsonb_populate_record(job, '{"tick": "2026-07-01 12:00", "schedule": "0 * * * *"}'), '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) changed,
-	_shedlock_due(jsonb_populate_record(job, '{"tick": "2026-07-01 03:00", "schedule": "0 3 * * *"}'), '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) known,
-	_shedlock_due(NULL, '0 3 * * *', 'UTC', NULL, 'latest', NULL, 1, at) forgotten;
 
 -- A claim uses the tick up; a claim of a period leaves the schedule of the runs.
 SELECT pg_temp.back('due first', 1);
