@@ -301,10 +301,10 @@ is_in(const char *table, const ShedlockName *name)
 	ShedlockStore store;
 	bool		found;
 
-	ShedlockOpen(&store, name->nsp, table);
+	ShedlockOpen(&store, name->nsp, table, AccessShareLock);
 	found = ShedlockFetch(&store, CStringGetTextDatum(name->str)) ||
 		TransactionIdIsValid(ShedlockInserter(&store, name->str));
-	ShedlockCloseUnused(&store);
+	ShedlockClose(&store, AccessShareLock);
 	return found;
 }
 
@@ -474,10 +474,10 @@ shedlock_force_release(PG_FUNCTION_ARGS)
 	bool		forced;
 
 	ShedlockBeginCall(fcinfo, "shedlock_force_release()", &name);
-	ShedlockOpen(&store, name.nsp, "shedlock");
+	ShedlockOpen(&store, name.nsp, "shedlock", RowExclusiveLock);
 	forced = end_holder(&store, &name, &released) ||
 		(take_over(&store, &name, released) && free_row(&store, &name, released));
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (!forced)
 		report_not_held(&name);
 	PG_RETURN_BOOL(forced);
@@ -505,9 +505,9 @@ cancel_run(const ShedlockName *name, ShedlockRow *run)
 	if (!names_its_holder(run, name))
 		return false;
 	check_may_signal(run->pid, "cancel the command of");
-	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockOpen(&store, name->nsp, "shedlock", RowExclusiveLock);
 	settled = settle_runs(&store, name, run, false);
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (!settled)
 	{
 		report_not_held(name);

@@ -69,9 +69,9 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 	else
 	{
 		request.brief = true;
-		ShedlockOpenToAcquire(&store, request.name.nsp);
+		ShedlockOpen(&store, request.name.nsp, "shedlock", RowExclusiveLock);
 		acquired = ShedlockAcquire(&store, &request, &result);
-		ShedlockClose(&store);
+		ShedlockClose(&store, NoLock);
 	}
 	if (acquired)
 		ShedlockNoticeBlock(&request.name, false);

@@ -43,7 +43,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 	ShedlockStore store;
 	ShedlockRow row;
 
-	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockOpen(&store, name->nsp, "shedlock", RowExclusiveLock);
 	if (pauses)
 		ShedlockCheckPromises(&store);
 	for (;;)
@@ -87,7 +87,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 					 errdetail("Another unique index of the table refuses it.")));
 	}
 	ShedlockEndWait(&wait);
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (written && pauses)
 		ShedlockCommitDurably();
 	if (written)

@@ -117,7 +117,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 	List	   *names;
 	ListCell   *lc;
 
-	ShedlockOpen(&store, nsp, table);
+	ShedlockOpen(&store, nsp, table, RowExclusiveLock);
 	ShedlockCheckPromises(&store);
 	names = old_names(&store, lockclass, limit, max);
 	foreach(lc, names)
@@ -143,7 +143,7 @@ purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 		else
 			ShedlockUnlock(&tag, ExclusiveLock);
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	return purged;
 }
 

@@ -188,8 +188,7 @@ PG_FUNCTION_INFO_V1(_shedlock_schedules);
  *
  * Hides names that the caller may not use, unless it has the privileges of
  * pg_read_all_stats.  Reads what is committed now: a REPEATABLE READ transaction that
- * has claimed a tick sees its row twice.  Locks: AccessShareLock on the tables, to the
- * end of the transaction.
+ * has claimed a tick sees its row twice.
  */
 Datum
 _shedlock_schedules(PG_FUNCTION_ARGS)
@@ -200,36 +199,33 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;
 	Snapshot	snapshot;
-	Relation	rel;
-	TupleTableSlot *slot;
+	ShedlockStore store;
 	TableScanDesc scan;
 
 	InitMaterializedSRF(fcinfo, 0);
 	context = AllocSetContextCreate(caller, "shedlock schedules row", ALLOCSET_SMALL_SIZES);
-	rel = ShedlockOpenForScan(nsp, "_shedlock_tick");
-	slot = table_slot_create(rel, NULL);
+	ShedlockOpen(&store, nsp, "_shedlock_tick", AccessShareLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	/* A scan with the snapshot would leave a predicate lock at SERIALIZABLE. */
-	scan = begin_table_scan(rel, SnapshotAny);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	scan = begin_table_scan(store.rel, SnapshotAny);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
 	{
 		ShedlockName name;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!table_tuple_satisfies_snapshot(rel, slot, snapshot))
+		if (!table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot))
 			continue;
 		MemoryContextReset(context);
 		MemoryContextSwitchTo(context);
-		slot_getallattrs(slot);
-		ShedlockMakeName(nsp, TextDatumGetCString(slot->tts_values[Anum_name - 1]), &name);
+		slot_getallattrs(store.slot);
+		ShedlockMakeName(nsp, TextDatumGetCString(store.slot->tts_values[Anum_name - 1]), &name);
 		if (shows_all || ShedlockMayUseName(name.str))
-			put_schedule(rsinfo, &name, slot);
+			put_schedule(rsinfo, &name, store.slot);
 		MemoryContextSwitchTo(caller);
 	}
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(rel, NoLock);
+	ShedlockClose(&store, AccessShareLock);
 	return (Datum) 0;
 }
 

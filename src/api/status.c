@@ -306,7 +306,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 	status.now = GetCurrentTimestamp();
 	status.context = AllocSetContextCreate(CurrentMemoryContext, "shedlock status row",
 										   ALLOCSET_SMALL_SIZES);
-	ShedlockOpenToRead(&status.store, ShedlockSchema(fcinfo), "shedlock");
+	ShedlockOpen(&status.store, ShedlockSchema(fcinfo), "shedlock", AccessShareLock);
 	status.snapshot = RegisterSnapshot(GetLatestSnapshot());
 	if (PG_ARGISNULL(0))
 		scan_locks(&status);
@@ -323,7 +323,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 		entry->shown = true;
 	}
 	UnregisterSnapshot(status.snapshot);
-	ShedlockClose(&status.store);
+	ShedlockClose(&status.store, AccessShareLock);
 	return (Datum) 0;
 }
 

@@ -405,13 +405,13 @@ _shedlock_row_trigger(PG_FUNCTION_ARGS)
 	ShedlockMakeName(nsp, row.name, &name);
 	ShedlockCheckMayUse(&name);
 	ShedlockLearnOrigin(trigger->tg_relation, &row);
-	ShedlockOpen(&store, nsp, "shedlock");
+	ShedlockOpen(&store, nsp, "shedlock", RowExclusiveLock);
 	if (TRIGGER_FIRED_BY_INSERT(event))
 		result = on_insert(&store, &name, &new, result);
 	else if (TRIGGER_FIRED_BY_UPDATE(event))
 		result = on_update(&store, &name, &row, &new, result);
 	else
 		result = on_delete(&name, &row, result);
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	PG_RETURN_POINTER(result);
 }

@@ -238,9 +238,9 @@ acquire(Try *try, ShedlockResult *result)
 	try->tick_in_use = false;
 	run->request.confirm = run->plan ? may_begin : NULL;
 	run->request.confirm_arg = try;
-	ShedlockOpen(&locks, run->request.name.nsp, "shedlock");
+	ShedlockOpen(&locks, run->request.name.nsp, "shedlock", RowExclusiveLock);
 	acquired = ShedlockAcquire(&locks, &run->request, result);
-	ShedlockCloseAfter(&locks, acquired);
+	ShedlockClose(&locks, acquired ? NoLock : RowExclusiveLock);
 	if (acquired)
 		run->token = result->row.token;
 	else if (try->tick_in_use && result->verdict == SHEDLOCK_FREE)
@@ -367,7 +367,7 @@ try_tick(Try *try, ShedlockResult *result)
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
 	try->locked_out = false;
-	ShedlockOpen(&try->ticks, name->nsp, "_shedlock_tick");
+	ShedlockOpen(&try->ticks, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	find_due(try);
 	if (try->due.action == SHEDLOCK_NOTHING)
 		beginning = not_due(try);
@@ -384,7 +384,7 @@ try_tick(Try *try, ShedlockResult *result)
 		result->verdict = SHEDLOCK_BUSY;
 	}
 
-	ShedlockCloseAfter(&try->ticks, try->written);
+	ShedlockClose(&try->ticks, try->written ? NoLock : RowExclusiveLock);
 	return beginning;
 }
 

@@ -78,7 +78,7 @@ release_run(ShedlockRun *run)
 	ShedlockStore store;
 	ShedlockRow row;
 
-	ShedlockOpen(&store, name->nsp, "shedlock");
+	ShedlockOpen(&store, name->nsp, "shedlock", RowExclusiveLock);
 	(void) ShedlockTryShare(&name->tag);
 	for (bool wait = false; !written; wait = true)
 	{
@@ -93,7 +93,7 @@ release_run(ShedlockRun *run)
 		ShedlockSetReleased(&row, GetCurrentTimestamp(), true);
 		written = ShedlockUpdateRow(&store, &row, wait) == TM_Ok;
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (holding)
 		ShedlockReleaseHolding(holding);
 }

@@ -115,9 +115,9 @@ ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
 {
 	ShedlockStore store;
 
-	ShedlockOpenToRead(&store, name->nsp, "_shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick", AccessShareLock);
 	read_tick(&store, name, last);
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 }
 
 /*
@@ -270,7 +270,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
 	ShedlockTick last;
 	bool		claimed = false;
 
-	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	ShedlockCheckPromises(&store);
 	if (!is_claimed(&store, name, tick, &last) && ShedlockLockTick(name))
 	{
@@ -299,7 +299,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
 		if (!claimed)
 			ShedlockUnlockTick(name);
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (claimed)
 		ShedlockCommitDurably();	/* (I9) */
 	return claimed;
@@ -321,7 +321,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	bool		changed;
 	bool		written = false;
 
-	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	for (bool wait = false; !written; wait = true)
 	{
 		read_tick(&store, name, &last);
@@ -330,7 +330,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 			break;
 		written = ShedlockWriteTick(&store, name, &last, wait);
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	return changed;
 }
 
@@ -492,11 +492,11 @@ ShedlockForgetTick(const ShedlockName *name)
 	ShedlockStore store;
 	bool		found;
 
-	ShedlockOpen(&store, name->nsp, "_shedlock_tick");
+	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	while ((found = ShedlockFetch(&store, CStringGetTextDatum(name->str))) &&
 		   ShedlockDelete(&store, true) != TM_Ok)
 		CHECK_FOR_INTERRUPTS();
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (found)
 		ereport(LOG,
 				(errmsg("ticks of lock \"%s\" forgotten by role %s",

@@ -74,9 +74,9 @@ try_some(void *arg, ShedlockResult *refusal)
 	int			got;
 
 	shuffle(order, any->n);
-	ShedlockOpenToAcquire(&store, any->names[0].nsp);
+	ShedlockOpen(&store, any->names[0].nsp, "shedlock", RowExclusiveLock);
 	got = try_names(any, &store, order, refusal);
-	ShedlockCloseAfter(&store, got > 0);
+	ShedlockClose(&store, got > 0 ? NoLock : RowExclusiveLock);
 	return got > 0;
 }
 

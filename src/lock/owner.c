@@ -171,7 +171,7 @@ update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
 {
 	bool		owned;
 
-	ShedlockOpen(&call->store, call->name->nsp, "shedlock");
+	ShedlockOpen(&call->store, call->name->nsp, "shedlock", RowExclusiveLock);
 	while ((owned = fence(call)))
 	{
 		find_holding(call);
@@ -182,7 +182,7 @@ update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
 		/* A foreign writer was faster, and may have acquired the lock. */
 		ShedlockUnlock(&call->name->tag, ShareLock);
 	}
-	ShedlockClose(&call->store);
+	ShedlockClose(&call->store, NoLock);
 	return owned;
 }
 
@@ -214,11 +214,11 @@ ShedlockAssert(const ShedlockName *name, int64 token)
 	OwnerCall	call = {.name = name};
 
 	call.token = token;
-	ShedlockOpen(&call.store, name->nsp, "shedlock");
+	ShedlockOpen(&call.store, name->nsp, "shedlock", RowExclusiveLock);
 	if (!fence(&call))
 		report_loss(ERROR, &call);
 	flush_token(&call.store);
-	ShedlockClose(&call.store);
+	ShedlockClose(&call.store, NoLock);
 	return call.row.token;
 }
 
@@ -234,12 +234,12 @@ ShedlockTokenOf(const ShedlockName *name)
 	OwnerCall	call = {.name = name};
 	bool		owned;
 
-	ShedlockOpenToRead(&call.store, name->nsp, "shedlock");
+	ShedlockOpen(&call.store, name->nsp, "shedlock", AccessShareLock);
 	ShedlockReadRow(&call.store, name->str, &call.row);
 	owned = call.row.found && ShedlockCallerHasRole(&call.row) && owns_lock(&call);
 	if (owned)
 		flush_token(&call.store);
-	ShedlockClose(&call.store);
+	ShedlockClose(&call.store, AccessShareLock);
 	return owned ? call.row.token : 0;
 }
 

@@ -259,9 +259,9 @@ try_acquire(void *arg, ShedlockResult *result)
 	ShedlockStore store;
 	bool		acquired;
 
-	ShedlockOpen(&store, request->name.nsp, "shedlock");
+	ShedlockOpen(&store, request->name.nsp, "shedlock", RowExclusiveLock);
 	acquired = ShedlockAcquire(&store, request, result);
-	ShedlockCloseAfter(&store, acquired);
+	ShedlockClose(&store, acquired ? NoLock : RowExclusiveLock);
 	return acquired;
 }
 

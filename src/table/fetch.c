@@ -234,8 +234,6 @@ fetch_chain(ShedlockStore *store)
 bool
 ShedlockFetch(ShedlockStore *store, Datum key)
 {
-	if (store->slot == NULL)
-		store->slot = table_slot_create(store->rel, NULL);
 	store->key = key;
 	store->place = place_of(store);
 	ExecClearTuple(store->slot);

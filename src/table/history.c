@@ -83,7 +83,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockStore store;
 	ShedlockColumns columns;
 
-	ShedlockOpen(&store, name->nsp, "_shedlock_history");
+	ShedlockOpen(&store, name->nsp, "_shedlock_history", RowExclusiveLock);
 	ShedlockCheckPromises(&store);
 	ShedlockCheckStats(name->nsp);
 	ShedlockNewColumns(&store, &columns);
@@ -109,7 +109,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 				(errcode(ERRCODE_UNIQUE_VIOLATION),
 				 errmsg("token " INT64_FORMAT " is in the history already", row->token),
 				 errhint("The sequence shedlock_token_seq was set back.")));
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 }
 
 /*
@@ -198,7 +198,7 @@ end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
 	bool		written = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "_shedlock_history");
+	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
 	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) &&
 		   strcmp(outcome_of(&store), "running") == 0)
 	{
@@ -214,7 +214,7 @@ end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
 		else if (!await_or_report(&tries, elevel, token, what))
 			break;
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	return written;
 }
 
@@ -240,7 +240,7 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 {
 	ShedlockStore store;
 
-	ShedlockOpen(&store, nsp, "_shedlock_history");
+	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 	{
 		ShedlockColumns columns;
@@ -249,7 +249,7 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 		set_text_if_given(&columns, Anum_warning, warning);
 		(void) ShedlockUpdate(&store, &columns, false);
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 }
 
 /*
@@ -267,7 +267,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 	bool		is_news = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, name->nsp, "_shedlock_history");
+	ShedlockOpen(&store, name->nsp, "_shedlock_history", RowExclusiveLock);
 	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
 	{
 		ShedlockColumns columns;
@@ -280,7 +280,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 		else if (!await_or_report(&tries, WARNING, token, "gave_up"))
 			break;
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (is_news)
 		ShedlockCountGaveUp(name->nsp, name->str);
 	return is_news;
@@ -344,10 +344,10 @@ ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
 	ShedlockStore store;
 
 	memset(logged, 0, sizeof(*logged));
-	ShedlockOpenToRead(&store, nsp, "_shedlock_history");
+	ShedlockOpen(&store, nsp, "_shedlock_history", AccessShareLock);
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		ShedlockSlotToLogged(store.slot, logged);
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 }
 
 /*

@@ -144,10 +144,10 @@ written_end(Oid nsp, TimeLineID timeline)
 	TimestampTz ended_at = DT_NOBEGIN;
 	bool		isnull;
 
-	ShedlockOpenToRead(&store, nsp, "_shedlock_timeline");
+	ShedlockOpen(&store, nsp, "_shedlock_timeline", AccessShareLock);
 	if (ShedlockFetch(&store, key_of(timeline)))
 		ended_at = DatumGetTimestampTz(slot_getattr(store.slot, Anum_ended_at, &isnull));
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 	return ended_at;
 }
 
@@ -204,10 +204,10 @@ ShedlockWriteOrigin(Relation locks, const ShedlockRow *old)
 	if (!SHEDLOCK_IS_OF_PROCESS(old->kind) || old->origin == ShedlockOrigin() ||
 		!ShedlockOriginIsOver(old) || written_end(nsp, timeline) != DT_NOBEGIN)
 		return;
-	ShedlockOpen(&store, nsp, "_shedlock_timeline");
+	ShedlockOpen(&store, nsp, "_shedlock_timeline", RowExclusiveLock);
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_timeline, key_of(timeline));
 	ShedlockSetColumn(&columns, Anum_ended_at, TimestampTzGetDatum(find_known(timeline)->ended_at));
 	(void) ShedlockInsert(&store, &columns);
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 }

@@ -151,9 +151,9 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
 {
 	ShedlockStore store;
 
-	ShedlockOpenToRead(&store, name->nsp, "shedlock");
+	ShedlockOpen(&store, name->nsp, "shedlock", AccessShareLock);
 	ShedlockReadRow(&store, name->str, row);
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 }
 
 /*

@@ -163,7 +163,7 @@ find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 	IndexScanDesc scan;
 
 	memset(logged, 0, sizeof(*logged));
-	ShedlockOpenToRead(&store, name->nsp, "_shedlock_history");
+	ShedlockOpen(&store, name->nsp, "_shedlock_history", AccessShareLock);
 	index = request ? open_index(store.rel, has_requests, "request") : open_name_index(store.rel);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = begin_scan_of_runs(&store, index, request ? request : name->str, SnapshotAny);
@@ -176,7 +176,7 @@ find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	ShedlockCloseIndex(index);
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 }
 
 /*
@@ -351,7 +351,7 @@ ShedlockHistoryPrune(Oid nsp)
 	ShedlockStore store;
 	Pruning		pruning = {.store = &store};
 
-	ShedlockOpen(&store, nsp, "_shedlock_history");
+	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
 	pruning.now = GetCurrentTimestamp();
 	pruning.limit = pruning.now - shedlock_history_keep * USECS_PER_SEC;
 	prune_front(&pruning);
@@ -365,5 +365,5 @@ ShedlockHistoryPrune(Oid nsp)
 		ExecDropSingleTupleTableSlot(pruning.last);
 		ShedlockCloseIndex(pruning.name_index);
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 }

@@ -93,9 +93,9 @@ ShedlockCheckStats(Oid nsp)
 {
 	ShedlockStore store;
 
-	ShedlockOpen(&store, nsp, "_shedlock_stats");
+	ShedlockOpen(&store, nsp, "_shedlock_stats", RowExclusiveLock);
 	ShedlockCheckPromises(&store);
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 }
 
 /*
@@ -110,7 +110,7 @@ ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
 	ShedlockStore store;
 	TableScanDesc scan;
 
-	ShedlockOpenToRead(&store, nsp, "_shedlock_stats");
+	ShedlockOpen(&store, nsp, "_shedlock_stats", AccessShareLock);
 	scan = begin_table_scan(store.rel, GetActiveSnapshot());
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store.slot))
 	{
@@ -122,7 +122,7 @@ ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
 			tuplestore_puttupleslot(stats, store.slot);
 	}
 	table_endscan(scan);
-	ShedlockClose(&store);
+	ShedlockClose(&store, AccessShareLock);
 }
 
 /*
@@ -137,7 +137,7 @@ count(Oid nsp, const char *name, const Increase *more)
 	bool		written = false;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "_shedlock_stats");
+	ShedlockOpen(&store, nsp, "_shedlock_stats", RowExclusiveLock);
 	do
 	{
 		ShedlockColumns columns;
@@ -150,7 +150,7 @@ count(Oid nsp, const char *name, const Increase *more)
 		written = found ? ShedlockUpdate(&store, &columns, false) == TM_Ok :
 			ShedlockInsert(&store, &columns);
 	} while (!written && ShedlockAwaitForeignLock(&tries));
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	if (!written)
 		ereport(WARNING,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -242,7 +242,7 @@ ShedlockResetStats(Oid nsp, const char *name)
 	bool		found;
 	int			tries = 0;
 
-	ShedlockOpen(&store, nsp, "_shedlock_stats");
+	ShedlockOpen(&store, nsp, "_shedlock_stats", RowExclusiveLock);
 	if (name == NULL)
 		found = delete_all(&store);
 	else
@@ -258,6 +258,6 @@ ShedlockResetStats(Oid nsp, const char *name)
 						 errhint("Try again.")));
 		}
 	}
-	ShedlockClose(&store);
+	ShedlockClose(&store, NoLock);
 	return found;
 }

@@ -358,22 +358,6 @@ ShedlockLockTables(Oid nsp, const char *const *tables)
 }
 
 /*
- * open_store - open a table of the extension, whose primary key is its first column
- */
-static void
-open_store(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
-{
-	store->rel = open_relation(nsp, table, lockmode);
-	store->lockmode = lockmode;
-	store->index = NULL;
-	store->slot = NULL;
-	if (!OidIsValid(primary_key_index(store->rel)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("table \"%s\" of extension \"shedlock\" has no primary key", table)));
-}
-
-/*
  * ShedlockPrimaryKey - the index of the primary key, opened at its first use
  *
  * The lock on the table is held when the index is looked up, so that REINDEX
@@ -397,87 +381,44 @@ ShedlockPrimaryKey(ShedlockStore *store)
 }
 
 /*
- * ShedlockOpen - open a table of the extension for reading and writing
+ * ShedlockOpen - open a table of the extension, whose primary key is its first column
  *
- * Errors: 42P01 if there is none; 42804, 42809 or 42704 if it was altered so that it
- * cannot be read.  Locks: RowExclusiveLock to the end of the transaction, as INSERT
- * and UPDATE take it.
+ * lockmode: RowExclusiveLock for writing, as INSERT and UPDATE take it.  AccessShareLock for
+ * reading, which a query that reads the table has already: a stronger one would deadlock with
+ * a REINDEX that has queued in between.  Errors: 42P01 if there is no such table; 42804, 42809
+ * or 42704 if it was altered so that it cannot be read.  Locks: lockmode, until
+ * ShedlockClose().
  */
 void
-ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table)
+ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode)
 {
-	open_store(store, nsp, table, RowExclusiveLock);
+	store->rel = open_relation(nsp, table, lockmode);
+	store->index = NULL;
+	if (!OidIsValid(primary_key_index(store->rel)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s\" of extension \"shedlock\" has no primary key", table)));
 	store->slot = table_slot_create(store->rel, NULL);
 }
 
 /*
- * ShedlockOpenToAcquire - the same for the table of locks, but without store->slot
+ * ShedlockClose - close a table, and release that lock
  *
- * The first fetch makes the slot.  A refused acquire mostly needs none.
+ * NoLock: it is kept to the end of the transaction, as after a write it must.  Else a caller
+ * that waits afterwards would keep VACUUM FULL or ALTER TABLE waiting, and these the holder's
+ * release.
  */
 void
-ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp)
-{
-	open_store(store, nsp, "shedlock", RowExclusiveLock);
-}
-
-/*
- * ShedlockOpenToRead - the same for reading only
- *
- * Locks: AccessShareLock, which a query that reads the table has already: a stronger one
- * would deadlock with a REINDEX that has queued in between.  ShedlockClose() releases it,
- * because a caller that waits afterwards would keep VACUUM FULL or ALTER TABLE waiting, and
- * these the holder's release.
- */
-void
-ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table)
-{
-	open_store(store, nsp, table, AccessShareLock);
-	store->slot = table_slot_create(store->rel, NULL);
-}
-
-/*
- * ShedlockOpenForScan - the same, but needs no primary key
- */
-Relation
-ShedlockOpenForScan(Oid nsp, const char *table)
-{
-	return open_relation(nsp, table, AccessShareLock);
-}
-
-/*
- * ShedlockCloseAfter - close a table; keep its lock if a row was written
- */
-void
-ShedlockCloseAfter(ShedlockStore *store, bool written)
+ShedlockClose(ShedlockStore *store, LOCKMODE lockmode)
 {
 	Oid			relid = RelationGetRelid(store->rel);
 
-	if (store->slot)
-		ExecDropSingleTupleTableSlot(store->slot);
+	ExecDropSingleTupleTableSlot(store->slot);
 	if (store->index)
 		ShedlockCloseIndex(store->index);
 	table_close(store->rel, NoLock);
-	if (!written)
-		ShedlockUnlockRelation(relid, store->lockmode);
-}
-
-/*
- * ShedlockClose - close a table; keep its lock, unless it was opened for reading only
- */
-void
-ShedlockClose(ShedlockStore *store)
-{
-	ShedlockCloseAfter(store, store->lockmode != AccessShareLock);
-}
-
-/*
- * ShedlockCloseUnused - close a table to which nothing was written; release its lock
- */
-void
-ShedlockCloseUnused(ShedlockStore *store)
-{
-	ShedlockCloseAfter(store, false);
+	if (lockmode != NoLock)
+		ShedlockUnlockRelation(relid, lockmode);
 }
 
 /*

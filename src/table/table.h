@@ -180,11 +180,9 @@ typedef struct ShedlockPlace
 typedef struct ShedlockStore
 {
 	Relation	rel;
-	LOCKMODE	lockmode;		/* of the lock on the table */
 	Relation	index;			/* its primary key; NULL until it is needed */
 	Datum		key;			/* of the row to find */
-	TupleTableSlot *slot;		/* the row that was fetched last; NULL: see
-								 * ShedlockOpenToAcquire() */
+	TupleTableSlot *slot;		/* the row that was fetched last */
 	ShedlockPlace *place;		/* of that row */
 } ShedlockStore;
 
@@ -209,15 +207,10 @@ extern void ShedlockCloseIndex(Relation index);
 extern int	ShedlockOwnColumns(Relation rel);
 extern void ShedlockCheckColumns(Relation rel);
 extern void ShedlockLockTables(Oid nsp, const char *const *tables);
-extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table);
+extern void ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode);
+extern void ShedlockClose(ShedlockStore *store, LOCKMODE lockmode);
 extern void ShedlockCheckPromises(const ShedlockStore *store);
-extern void ShedlockOpenToAcquire(ShedlockStore *store, Oid nsp);
-extern void ShedlockOpenToRead(ShedlockStore *store, Oid nsp, const char *table);
-extern Relation ShedlockOpenForScan(Oid nsp, const char *table);
 extern Relation ShedlockPrimaryKey(ShedlockStore *store);
-extern void ShedlockClose(ShedlockStore *store);
-extern void ShedlockCloseUnused(ShedlockStore *store);
-extern void ShedlockCloseAfter(ShedlockStore *store, bool written);
 extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 
 /* write.c */
