@@ -6,7 +6,6 @@ PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 OBJS = \
 	$(WIN32RES) \
 	src/base/clock.o \
-	src/base/walend.o \
 	src/base/settings.o \
 	src/base/hooks.o \
 	src/base/shield.o \
@@ -20,6 +19,7 @@ OBJS = \
 	src/table/store.o \
 	src/table/fetch.o \
 	src/table/write.o \
+	src/table/walend.o \
 	src/table/origin.o \
 	src/table/row.o \
 	src/table/stat.o \

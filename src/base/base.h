@@ -75,9 +75,6 @@ extern bool shedlock_never_waits;
 extern void ShedlockRefuseToWait(void);
 extern bool ShedlockAwaitForeignLock(int *tries);
 
-/* walend.c */
-extern TimestampTz ShedlockTimelineShutdown(TimeLineID timeline);
-
 /* settings.c */
 enum
 {
@@ -107,6 +104,7 @@ extern void ShedlockUseSession(void);
 
 /* shield.c */
 extern void ShedlockShield(void (*step) (const void *arg), const void *arg);
+extern ErrorData *ShedlockTrySubtransaction(void (*step) (void *arg), void *arg);
 
 /* name.c */
 extern uint64 ShedlockKey(const char *name, int len);

@@ -26,7 +26,6 @@
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/portal.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -170,49 +169,29 @@ why_not_in_command(const ShedlockHolding *holding)
 }
 
 /*
- * try_in_subtransaction - do something in a subtransaction of the open transaction
+ * try_in_command - take a step in a subtransaction that waits for nothing
  *
  * Values that are stored out of line need an active snapshot.  Returns NULL, or the error
  * that undid it.
  */
 static ErrorData *
-try_in_subtransaction(void (*step) (void *arg), void *arg)
+try_in_command(void (*step) (void *arg), void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	uint32		holdoff = QueryCancelHoldoffCount;
-	ErrorData  *volatile failure = NULL;
+	ErrorData  *failure;
 
 	/* A cancel that comes now is for the transaction. */
 	HOLD_CANCEL_INTERRUPTS();
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
 	shedlock_never_waits = true;
-	PG_TRY();
-	{
-		PushActiveSnapshot(GetTransactionSnapshot());
-		step(arg);
-		PopActiveSnapshot();
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		shedlock_never_waits = false;
-		MemoryContextSwitchTo(context);
-		failure = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	failure = ShedlockTrySubtransaction(step, arg);
+	PopActiveSnapshot();
 	shedlock_never_waits = false;
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	QueryCancelHoldoffCount = holdoff;
+	RESUME_CANCEL_INTERRUPTS();
 	return failure;
 }
 
 /*
- * end_in_command - end_run() for try_in_subtransaction()
+ * end_in_command - end_run() for try_in_command()
  */
 static void
 end_in_command(void *run)
@@ -243,7 +222,7 @@ ShedlockEndInCommand(ShedlockRun *run)
 	{
 		run->deadline = holding->state.deadline;
 		run->outcome = "succeeded";
-		failure = try_in_subtransaction(end_in_command, run);
+		failure = try_in_command(end_in_command, run);
 		why_not = failure ? failure->message : NULL;
 	}
 	run->end_written = why_not == NULL;
@@ -285,7 +264,7 @@ prune_history(ShedlockRun *run)
 }
 
 /*
- * prune_in_call - the same for try_in_subtransaction()
+ * prune_in_call - the same for try_in_command()
  */
 static void
 prune_in_call(void *nsp)
@@ -570,7 +549,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	ShedlockHistoryEnd(nsp, token, ending);
 	ShedlockTellEnd(nsp, token, NULL);
 	if (prune_is_due())
-		report_not_pruned(try_in_subtransaction(prune_in_call, &nsp));
+		report_not_pruned(try_in_command(prune_in_call, &nsp));
 	ShedlockCommitDurably();
 	return true;
 }

@@ -9,7 +9,7 @@
  * - in another cluster or database: the row was restored, upgraded, copied or replicated
  *   logically, maybe while its holder lives.
  * - on another timeline, whose holders may live on an isolated server; unless that
- *   timeline provably ended with a shutdown checkpoint (base/walend.c).  The WAL that
+ *   timeline provably ended with a shutdown checkpoint (table/walend.c).  The WAL that
  *   proves it is recycled some day, so the next acquisition of such a lock writes down
  *   what was found.  The old server may have been started again, and its rows replicated
  *   logically: a holder that began after the shutdown, or in the same second, may live.

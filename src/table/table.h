@@ -233,6 +233,9 @@ extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
 extern bool ShedlockIsBeingChanged(ShedlockStore *store);
 extern TransactionId ShedlockInserter(ShedlockStore *store, const char *name);
 
+/* walend.c */
+extern TimestampTz ShedlockTimelineShutdown(TimeLineID timeline);
+
 /* origin.c */
 extern uint32 shedlock_origin;	/* 0: not known yet */
 extern uint32 ShedlockFindOrigin(void);

@@ -15,15 +15,12 @@
 #include "postgres.h"
 
 #include "access/timeline.h"
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xlogreader.h"
 #include "access/xlogutils.h"
-#include "base/base.h"
 #include "catalog/pg_control.h"
-#include "utils/memutils.h"
-#include "utils/resowner.h"
+#include "table/table.h"
 #include "utils/timestamp.h"
 
 /*
@@ -102,6 +99,24 @@ read_end(TimeLineID timeline)
 	return shutdown;
 }
 
+/* A timeline, and when the shutdown checkpoint was that ended it. */
+typedef struct
+{
+	TimeLineID	timeline;
+	TimestampTz shutdown;
+} TimelineEnd;
+
+/*
+ * look_at_end - read_end() for ShedlockTrySubtransaction()
+ */
+static void
+look_at_end(void *arg)
+{
+	TimelineEnd *end = arg;
+
+	end->shutdown = read_end(end->timeline);
+}
+
 /*
  * ShedlockTimelineShutdown - when the shutdown checkpoint was that provably ended a timeline
  *
@@ -113,33 +128,10 @@ read_end(TimeLineID timeline)
 TimestampTz
 ShedlockTimelineShutdown(TimeLineID timeline)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile problem = NULL;
-	volatile TimestampTz shutdown = DT_NOBEGIN;
+	TimelineEnd end = {.timeline = timeline,.shutdown = DT_NOBEGIN};
+	ErrorData  *failure = ShedlockTrySubtransaction(look_at_end, &end);
 
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		shutdown = read_end(timeline);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		problem = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	if (problem == NULL)
-		return shutdown;
-
-	/* Thrown outside of the subtransaction: a handler rolls back its own. */
-	if (problem->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		ReThrowError(problem);
-	FreeErrorData(problem);
-	return DT_NOBEGIN;
+	if (failure && failure->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(failure);
+	return end.shutdown;
 }
