@@ -69,16 +69,32 @@ sub idle
 }
 
 # Returns whether a replica called in a tick's period while nobody held the lock.  A call
-# that runs the job holds it before and after the work, too.
+# that runs the job holds it before and after the work, too.  A run that took a period or
+# longer has used up what passed meanwhile.
 sub called_in
 {
 	my ($tick, $runs, @calls) = @_;
 
+	foreach my $call (map { $_->{call} } @$runs)
+	{
+		return 0 if $call->{begin} < $tick && $call->{end} >= $tick && $call->{end} - $call->{begin} >= 1;
+	}
 	foreach my $call (grep { $_->{begin} >= $tick && $_->{end} < $tick + 1 } idle($runs, @calls))
 	{
 		return 1 unless grep { $_->{call}{begin} <= $call->{end} && $_->{call}{end} >= $call->{begin} } @$runs;
 	}
 	return 0;
+}
+
+# Returns the calls around a tick, for people to read.
+sub around
+{
+	my ($tick, $runs, @calls) = @_;
+	my %run = map { $_->{call} => $_ } @$runs;
+
+	return map { sprintf "  replica %s called %+.3f to %+.3f: %s\n", $_->{replica}, $_->{begin} - $tick, $_->{end} - $tick,
+		$run{$_} ? "run for tick $run{$_}{tick}" : 'none' }
+	  sort { $a->{begin} <=> $b->{begin} } grep { $_->{end} > $tick - 2 && $_->{begin} < $tick + 2 } @calls;
 }
 
 # Checks what holds for each job: none early, never two at once, ticks in order.
@@ -158,7 +174,8 @@ foreach my $name (sort keys %alive)
 	$count{ int $_->{tick} }++ foreach @counted;
 	my @uncalled = grep { !$count{$_} && !called_in($_, \@runs, @calls) } $first .. $first + $ticks - 1;
 	note("$name: no timer fired in time for ticks @uncalled") if @uncalled;
-	is(scalar(@counted), $ticks - @uncalled, "$name: there is a run for each of $ticks ticks");
+	is(scalar(@counted), $ticks - @uncalled, "$name: there is a run for each of $ticks ticks")
+	  or diag(map { "no run for tick $_\n" . around($_, \@runs, @calls) } grep { !$count{$_} } $first .. $first + $ticks - 1);
 	is(join(' ', grep { $count{$_} > 1 } sort keys %count), '', "$name: no tick has two runs");
 	is( $node->safe_psql('postgres', "SELECT string_agg(DISTINCT outcome || ' ' || attempt, ', ') FROM shedlock_history WHERE name = '$name'"),
 		'succeeded 1', "$name: the first attempt at each tick has succeeded");
