@@ -32,6 +32,11 @@ die() {
     exit 1
 }
 
+# Prints the commit of the tree.
+commit() {
+    git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown
+}
+
 # A signal waits for a command in the foreground, and not for one in the background.
 interruptible() {
     "$@" &
@@ -80,14 +85,11 @@ work_begin() {
     rm "$WORK/t/try"
 }
 
-# Prints how many MB the disk of folder $1 has free.
-free_space() {
-    df --output=avail -B1M -- "$1" | tail -n 1 | tr -d ' '
-}
-
-# Ends the script if these are less than $2.
+# Ends the script if folder $1 has less than $2 MB of free space.
 need_space() {
-    [ "$(free_space "$1")" -ge "$2" ] || die "$1 needs $2 MB of free space and has $(free_space "$1")"
+    local free
+    free=$(df --output=avail -B1M -- "$1" | tail -n 1 | tr -d ' ')
+    [ "$free" -ge "$2" ] || die "$1 needs $2 MB of free space and has $free"
 }
 
 # Runs for every way out.  A second Ctrl-C must not leave servers behind.
@@ -101,9 +103,6 @@ work_end() {
     if [ -e "$REMOVE" ]; then
         while read -r path; do rm -rf --one-file-system -- "$path"; done <"$REMOVE"
         rm "$REMOVE"
-    fi
-    if [ "$status" -ne 0 ] && [ "$(free_space "$WORK")" -lt 20 ]; then
-        say "${0##*/}: there is no space left for $WORK; TMPDIR may name another folder than ${WORK%/*}" >&2
     fi
     if [ -n "$KEEP_WORK" ]; then
         say "Kept: $WORK" >&2
@@ -236,12 +235,9 @@ build_extension() {
     local target=${1:-all} log=$WORK/build.log
     say "Building shedlock for PostgreSQL $PG_MAJOR"
     copy_tree || return 1
-    if ! make_in_work "$target" >"$log" 2>&1 ||
-        ! make_in_work install "DESTDIR=$WORK/dest" >>"$log" 2>&1; then
-        tail -n 60 "$log"
-        return 1
-    fi
-    as_user ln -s "$WORK/dest$("$PG_BIN/pg_config" --bindir)" "$WORK/bindir"
+    { make_in_work "$target" && make_in_work install "DESTDIR=$WORK/dest"; } >"$log" 2>&1 ||
+        { tail -n 60 "$log"; return 1; }
+    as_user ln -sfn "$WORK/dest$("$PG_BIN/pg_config" --bindir)" "$WORK/bindir"
     add_unpacked
 }
 
@@ -287,12 +283,9 @@ cluster_start() {
         as_user initdb -D "$data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync >"$WORK/$name.initdb" 2>&1 ||
             { cat "$WORK/$name.initdb"; die "initdb failed"; }
         {
-            say "port = 5432"
-            say "listen_addresses = ''"
-            say "unix_socket_directories = '$WORK/s/$name'"
-            say "cluster_name = '$name'"
             server_settings
-            [ $# -eq 0 ] || printf '%s\n' "$@"
+            printf '%s\n' "port = 5432" "listen_addresses = ''" "unix_socket_directories = '$WORK/s/$name'" \
+                "cluster_name = '$name'" "$@"
         } | as_user tee -a "$data/postgresql.conf" >/dev/null
     fi
     as_user pg_ctl -D "$data" -l "$WORK/$name.log" -w -t 180 start >/dev/null ||
@@ -316,62 +309,32 @@ cluster_url() {
     say "host=$WORK/s/$1 port=5432 user=postgres dbname=${2:-postgres}"
 }
 
-# Prints what servers say, in their logs, when an assertion has failed, or
-# valgrind or a sanitizer has found something; succeeds if there is any.
+# Prints the alarms in servers' logs; succeeds if there is any.
 alarms() {
     grep -hE -A 40 "$ALARMS" "$@"
-}
-
-#
-# Steps of a script that tests
-#
-
-REPORT=()
-
-# Runs a command as step $1, and reports its lines "= ok ...", "= not ok ..." and "= skip ...".
-# If it fails, its failed tests and the end of its log are shown.  It does not run in a
-# condition, where bash would go on after a command that failed.
-step() {
-    local name=$1 log=$WORK/step.log status=0 line
-    shift
-    say "$name"
-    "$@" >"$log" 2>&1 </dev/null &
-    wait $! || status=$?
-    while read -r line; do
-        REPORT+=("$line")
-        say "$line"
-    done < <(sed -nE "s#^= (ok|not ok|skip) #\1 - $name: #p" "$log")
-    [ "$status" -eq 0 ] || REPORT+=("not ok - $name: what comes next")
-    if [ "$status" -ne 0 ] || grep -q '^= not ok' "$log"; then
-        sed -nE '/^ *not ok /,+11p' "$log"
-        tail -n 100 "$log"
-    fi
-    mv "$log" "$WORK/${name//[ ,]/_}.log"
-}
-
-# Prints what was reported; fails if a step did.
-report() {
-    say
-    printf '%s\n' "${REPORT[@]}"
-    [[ ${REPORT[*]} != *"not ok - "* ]]
 }
 
 #
 # Small Debians in folders, for root
 #
 
+# The release that has a PostgreSQL; 19 is in experimental
+declare -A RELEASE=([15]=bookworm [17]=trixie [18]=forky [19]=forky)
+
+# Gets what makes them, and other programs.
+need_debians() {
+    [ "$EUID" -eq 0 ] || die "this needs root, for chroot"
+    require_programs debootstrap "$@"
+}
+
 # Runs a command in the Debian in folder $1, as if that were a machine: without
 # anything of the environment, and nothing of it outlives the command.
 inside() {
-    local root=$1
-    shift
     unshare --mount --pid --ipc --fork --kill-child bash -euc '
-        root=$1
-        shift
-        mount -t proc proc "$root/proc"
-        mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-        exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "$@"' \
-        inside "$root" "$@"
+        mount -t proc proc "$1/proc"
+        mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+        exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "${@:2}"' \
+        inside "$@"
 }
 
 # Makes a small Debian in folder $1, of release $2, with packages $3..., unless it is
@@ -416,17 +379,32 @@ make_debian() {
             >>"$root/etc/apt/sources.list"
 }
 
-# buildah with all that it keeps in folder DIR
+# Runs a function of the script in a new folder, with processes, mounts and shared memory of
+# its own, and removes the folder.  A server that is killed leaves its shared memory.
+alone() {
+    local dir=$WORK/alone
+    rm -rf --one-file-system "$dir"
+    mkdir "$dir"
+    ROOT=$ROOT CACHE=$CACHE unshare --mount --ipc --pid --fork --kill-child --mount-proc bash -euc "$(declare -f)"'
+        set -o pipefail
+        trap "exit 143" TERM
+        mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+        cd "$1"
+        "${@:2}"' alone "$dir" "$@"
+    rm -rf --one-file-system "$dir"
+}
+
+# buildah with all that it keeps in the folder of alone
 builder() {
-    buildah --root "$DIR/root" --runroot "$DIR/run" --storage-driver vfs "$@"
+    buildah --root "$PWD/root" --runroot "$PWD/run" --storage-driver vfs "$@"
 }
 
 # Makes image $2 of the small Debian in folder $1.
 image_of() {
     local first
     first=$(builder from scratch)
-    tar -C "$1" -cf "$DIR/base.tar" .
-    builder add -q "$first" "$DIR/base.tar" /
+    tar -C "$1" -cf base.tar .
+    builder add -q "$first" base.tar /
     builder commit -q --rm "$first" "$2"
-    rm "$DIR/base.tar"
+    rm base.tar
 }

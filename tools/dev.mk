@@ -153,7 +153,7 @@ lint-man:
 		echo "lint: there is no mandoc"; \
 	fi
 
-# Each is tried on planted faults by scripts/test-hard, which sets C_FILES.
+# Each is tried on planted faults by scripts/test hard/static, which sets C_FILES.
 analyze: analyze-gcc analyze-clang analyze-cppcheck
 
 analyze-gcc:

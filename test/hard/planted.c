@@ -1,6 +1,6 @@
 /*
  * planted.c
- *		Functions with faults, which the servers of scripts/test-hard must find.
+ *		Functions with faults, which the servers of scripts/test hard must find.
  *
  * A server that does not notice its fault would not notice one in shedlock.
  */

@@ -1,6 +1,6 @@
 /*
  * planted_program.c
- *		A program with faults that the tools of part program in scripts/test-hard must find.
+ *		A program with faults that the tools of scripts/test hard/program must find.
  *
  * The fault is that of its argument.  It happens in a child that ends by _exit(), as the
  * guardian of shedlock does.

@@ -1,6 +1,6 @@
 /*
  * planted_static.c
- *		Faults that the compilers and analyzers of scripts/test-hard must find.
+ *		Faults that the compilers and analyzers of scripts/test hard must find.
  *
  * Never linked.  Each check is first tried on it with one PLANT_ macro: a check that
   * finds nothing here would find nothing in src/ either.

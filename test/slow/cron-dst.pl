@@ -11,7 +11,7 @@
 # fired by another schedule, at the next firing.
 #
 # The test moves the server's clock from minute to minute.  It needs pg_cron 1.6, which
-# Debian has from 13 on: scripts/test-versions 17 -- slow/cron-dst
+# Debian has from 13 on: SUITES=slow/cron-dst scripts/test versions/17
 
 use strict;
 use warnings FATAL => 'all';

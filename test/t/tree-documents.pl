@@ -13,7 +13,7 @@
 #	```crontab        each line is called by three hosts
 #	```systemd        the same with ExecStart
 #	```yaml           the same with args
-#	```yaml cluster   not here, but in scripts/test-images
+#	```yaml cluster   not here, but in scripts/test images
 #	```ini            a service file of libpq for these
 #	```sh command     a script that the program shedlock runs
 #	```dockerfile     not run

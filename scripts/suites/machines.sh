@@ -1,12 +1,5 @@
-#!/bin/bash
-#
-# scripts/test-machines - runs the demo and the tests on machines of several kinds
-#
-#	scripts/test-machines                every machine
-#	scripts/test-machines a c            some of them
-#	SUITES=regress/acquire scripts/test-machines a     these suites instead of all
-#	SHEDLOCK_CACHE=DIR scripts/test-machines ...       keeps the small Debians there
-#	KEEP_WORK=yes scripts/test-machines ...            leaves the logs
+# scripts/suites/machines.sh - suite machines: the demo and the tests on machines of several kinds
+# shellcheck shell=bash disable=SC2034
 #
 #	a    Debian 12, bare
 #	b    Debian 12 with PostgreSQL of an older minor version, its cluster down
@@ -19,31 +12,14 @@
 # A machine is a fresh copy of a small Debian, in which the commands are alone
 # with their processes and files, but for the network.  Each runs scripts/demo and
 # scripts/test, then both again, the second time with a choice of suites; b, c and
-# f take that choice at once, and the container runs both commands once.  Then
+# f take that choice at once, and the container runs both commands once.  SUITES in the
+# environment are taken in place of all, or of the choice at once.  Then
 # nothing may be left but Debian's packages and what is kept for the next time;
 # where there was a PostgreSQL, it is the same, and so are its clusters.
-#
-# The Debians are made with debootstrap when they are needed first and every two
-# weeks: a minute and 130 to 450 MB each, in /var/cache/shedlock, which may be removed at
-# any time.  Needs root, for chroot.  The lines at the end say what each machine has
-# shown; the exit status is 0 if all has passed.
-set -euo pipefail
-# shellcheck source=scripts/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-declare -A TITLE=(
-    [a]="Debian 12, bare"
-    [b]="Debian 12, an older PostgreSQL, down"
-    [c]="Debian 12, an older PostgreSQL, running"
-    [d]="Debian 13, bare"
-    [e]="Debian 12, an ordinary user"
-    [f]="Debian 12, an ordinary user, read-only home"
-    [g]="a container"
-)
+PARTS="a b c d e f g"
 # The second time
 CHOICE="regress tap/crash"
-# In place of all, or of the choice that some machines take at once
-SUITES=${SUITES:-}
 
 # What may be there at the end that was not at the beginning, or not so, but for
 # the files of packages, and alternatives: regular expressions.
@@ -56,9 +32,7 @@ KEPT='(/var/cache|/home/dev/\.cache)/shedlock(/.*)?
 /usr/(lib|share)/python3[^ ]*/__pycache__(/.*)?
 (/etc/python3|/var/lib/python|/usr/local/lib/python3[^/]*)(/.*)?'
 
-#
-# In the machine.  Lines "= ..." are for the report.
-#
+# What follows, up to machine(), runs in the machine.
 
 # Prints a line for each file and each piece of shared memory.
 files() {
@@ -82,37 +56,25 @@ packages() {
     dpkg-query -W -f '${db:Status-Status} ${binary:Package} ${Version}\n' | sed -n 's/^installed //p' | sort
 }
 
-# Prints what can be seen of the machine's clusters.
-clusters() {
+# Prints the programs that run, PostgreSQL's packages, and what can be seen of the machine's clusters.
+state() {
+    processes
+    packages | grep -E '^(postgresql|libpq)' || [ $? -eq 1 ]
     [ -e /usr/bin/pg_lsclusters ] || return 0
     pg_lsclusters -h
     ! pg_lsclusters -h | grep -q online || {
         head -n 1 /var/lib/postgresql/*/main/postmaster.pid
-        as_postgres psql -X -At -c "SELECT version(), pg_postmaster_start_time(), count(*), md5(string_agg(t::text, ',' ORDER BY i)),
+        runuser -u postgres -- psql -X -At -c "SELECT version(), pg_postmaster_start_time(), count(*), md5(string_agg(t::text, ',' ORDER BY i)),
             (SELECT array_agg(datname::text ORDER BY 1) FROM pg_database),
             (SELECT array_agg(rolname::text ORDER BY 1) FROM pg_roles) FROM kept t"
     }
-}
-
-as_postgres() {
-    setpriv --reuid=postgres --regid=postgres --init-groups -- "$@"
-}
-
-# Runs a command that ends by scripts/demo or scripts/test, which is $1.
-measure() {
-    local name=${1#*/} start=$SECONDS verdict=ok last
-    shift
-    last=$("$@" 2>&1 | sed -un 'w /dev/stderr
-        $p') || verdict="not ok"
-    [ "$name" != demo ] || last=
-    printf '= %s %s %d:%02d %s\n' "$verdict" "$name" $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60)) "$last"
 }
 
 # Runs a command of the tree, with what a login gives.
 run() {
     local enter=()
     [ "$USER" = root ] || enter=(setpriv "--reuid=$USER" "--regid=$USER" --init-groups --)
-    measure "$1" "${enter[@]}" env -i -C "$TREE" "HOME=$HOME" "USER=$USER" "LOGNAME=$USER" LANG=C.UTF-8 \
+    report_tests "$1" "${enter[@]}" env -i -C "$TREE" "HOME=$HOME" "USER=$USER" "LOGNAME=$USER" LANG=C.UTF-8 \
         PATH=/usr/local/bin:/usr/bin:/bin ${TMPDIR:+"TMPDIR=$TMPDIR"} "$@"
 }
 
@@ -132,7 +94,7 @@ files_of_new() {
 }
 
 machine() {
-    local files packages clusters left USER=root HOME=/root TREE=/root/shedlock TMPDIR=
+    local files packages state left USER=root HOME=/root TREE=/root/shedlock TMPDIR=
     set -o pipefail
     trap 'exit 143' TERM
     case $1 in
@@ -142,7 +104,7 @@ machine() {
             ;;&
         c)
             pg_ctlcluster "$(ls /usr/lib/postgresql)" main start
-            as_postgres psql -X -q -c "CREATE TABLE kept AS SELECT i, md5(i::text) FROM generate_series(1, 1000) i"
+            runuser -u postgres -- psql -X -q -c "CREATE TABLE kept AS SELECT i, md5(i::text) FROM generate_series(1, 1000) i"
             ;;
         e | f)
             USER=dev HOME=/home/dev TREE=/home/dev/shedlock
@@ -161,16 +123,14 @@ machine() {
 
     files=$(files)
     packages=$(packages)
-    clusters=$(clusters)
+    state=$(state)
     run scripts/demo
     run scripts/test $2
     run scripts/demo
     run scripts/test $3
     # the last process of a session may need a moment
     sleep 1
-    same processes "" "$(processes)"
-    same clusters "$clusters" "$(clusters)"
-    same "PostgreSQL's packages" "$(grep -E '^(postgresql|libpq)' <<<"$packages")" "$(packages | grep -E '^(postgresql|libpq)')"
+    same "processes, clusters and PostgreSQL's packages" "$state" "$(state)"
     left=$(comm -3 <(say "$files") <(files) | sed 's/^\t//; s/\t.*//' | sort -u |
         grep -vxFf <(files_of_new "$packages" "$(packages)") | grep -vxE "$KEPT") || [ $? -eq 1 ]
     # a server at work writes
@@ -179,77 +139,49 @@ machine() {
     say "= ok $(comm -13 <(say "$packages") <(packages) | wc -l) packages installed"
 }
 
-#
-# The container
-#
-
 # Runs a command in a container of its own, as "docker run" does.
 run_contained() {
     local container
     container=$(builder from --pull-never shedlock)
-    measure "$1" builder run --isolation=chroot "$container" -- "$@"
+    report_tests "$1" builder run --isolation=chroot "$container" -- "$@"
     builder rm "$container" >/dev/null
 }
 
-# Builds by the Dockerfile of the tree $2, with the small Debian $1 as debian:12,
-# and runs the image's own command, and the tests.
+# Builds by the Dockerfile, with the small Debian $1 as debian:12, and runs the image's own
+# command, and suites $2.
 container() {
-    local base=$1 tree=$2 DIR=$3 suites=$4
-    set -o pipefail
-    trap 'exit 143' TERM
-    image_of "$base" docker.io/library/debian:12
-    builder bud --pull-never -t shedlock "$tree"
+    image_of "$1" docker.io/library/debian:12
+    builder bud --pull-never -t shedlock "$ROOT"
+    # shellcheck disable=SC2046
     run_contained $(builder inspect --type image --format '{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' shedlock)
-    run_contained scripts/test $suites
+    # shellcheck disable=SC2086
+    run_contained scripts/test $2
 }
 
-#
-# The run
-#
+begin() {
+    case " $* " in
+        *" c "*) ! (exec 3<>/dev/tcp/127.0.0.1/5432) 2>/dev/null || die "port 5432 is taken, which machine c needs" ;;
+    esac
+    # shellcheck disable=SC2046
+    need_debians $(case " $* " in *" g "*) say buildah ;; esac)
+}
 
-# Runs machine $1 with suites $2.  It is this shell's to wait for its end when it
-# is told to end.
-run_machine() {
-    local letter=$1 suites=$2 dir=$WORK/$1 release=bookworm packages= base
-    trap : TERM
-    case $letter in
-        b | c) packages=postgresql ;;
+part() {
+    local dir=$WORK/$1 release=bookworm packages= suites=${SUITES:-} base
+    case $1 in
+        b | c) packages=postgresql suites=${SUITES:-$CHOICE} ;;
         d) release=trixie ;;
-        e | f) packages="gcc make libc6-dev perl" ;;
+        e | f) packages="gcc make libc6-dev perl" ;;&
+        f) suites=${SUITES:-$CHOICE} ;;
     esac
     base=$CACHE/machine-$release${packages:+-${packages%% *}}
     # shellcheck disable=SC2086
     cached_debian "$base" "$release" $packages
-    if [ "$letter" = g ]; then
-        mkdir "$dir"
-        unshare --mount --pid --fork --kill-child --mount-proc bash -euc \
-            "$(declare -f builder image_of measure run_contained container); container \"\$@\"" container "$base" "$ROOT" "$dir" "$suites"
-    else
-        cp -a --reflink=auto "$base" "$dir"
-        tree | inside "$dir" bash -euc \
-            "$(declare -f say files processes packages clusters as_postgres measure run same files_of_new machine)
-            KEPT=\$4; machine \"\$@\"" machine "$letter" "$suites" "$CHOICE" "$KEPT"
+    if [ "$1" = g ]; then
+        alone container "$base" "$suites"
+        return
     fi
-    rm -rf --one-file-system "${WORK:?}/$letter"
+    cp -a --reflink=auto "$base" "$dir"
+    tree | inside "$dir" bash -euc "$(declare -f); KEPT=\$4; machine \"\$@\"" machine "$1" "$suites" "$CHOICE" "$KEPT"
+    rm -rf --one-file-system "$dir"
 }
-
-for letter; do
-    [ -n "${TITLE[$letter]:-}" ] || die "unknown machine \"$letter\"; there are: a b c d e f g"
-done
-[ $# -gt 0 ] || set -- a b c d e f g
-[ "$EUID" -eq 0 ] || die "this needs root, for chroot"
-case " $* " in
-    *" c "*) ! (exec 3<>/dev/tcp/127.0.0.1/5432) 2>/dev/null || die "port 5432 is taken, which machine c needs" ;;
-esac
-
-work_begin
-# shellcheck disable=SC2046
-require_programs debootstrap $(case " $* " in *" g "*) say buildah ;; esac)
-for letter; do
-    case $letter in
-        b | c | f) suites=${SUITES:-$CHOICE} ;;
-        *) suites=$SUITES ;;
-    esac
-    step "$letter: ${TITLE[$letter]}" run_machine "$letter" "$suites"
-done
-report

@@ -1,11 +1,5 @@
-#!/bin/bash
-#
-# scripts/test-hard - what tools see that tests do not, on a Debian 12 or newer
-#
-#	scripts/test-hard                 every part
-#	scripts/test-hard static cassert  some of them
-#	SHEDLOCK_CACHE=DIR scripts/test-hard ...   keeps the servers there
-#	KEEP_WORK=yes scripts/test-hard ...        leaves the temporary folder, with all logs
+# scripts/suites/hard.sh - suite hard: what tools see that tests do not
+# shellcheck shell=bash disable=SC2034
 #
 #	static     both compilers with the strict flags, gcc's analyzer, scan-build, cppcheck
 #	cassert    every test with a server whose assertions are compiled in
@@ -18,22 +12,13 @@
 #	           memcheck, and built with -fsanitize=address,undefined; with these also
 #	           against the servers of test/hostile
 #
-# The server for cassert, discard and valgrind is built from Debian's source
-# package of the PostgreSQL that scripts/test uses, with Debian's patch for
-# extension_destdir and no other: six minutes on two idle cores, once, in
-# /var/cache/shedlock.  The tests are those of scripts/test.
-#
-# Before it trusts a tool, a part has it find a planted fault of the kind:
-# test/hard.  The lines at the end say what ran and what was found; the exit
-# status is 0 if all of it ran and nothing was.
-set -euo pipefail
-# shellcheck source=scripts/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# The server for cassert, discard and valgrind is built from Debian's source package of
+# PostgreSQL, with Debian's patch for extension_destdir and no other: six minutes on two idle
+# cores, once, in the cache.  Before it trusts a tool, a part has it find a planted fault
+# of the kind: test/hard.
 
 PARTS="static cassert discard valgrind ubsan caches program"
-# Where the servers are; Debian's names, since PGXS looks for one of PostgreSQL's
-SERVERS=
-
+EVERY_TEST="regress isolation pgtap tap"
 # Queries take a hundred times as long without caches: some tests of each kind of
 # thing that the library looks up, but not the one that counts what a query reads.
 DISCARD_SUITES="regress/acquire,once,-once_every,history,-history_reads,run_fails,pause,purge,token,names,by_hand
@@ -44,25 +29,17 @@ DISCARD_SUITES="regress/acquire,once,-once_every,history,-history_reads,run_fail
 VALGRIND_SUITES="regress/-run_often,-many_locks,-no_bloat,-once_every,-wait,-adopt
     isolation/-waiter_,-foreign_row_lock pgtap tap/fault-crash"
 
-#
-# The servers
-#
-
-# Unpacks the source package into WORK/source, with lists of sources.  The archive may
-# have lost the source of the very version, as it does some days after an update.
+# Unpacks the newest source package into WORK/source, with lists of sources.
 fetch_source() {
-    local dir=$WORK/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg version signed=
+    local dir=$WORK/apt
     local options=("${PRIVATE_APT[@]}" -o "Dir::Etc::sourcelist=$WORK/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o "Dir::State::lists=$dir")
     mkdir -p "$dir/partial" "$WORK/source"
-    [ ! -e "$keyring" ] || signed="[signed-by=$keyring] "
-    archives "deb-src $signed\$(REPO_URI) \$(RELEASE) \$(COMPONENT)" >"$WORK/sources.list"
+    archives 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+        >"$WORK/sources.list"
     apt-get "${options[@]}" -q update
     cd "$dir"
-    for version in "$VERSION" \
-        $(apt-cache "${options[@]}" showsrc "postgresql-$PG_MAJOR" | sed -n 's/^Version: //p' | sort -Vru); do
-        ! apt-get "${options[@]}" -q source --download-only "postgresql-$PG_MAJOR=$version" || break
-    done
+    apt-get "${options[@]}" -q source --download-only "postgresql-$PG_MAJOR"
     tar -xf postgresql-*.debian.tar.*
     tar -C "$WORK/source" --strip-components=1 -xf postgresql-*.orig.tar.*
     [ ! -f debian/patches/extension_destdir ] || patch -s -d "$WORK/source" -p1 <debian/patches/extension_destdir
@@ -130,10 +107,6 @@ take_extensions() {
     done
 }
 
-#
-# Planted faults
-#
-
 # Builds the module with the faults and starts server $1 with it.
 plant() {
     local name=$1 function
@@ -146,31 +119,32 @@ plant() {
     done | cluster_psql "$name" -f -
 }
 
-# Calls fault $2 on server $1: its log must then have an alarm with $3 in it.
+# Plants them in server $1.  Its log must have an alarm with TEXT in it after a call of
+# FAULT, for each FAULT=TEXT.
 find_planted() {
-    local name=$1 fault=$2 text=$3
-    : >"$WORK/$name.log"
-    cluster_psql "$name" -c "SELECT planted_$fault(40)" || say "the session ended"
-    cat "$WORK/$name.log"
-    # without -q, which would leave while alarms still writes
-    alarms "$WORK/$name.log" | grep "$text" >/dev/null ||
-        { say "did NOT find the planted fault \"$fault\""; return 1; }
-    say "= ok found the planted fault \"$fault\""
+    local name=$1 fault
+    plant "$name"
+    for fault in "${@:2}"; do
+        : >"$WORK/$name.log"
+        cluster_psql "$name" -c "SELECT planted_${fault%%=*}(40)" || say "the session ended"
+        cat "$WORK/$name.log"
+        # without -q, which would leave while alarms still writes
+        alarms "$WORK/$name.log" | grep "${fault#*=}" >/dev/null || did_not_find "${fault%%=*}"
+        say "= ok found the planted fault \"${fault%%=*}\""
+    done
+    cluster_stop "$name" immediate
 }
 
-#
-# Parts.  Each runs in a subshell of its own, and ends at the first thing that
-# fails.
-#
+did_not_find() {
+    say "did NOT find the planted fault \"$1\""
+    exit 1
+}
 
 # Runs scripts/test with the server of use_server, or Debian's; the arguments are
 # VAR=VALUE... and suites.
 run_tests() {
-    local log=$WORK/tests.log
     # shellcheck disable=SC2086
-    env PG_MAJOR="$PG_MAJOR" PG_BIN="${SERVER:-}" "${@:1:$#-1}" "$ROOT/scripts/test" ${!#} 2>&1 | tee "$log"
-    sed -n 's/^skip  /= skip /p' "$log"
-    say "= ok" ${!#}: $(tail -n 2 "$log")
+    report_tests "${!#}" env PG_MAJOR="$PG_MAJOR" PG_BIN="${SERVER:-}" "${@:1:$#-1}" "$ROOT/scripts/test" ${!#}
 }
 
 # Runs the check of tools/dev.mk that is named, on the planted fault $2 and on src/.
@@ -194,10 +168,8 @@ part_static() {
 
 part_cassert() {
     use_server assert
-    plant assert
-    find_planted assert assert "TRAP: "
-    cluster_stop assert immediate
-    run_tests LIMIT=1800 "regress isolation pgtap tap"
+    find_planted assert assert="TRAP: "
+    run_tests LIMIT=1800 "$EVERY_TEST"
 }
 
 part_discard() {
@@ -207,7 +179,7 @@ part_discard() {
     answer=$(cluster_psql discard -At -c "SET debug_discard_caches = 1" -c "SELECT planted_released(1259)" \
         -c "SET debug_discard_caches = 0" -c "SELECT planted_released(1259)" | paste -sd ' ')
     cluster_stop discard immediate
-    [ "$answer" = "0 1" ] || { say "did NOT find the planted fault \"released\": $answer"; return 1; }
+    [ "$answer" = "0 1" ] || did_not_find released
     say "= ok found the planted fault \"released\""
     run_tests TEST_SETTINGS="debug_discard_caches = 1" LIMIT=5400 PGISOLATIONTIMEOUT=1800 "$DISCARD_SUITES"
     say "= skip the other tests for their time"
@@ -215,24 +187,19 @@ part_discard() {
 
 part_valgrind() {
     use_server memcheck
-    plant memcheck
-    find_planted memcheck freed "Invalid read"
-    find_planted memcheck unset "uninitialised"
-    cluster_stop memcheck immediate
+    find_planted memcheck freed="Invalid read" unset=uninitialised
     run_tests LIMIT=5400 PGISOLATIONTIMEOUT=1800 PG_TEST_TIMEOUT_DEFAULT=900 "$VALGRIND_SUITES"
     say "= skip the other TAP files for their time"
 }
 
 part_ubsan() {
     export COPT="-fsanitize=undefined -fno-sanitize-recover=all"
-    plant ubsan
-    find_planted ubsan overflow "shift exponent"
-    cluster_stop ubsan immediate
-    run_tests LIMIT=1800 "regress isolation pgtap tap"
+    find_planted ubsan overflow="shift exponent"
+    run_tests LIMIT=1800 "$EVERY_TEST"
 }
 
 part_caches() {
-    run_tests COPT=-DSHEDLOCK_NO_CACHES LIMIT=1800 "regress isolation pgtap tap"
+    run_tests COPT=-DSHEDLOCK_NO_CACHES LIMIT=1800 "$EVERY_TEST"
 }
 
 # Runs a command, and says what a tool has written to WORK/t/found* then.
@@ -244,20 +211,15 @@ find_in() {
     return "$status"
 }
 
-# Tries a tool on the planted program, built by flags $2 and started by what follows "--"
-# of $1's arguments: each fault named before must be found.  Then runs the program.
+# Tries tool $1 on the planted program, built by flags $2 and started by the command that
+# follows: each of faults $3 must be found.  Then runs the program.
 try_program() {
-    local tool=$1 flags=$2 fault faults=() found
-    shift 2
-    while [ "$1" != -- ]; do
-        faults+=("$1")
-        shift
-    done
-    shift
+    local tool=$1 flags=$2 faults=$3 fault found
+    shift 3
     as_user gcc -g -O1 $flags -o "$WORK/planted_program" "$WORK/src/test/hard/planted_program.c"
-    for fault in "${faults[@]}"; do
+    for fault in $faults; do
         found=$(find_in "$@" "$WORK/planted_program" "$fault" || :)
-        [ -n "$found" ] || { say "$tool did NOT find the planted fault \"$fault\""; return 1; }
+        [ -n "$found" ] || did_not_find "$fault"
         say "= ok $tool found the planted fault \"$fault\""
     done
     as_user rm -f "$WORK"/src/src/program/{*.o,shedlock}
@@ -286,40 +248,33 @@ try_hostile() {
 part_program() {
     build_extension
     # two shared libraries would not agree on where they write
-    try_program sanitizers "-fsanitize=address,undefined -static-libasan -static-libubsan -DMEMORY_MAX=268435456" freed overflow -- \
+    try_program sanitizers "-fsanitize=address,undefined -static-libasan -static-libubsan -DMEMORY_MAX=268435456" "freed overflow" \
         env ASAN_OPTIONS="log_path=$WORK/t/found" UBSAN_OPTIONS="log_path=$WORK/t/found:print_stacktrace=1"
     # libpq gets no memory for what is too large
     try_hostile ASAN_OPTIONS="log_path=$WORK/t/found:allocator_may_return_null=1:quarantine_size_mb=1" \
         UBSAN_OPTIONS="log_path=$WORK/t/found:print_stacktrace=1"
     # what a thread has that is at work when the program ends counts as possibly lost
-    try_program memcheck -O1 freed unset -- valgrind --quiet --vgdb=no --child-silent-after-fork=no --trace-children=no \
+    try_program memcheck -O1 "freed unset" valgrind --quiet --vgdb=no --child-silent-after-fork=no --trace-children=no \
         --leak-check=full --show-leak-kinds=definite --log-file="$WORK/t/found.%p"
 }
 
-for part; do
-    case " $PARTS " in
-        *" $part "*) ;;
-        *) die "unknown part \"$part\"; there are: $PARTS" ;;
-    esac
-done
-# shellcheck disable=SC2086
-[ $# -gt 0 ] || set -- $PARTS
+begin() {
+    local version
+    require_programs gcc libc6-dev make perl python3 tzdata clang clang-tools cppcheck valgrind bison flex patch bzip2 \
+        xz-utils zlib1g-dev
+    choose_postgres
+    require_postgres libipc-run-perl -- "postgresql-$PG_MAJOR-cron" "postgresql-$PG_MAJOR-pgtap"
+    version=$(as_user postgres --version | sed -n 's/.*(Debian \([^ )]*\)).*/\1/p' | sed 's/+b[0-9]*$//')
+    [ -n "$version" ] || die "this needs Debian's PostgreSQL"
+    # Debian's name, since PGXS looks for one of PostgreSQL's
+    SERVERS=$CACHE/postgresql-$version
+    if ! as_user test -w "$SERVERS"; then
+        mkdir -p "$SERVERS"
+        [ "$EUID" -ne 0 ] || chown "$RUN_AS:" "$SERVERS"
+    fi
+    copy_tree
+}
 
-work_begin
-require_programs gcc libc6-dev make perl python3 tzdata clang clang-tools cppcheck valgrind bison flex patch bzip2 \
-    xz-utils zlib1g-dev
-choose_postgres
-require_postgres libipc-run-perl -- "postgresql-$PG_MAJOR-cron" "postgresql-$PG_MAJOR-pgtap"
-VERSION=$("$PG_BIN/postgres" --version | sed -n 's/.*(Debian \([^ )]*\)).*/\1/p' | sed 's/+b[0-9]*$//')
-[ -n "$VERSION" ] || die "this needs Debian's PostgreSQL"
-SERVERS=$CACHE/postgresql-$VERSION
-if ! as_user test -w "$SERVERS"; then
-    mkdir -p "$SERVERS"
-    [ "$EUID" -ne 0 ] || chown "$RUN_AS:" "$SERVERS"
-fi
-copy_tree
-
-for part; do
-    step "$part" "part_$part"
-done
-report
+part() {
+    "part_$1"
+}

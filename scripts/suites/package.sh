@@ -1,49 +1,43 @@
-#!/bin/bash
+# scripts/suites/package.sh - suite package: what packagers and PGXN do with shedlock
+# shellcheck shell=bash disable=SC2034
 #
-# scripts/test-package - tests what packagers and PGXN do with shedlock
+#	bundle  make dist makes a bundle for PGXN, which builds and passes tests outside git
+#	15, 17  By the packaging in test/debian the bundle becomes a package for that PostgreSQL,
+#	        in a Debian that has it, with Debian's own tools: pg_buildext runs regress and
+#	        isolation, lintian looks at the package, autopkgtest tests it when it is
+#	        installed, and so do some of the TAP tests.  The program shedlock is in a package
+#	        of its own.  Nothing is left when both are purged, and the bundle can be
+#	        installed in their place.
 #
-#	scripts/test-package             the bundle for PGXN, packages for 15 and 17
-#	scripts/test-package 17          packages for that version only
-#	SHEDLOCK_CACHE=DIR scripts/test-package ...   keeps the Debians there
-#	KEEP_WORK=yes scripts/test-package ...        leaves all logs
-#
-# What is committed is tested.  make dist makes a bundle for PGXN of it, which builds
-# and passes tests outside git.  By the packaging in test/debian it becomes a package
-# for each PostgreSQL, in a Debian that has that PostgreSQL, with Debian's own
-# tools: pg_buildext runs regress and isolation, lintian looks at the package,
-# autopkgtest tests it when it is installed, and so do some of the TAP tests.  The
-# program shedlock is in a package of its own.
-# Nothing of it is left when it is purged, and the bundle can be installed in
-# its place.
-#
-# Each Debian is made with debootstrap when it is needed first and every two
-# weeks, a few minutes and 2 GB each, in /var/cache/shedlock, which may be removed
-# at any time; the tests use a copy.  Needs root, for chroot.  The lines at the end
-# say what has passed; the exit status is 0 if all has.
-set -euo pipefail
-# shellcheck source=scripts/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# What is committed is tested.
 
-# What packages are made for, and the release of Debian that has it
-declare -A RELEASE=([15]=bookworm [17]=trixie)
+PARTS="bundle 15 17"
 
-# The archive that a user downloads, without git's files
-bundle() {
+begin() {
+    need_space "$WORK" 5000
+    need_debians git unzip gcc libc6-dev make perl tzdata
+    choose_postgres
+    require_postgres
     # git serves no folder of another owner
+    git -c "safe.directory=$ROOT" -C "$ROOT" diff --quiet HEAD || say "Changes that are not committed are not tested"
+    VERSION=$(sed -n 's/^\t"version": "\(.*\)",$/\1/p' "$ROOT/META.json")
+    BUNDLE=shedlock-$VERSION
     git -c "safe.directory=$ROOT" -C "$ROOT" bundle create --quiet "$WORK/bundle" HEAD --tags
     git clone --quiet "$WORK/bundle" "$WORK/clone"
     chown -R "$RUN_AS:" "$WORK/clone"
     as_user make -s -C "$WORK/clone" PG_CONFIG="$PG_BIN/pg_config" dist
-    echo "= ok make dist: the versions agree, scripts of $(git -c "safe.directory=*" -C "$WORK/clone" tag --list 'v[0-9]*' | wc -l) releases are unchanged"
     as_user unzip -q -d "$WORK/tree" "$WORK/clone/$BUNDLE.zip"
+}
+
+bundle() {
+    echo "= ok make dist: the versions agree, scripts of $(git -c "safe.directory=*" -C "$WORK/clone" tag --list 'v[0-9]*' | wc -l) releases are unchanged"
     as_user unzip -q -d "$WORK/built" "$WORK/clone/$BUNDLE.zip"
     as_user make -s -C "$WORK/built/$BUNDLE" -j "$(nproc)" PG_CONFIG="$PG_BIN/pg_config" with_llvm=no all
     as_user "$WORK/built/$BUNDLE/src/program/shedlock" --version
     as_user make -s -C "$WORK/built/$BUNDLE" PG_CONFIG="$PG_BIN/pg_config" clean
     diff -r "$WORK/tree" "$WORK/built"
     echo "= ok make and make clean outside git, PostgreSQL $PG_MAJOR"
-    "$WORK/tree/$BUNDLE/scripts/test" lint regress tap/upgrade
-    echo "= ok scripts/test lint regress tap/upgrade outside git"
+    report_tests "scripts/test outside git" "$WORK/tree/$BUNDLE/scripts/test" lint regress tap/upgrade
 }
 
 # Runs in the Debian, as root; the bundle's folder and version, the major version.
@@ -64,7 +58,7 @@ in_debian() {
     rm -r /home/bundle
     (cd /home/builder && tar -czf "shedlock_$version.orig.tar.gz" "shedlock-$version")
     cp -a "$tree/test/debian" "$tree/debian"
-    printf '%s\n' "shedlock ($version-1) UNRELEASED; urgency=medium" "" "  * Made by scripts/test-package." "" \
+    printf '%s\n' "shedlock ($version-1) UNRELEASED; urgency=medium" "" "  * Made by scripts/test." "" \
         " -- $(sed -n 's/^Maintainer: //p' "$tree/debian/control.in")  $(date -R)" >"$tree/debian/changelog"
     cp -a "$tree" /home/clean
     chown -R builder: /home/builder
@@ -105,32 +99,16 @@ in_debian() {
     echo "= ok pgxn installs the bundle"
 }
 
-package() {
-    local major=$1 root=$WORK/root-$1
-    cached_debian "$CACHE/package-$major" "${RELEASE[$major]}" build-essential debhelper postgresql-all lintian \
+part() {
+    local root=$WORK/root-$1
+    if [ "$1" = bundle ]; then
+        bundle
+        return
+    fi
+    cached_debian "$CACHE/package-$1" "${RELEASE[$1]}" build-essential debhelper postgresql-all lintian \
         autopkgtest libipc-run-perl unzip pgxnclient
-    cp -a --reflink=auto "$CACHE/package-$major" "$root"
+    cp -a --reflink=auto "$CACHE/package-$1" "$root"
     mkdir "$root/home/bundle"
     cp -a "$WORK/tree/$BUNDLE" "$WORK/clone/$BUNDLE.zip" "$root/home/bundle/"
-    inside "$root" bash -euc "$(declare -f in_debian); in_debian \"\$@\"" package "$VERSION" "$major"
+    inside "$root" bash -euc "$(declare -f); in_debian \"\$@\"" package "$VERSION" "$1"
 }
-
-for major; do
-    [ -n "${RELEASE[$major]:-}" ] || die "packages are made for 15 and 17, not for \"$major\""
-done
-[ $# -gt 0 ] || set -- 15 17
-[ "$EUID" -eq 0 ] || die "this needs root, for chroot"
-
-work_begin 5000
-require_programs git unzip debootstrap gcc libc6-dev make perl tzdata
-choose_postgres
-require_postgres
-git -c "safe.directory=$ROOT" -C "$ROOT" diff --quiet HEAD || say "Changes that are not committed are not tested"
-VERSION=$(sed -n 's/^\t"version": "\(.*\)",$/\1/p' "$ROOT/META.json")
-BUNDLE=shedlock-$VERSION
-
-step bundle bundle
-for major; do
-    step "PostgreSQL $major" package "$major"
-done
-report

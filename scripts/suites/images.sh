@@ -1,29 +1,27 @@
-#!/bin/bash
+# scripts/suites/images.sh - suite images: the images of image/Dockerfile, and compose.yaml
+# shellcheck shell=bash disable=SC2034
 #
-# scripts/test-images - tests the images of image/Dockerfile, and compose.yaml
+#	extension  The image has the extension's files and nothing else.  It is mounted as
+#	           CloudNativePG mounts it, into a container of PostgreSQL 18, which creates the
+#	           extension as the resources in doc/operations.md say, and uses it.
+#	compose    Docker Compose reads compose.yaml.  Without Docker, buildah runs each service
+#	           with the command and the variables that Docker Compose has read.  The services
+#	           race, each tick has one run, and pg_cron runs a job.
 #
-#	scripts/test-images              both
-#	scripts/test-images extension    the image that CloudNativePG mounts
-#	scripts/test-images compose      the services of compose.yaml
-#	SHEDLOCK_CACHE=DIR scripts/test-images ...   keeps the small Debians there
-#	KEEP_WORK=yes scripts/test-images ...        leaves the logs
-#
-# buildah builds the images of what is in the tree, with small Debians in place of those from registries.
-#
-# extension: The image has the extension's files and nothing else.  It is mounted as
-# CloudNativePG mounts it, into a container of PostgreSQL 18, which creates the
-# extension as the resources in doc/operations.md say, and uses it.
-#
-# compose: Docker Compose reads compose.yaml.  Without Docker, buildah runs each service
-# with the command and the variables that Docker Compose has read.  The services race,
-# each tick has one run, and pg_cron runs a job.
-#
-# The Debians are made with debootstrap when they are needed first and every two weeks: a
-# minute and 130 to 330 MB each, in /var/cache/shedlock.  Needs root, for chroot.  The
-# lines at the end say what has passed; the exit status is 0 if all has.
-set -euo pipefail
-# shellcheck source=scripts/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# buildah builds the images, with small Debians in place of those from registries.
+
+PARTS="extension compose"
+
+begin() {
+    need_space "$WORK" 4000
+    need_debians buildah iproute2 perl
+    cached_debian "$CACHE/image-18" "${RELEASE[18]}" postgresql-18
+    cached_debian "$CACHE/machine-trixie" trixie
+}
+
+part() {
+    alone "$1"
+}
 
 # Makes container $1 of image $2, in which the host "database" is this machine.
 container() {
@@ -38,25 +36,25 @@ run() {
 # Waits for a command to succeed, and shows what it says the last time.
 wait_for() {
     local end=$((SECONDS + 600))
-    until "$@" >"$DIR/waited" 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || { cat "$DIR/waited"; echo "waited too long for: $*"; return 1; }
+    until "$@" >waited 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || { cat waited; echo "waited too long for: $*"; return 1; }
         sleep 0.5
     done
-    cat "$DIR/waited"
+    cat waited
 }
 
-# Builds target $1 of image/Dockerfile, with options for buildah.
+# Builds target $1 of image/Dockerfile, with options for buildah.  A build for this machine may
+# be there, and must not get into an image.
 build() {
-    builder bud -q --isolation=chroot --pull-never --target "$1" -t "localhost/$1" "${@:2}" "$TREE"
+    mkdir tree
+    tree | tar -C tree -xf -
+    touch tree/{src/module.o,shedlock.so,src/program/main.o}
+    builder bud -q --isolation=chroot --pull-never --target "$1" -t "localhost/$1" "${@:2}" tree
 }
-
-#
-# The extension for CloudNativePG
-#
 
 # Prints what the resources in doc/operations.md say, as assignments for the shell.
 resources() {
-    sed -n '/^```yaml cluster$/,/^```$/{//!p}' "$TREE/doc/operations.md" | perl -MCPAN::Meta::YAML -0777 -ne '
+    sed -n '/^```yaml cluster$/,/^```$/{//!p}' "$ROOT/doc/operations.md" | perl -MCPAN::Meta::YAML -0777 -ne '
         my ($cluster, $database) = map { $_->{spec} } @{ CPAN::Meta::YAML->read_string($_) };
         my ($mounted, $created) = map { @{ $_->{extensions} } == 1 ? $_->{extensions}[0] : die } $cluster->{postgresql}, $database;
         my ($schema) = grep { $_->{name} eq $created->{schema} } @{ $database->{schemas} };
@@ -102,7 +100,7 @@ END
 extension() {
     local mount
     image_of "$CACHE/image-18" localhost/image-18
-    build extension -f "$TREE/image/Dockerfile" --build-arg BASE=localhost/image-18
+    build extension -f tree/image/Dockerfile --build-arg BASE=localhost/image-18
     container extension localhost/extension
     mount=$(builder mount extension)
     diff - <(find "$mount" -mindepth 1 -printf '%M %U %P\n' | sort -k 3) <<'END'
@@ -118,14 +116,10 @@ END
     container server localhost/image-18
     run --user postgres -v "$mount:/extensions/$MOUNTED:ro" server -- bash -c \
         "$(declare -p MAJOR MOUNTED CREATED DATABASE OWNER SCHEMA SCHEMA_OWNER; declare -f use_extension); use_extension" |
-        tee "$DIR/used"
-    ! grep -E 'WARNING|NOTICE' "$DIR/used" || exit 1
+        tee used
+    ! grep -E 'WARNING|NOTICE' used || exit 1
     echo "= ok $(run server -- "/usr/lib/postgresql/$MAJOR/bin/postgres" --version) loads it, as the resources in doc/operations.md say"
 }
-
-#
-# The services of compose.yaml
-#
 
 # Prints the words that Perl expression $2 makes of service $1, each with a zero byte
 # behind it.  Docker Compose doubles dollar signs.
@@ -133,17 +127,17 @@ service() {
     perl -MJSON::PP -0777 -e 'my $s = decode_json(<STDIN>)->{services}{$ARGV[0]} or die;
         my @words = eval $ARGV[1];
         die $@ if $@;
-        print map { s/\$\$/\$/gr . "\0" } @words' "$@" <"$DIR/compose.json"
+        print map { s/\$\$/\$/gr . "\0" } @words' "$@" <compose.json
 }
 
-# Runs service $1 in the background as Docker Compose would, and writes to DIR/$1.log.
+# Runs service $1 in the background as Docker Compose would, and writes to $1.log.
 start_service() {
     local variables command
     mapfile -d '' variables < <(service "$1" 'map { "$_=$s->{environment}{$_}" } sort keys %{ $s->{environment} }')
     mapfile -d '' command < <(service "$1" '@{ $s->{command} // [] }')
     [ ${#command[@]} -gt 0 ] ||
         read -ra command <<<"$(builder inspect --type image --format '{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' localhost/server)"
-    run --hostname "$1" "$1" -- env "${variables[@]}" "${command[@]}" >>"$DIR/$1.log" 2>&1 &
+    run --hostname "$1" "$1" -- env "${variables[@]}" "${command[@]}" >>"$1.log" 2>&1 &
 }
 
 is_healthy() {
@@ -168,10 +162,10 @@ compose() {
     container docker debian:13
     run docker -- sh -ec 'apt-get -qq update
         DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends docker-compose'
-    run -v "$TREE:/tree:ro" docker -- docker-compose -f /tree/compose.yaml config --format json >"$DIR/compose.json"
+    run -v "$ROOT:/tree:ro" docker -- docker-compose -f /tree/compose.yaml config --format json >compose.json
     echo "= ok $(run docker -- docker-compose version) reads compose.yaml"
     builder rm docker
-    mapfile -d '' options < <(service database '$s->{build}{target}, "-f", "$ENV{TREE}/$s->{build}{dockerfile}",
+    mapfile -d '' options < <(service database '$s->{build}{target}, "-f", "tree/$s->{build}{dockerfile}",
         map { ("--build-arg", "$_=$s->{build}{args}{$_}") } sort keys %{ $s->{build}{args} }')
     build "${options[@]}"
     # port 5432 may be taken on this machine
@@ -181,7 +175,6 @@ compose() {
 race() {
     local name start
     set -o pipefail
-    cd "$DIR"
     ip link set lo up
     for name in database alpha beta; do
         [ "$(service "$name" '$s->{image}' | tr -d '\0')" = shedlock-server ]
@@ -214,38 +207,3 @@ race() {
     [ "$(database_sql "SELECT count(*) FROM shedlock_history WHERE name = 'report'")" -gt "$(wc -l <history)" ]
     echo "= ok the services and the history go on after a restart of the database"
 }
-
-#
-# The run
-#
-
-# Runs function $1 with processes, mounts, shared memory and a folder of its own.
-# A server that is killed leaves its shared memory.
-alone() {
-    export DIR=$WORK/$1 TREE=$WORK/src
-    trap : TERM
-    mkdir "$DIR"
-    unshare --mount --ipc --pid --fork --kill-child --mount-proc bash -euc \
-        "$(declare -f); set -o pipefail; trap 'exit 143' TERM; mount -t tmpfs -o mode=1777 tmpfs /dev/shm; $1"
-    rm -rf --one-file-system "$DIR"
-}
-
-declare -A TITLE=([extension]="extension for PostgreSQL 18" [compose]="services of compose.yaml")
-for image; do
-    [ -n "${TITLE[$image]:-}" ] || die "unknown image \"$image\"; there are: extension compose"
-done
-[ $# -gt 0 ] || set -- extension compose
-[ "$EUID" -eq 0 ] || die "this needs root, for chroot"
-
-work_begin 4000
-require_programs debootstrap buildah iproute2 perl
-export CACHE
-cached_debian "$CACHE/image-18" forky postgresql-18
-cached_debian "$CACHE/machine-trixie" trixie
-copy_tree
-# A build for this machine may be there, and must not get into an image.
-as_user touch "$WORK/src/src/module.o" "$WORK/src/shedlock.so" "$WORK/src/src/program/main.o"
-for image; do
-    step "${TITLE[$image]}" alone "$image"
-done
-report

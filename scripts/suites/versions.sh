@@ -1,0 +1,28 @@
+# scripts/suites/versions.sh - suite versions: scripts/test for each PostgreSQL that Debian has
+# shellcheck shell=bash disable=SC2034
+#
+# Each runs in a small Debian of its own, of 0.5 GB.  SUITES="regress tap/crash" names suites
+# to run instead of those that scripts/test runs by itself.
+
+PARTS="15 17 18 19"
+
+begin() {
+    need_debians
+}
+
+part() {
+    local root=$CACHE/$1
+    cached_debian "$root" "${RELEASE[$1]}"
+    # a candidate
+    if [ "$1" -ge 19 ]; then
+        echo "deb $(archive) experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
+        printf '%s\n' "Package: src:postgresql-$1" "Pin: release a=experimental" "Pin-Priority: 900" \
+            >"$root/etc/apt/preferences.d/experimental"
+    fi
+    remove_at_end "$root/root/shedlock"
+    rm -rf "$root"/root/shedlock "$root"/tmp/*
+    mkdir "$root/root/shedlock"
+    tree | tar -C "$root/root/shedlock" -xf -
+    # shellcheck disable=SC2086
+    report_tests "" inside "$root" PG_MAJOR="$1" /root/shedlock/scripts/test ${SUITES:-}
+}
