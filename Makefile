@@ -42,8 +42,8 @@ OBJS = \
 	src/job/calendar.o \
 	src/job/plan.o \
 	src/job/due.o \
-	src/job/tick.o \
 	src/job/outcome.o \
+	src/job/tick.o \
 	src/job/execute.o \
 	src/job/reason.o \
 	src/job/event.o \

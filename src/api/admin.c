@@ -140,7 +140,7 @@ check_may_signal(int pid, const char *act)
 static void
 end_run_by_force(const ShedlockName *name, int64 token)
 {
-	ShedlockEnding ending = {.outcome = "cancelled"};
+	ShedlockEnding ending = {.outcome = SHEDLOCK_CANCELLED};
 
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
 	ShedlockCloseTick(name, token);
@@ -316,7 +316,7 @@ has_run(const ShedlockName *name)
 {
 	ShedlockLogged logged;
 
-	ShedlockHistoryLast(name, &logged);
+	ShedlockHistoryFind(name, NULL, &logged);
 	return logged.token != 0;
 }
 

@@ -186,15 +186,14 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockLogged logged;
-	const char *outcome;
 
 	if (run->client_request == NULL)
 		return false;
-	ShedlockHistoryFindRequest(name, run->client_request, &logged);
+	ShedlockHistoryFind(name, run->client_request, &logged);
 	if (logged.token == 0)
 		return false;
-	outcome = ShedlockRunOutcome(name, logged.token);
-	if (outcome && strcmp(outcome, "running") == 0)
+	ShedlockReadRun(name, logged.token, &logged);
+	if (logged.outcome == SHEDLOCK_RUNNING)
 	{
 		ShedlockCommitDurablyAgain();
 		*answer = answer_begun(fcinfo, logged.token, logged.tick, logged.attempt);
@@ -202,7 +201,7 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 	else
 		*answer = answer_refused(fcinfo,
 								 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-										  logged.token, outcome ? outcome : logged.outcome));
+										  logged.token, ShedlockOutcomeText(logged.outcome)));
 	return true;
 }
 
@@ -265,7 +264,6 @@ PG_FUNCTION_INFO_V1(shedlock_run_end);
 Datum
 shedlock_run_end(PG_FUNCTION_ARGS)
 {
-	static const char *const outcomes[] = {"succeeded", "failed", "timed out", "cancelled"};
 	ShedlockEnding ending = {0};
 	ShedlockName name;
 	int64		token;
@@ -278,12 +276,8 @@ shedlock_run_end(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("token of lock \"%s\" must not be null", name.str)));
-	for (int i = 0; i < (int) lengthof(outcomes); i++)
-	{
-		if (strcmp(outcome, outcomes[i]) == 0)
-			ending.outcome = outcomes[i];
-	}
-	if (ending.outcome == NULL)
+	ending.outcome = ShedlockFindOutcome(outcome);
+	if (ending.outcome < SHEDLOCK_SUCCEEDED || ending.outcome > SHEDLOCK_CANCELLED)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid outcome: \"%s\"", outcome),
@@ -308,17 +302,18 @@ PG_FUNCTION_INFO_V1(_shedlock_run_outcome);
 Datum
 _shedlock_run_outcome(PG_FUNCTION_ARGS)
 {
-	int64		token = PG_GETARG_INT64(0);
-	const char *outcome = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	ShedlockName name;
+	ShedlockLogged run;
 
-	if (strcmp(outcome, "running") != 0)
+	if (ShedlockFindOutcome(text_to_cstring(PG_GETARG_TEXT_PP(2))) != SHEDLOCK_RUNNING)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(1)), &name);
-	if (!ShedlockHistoryMaySee(name.nsp, token))
+	ShedlockReadRun(&name, PG_GETARG_INT64(0), &run);
+	if (!ShedlockMaySee(run.role))
 		PG_RETURN_NULL();
-	outcome = ShedlockRunOutcome(&name, token);
-	PG_RETURN_TEXT_P(cstring_to_text(outcome ? outcome : "lost"));
+	if (run.outcome == SHEDLOCK_NOT_LOGGED)
+		run.outcome = SHEDLOCK_RUN_LOST;
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockOutcomeText(run.outcome)));
 }
 
 /*

@@ -102,32 +102,6 @@ shown_schedule(const Datum *values, const bool *nulls)
 }
 
 /*
- * shown_outcome - the outcome of the last run of the last tick, as of now, or NULL
- *
- * *at_work: the run is, or may be, at work, even if the caller may not see it.
- */
-static const char *
-shown_outcome(const ShedlockName *name, const ShedlockTick *last, bool *at_work)
-{
-	const char *outcome = last->token != 0 ? ShedlockRunOutcome(name, last->token) : NULL;
-
-	*at_work = outcome && (strcmp(outcome, "running") == 0 || strcmp(outcome, "unknown") == 0);
-	return outcome && ShedlockHistoryMaySee(name->nsp, last->token) ? outcome : NULL;
-}
-
-/*
- * is_paused - is the lock of that name paused?
- */
-static bool
-is_paused(const ShedlockName *name, TimestampTz now)
-{
-	ShedlockRow row;
-
-	ShedlockLookUpRow(name, &row);
-	return row.found && row.paused_until > now;
-}
-
-/*
  * put_schedule - one line of _shedlock_schedules(), if the name has a schedule
  */
 static void
@@ -141,15 +115,18 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	Datum		values[11];
 	bool		nulls[lengthof(values)];
 	ShedlockTick last;
-	const char *outcome;
+	ShedlockRow row;
+	ShedlockLogged run;
 	bool		at_work;
 	bool		paused;
 
 	if (schedule == 0)
 		return;
 	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
-	outcome = shown_outcome(name, &last, &at_work);
-	paused = is_paused(name, now);
+	ShedlockReadRun(name, last.token, &run);
+	at_work = SHEDLOCK_MAY_RUN(run.outcome);
+	ShedlockLookUpRow(name, &row);
+	paused = row.paused_until > now;
 	if (last.has_schedule)
 		next = ShedlockNextTick(&last.plan.schedule, Max(now, last.tick));
 	if (last.has_schedule && last.has_plan && !at_work)
@@ -162,7 +139,7 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	values[0] = CStringGetTextDatum(name->str);
 	values[1] = schedule;
 	values[2] = slot->tts_values[Anum_time_zone - 1];
-	values[4] = outcome ? CStringGetTextDatum(outcome) : 0;
+	values[4] = CStringGetTextDatum(ShedlockOutcomeText(run.outcome));
 	values[5] = Int32GetDatum(last.attempt);
 	values[6] = slot->tts_values[Anum_attempts - 1];
 	values[9] = 0;
@@ -170,7 +147,7 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 
 	memset(nulls, false, sizeof(nulls));
 	nulls[2] = slot->tts_isnull[Anum_time_zone - 1];
-	nulls[4] = outcome == NULL;
+	nulls[4] = run.outcome == SHEDLOCK_NOT_LOGGED || !ShedlockMaySee(run.role);
 	nulls[6] = slot->tts_isnull[Anum_attempts - 1];
 	ShedlockShowTime(last.tick, &values[3], &nulls[3]);
 	ShedlockShowTime(attempt_at, &values[7], &nulls[7]);

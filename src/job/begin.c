@@ -322,21 +322,6 @@ register_tick(Try *try)
 }
 
 /*
- * is_paused - is the job paused, whether its lock is held or free?
- *
- * Sets *result to a refusal if it is.
- */
-static bool
-is_paused(const ShedlockName *name, ShedlockResult *result)
-{
-	ShedlockLookUpRow(name, &result->row);
-	if (!result->row.found || result->row.paused_until <= GetCurrentTimestamp())
-		return false;
-	result->verdict = SHEDLOCK_PAUSED;
-	return true;
-}
-
-/*
  * decide - do what is due; with the tick's advisory lock held
  *
  * A pause is as if nobody had called.
@@ -350,8 +335,15 @@ decide(Try *try, ShedlockResult *result)
 		find_due(try);
 		if (try->due.action == SHEDLOCK_RUN_TICK)
 			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER && is_paused(&try->run->request.name, result))
-			return SHEDLOCK_REFUSED;
+		if (try->due.action == SHEDLOCK_REGISTER)
+		{
+			ShedlockLookUpRow(&try->run->request.name, &result->row);
+			if (result->row.paused_until > GetCurrentTimestamp())
+			{
+				result->verdict = SHEDLOCK_PAUSED;
+				return SHEDLOCK_REFUSED;
+			}
+		}
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
 			return not_due(try);
 	}
@@ -396,7 +388,7 @@ was_requested(const ShedlockRun *run)
 {
 	ShedlockLogged logged;
 
-	ShedlockHistoryFindRequest(&run->request.name, run->client_request, &logged);
+	ShedlockHistoryFind(&run->request.name, run->client_request, &logged);
 	return logged.token != 0;
 }
 

@@ -22,13 +22,13 @@
 #include "utils/timestamp.h"
 
 /*
- * ShedlockTells - are listeners told of such an event?
+ * ShedlockTells - are listeners told of an event that is normal, or of any other?
+ *
+ * Normal are the begin of a run and its success.
  */
 bool
-ShedlockTells(const char *event)
+ShedlockTells(bool is_normal)
 {
-	bool		is_normal = strcmp(event, "started") == 0 || strcmp(event, "succeeded") == 0;
-
 	return shedlock_notify == SHEDLOCK_NOTIFY_ALL ||
 		(shedlock_notify == SHEDLOCK_NOTIFY_FAILURES && !is_normal);
 }
@@ -133,8 +133,6 @@ add_run(List *events, const char *event, Oid nsp,
 	StringInfoData payload;
 	ShedlockName name;
 
-	if (!ShedlockTells(event))
-		return events;
 	ShedlockMakeName(nsp, run->name, &name);
 	if (run->attempt > 0)
 	{
@@ -147,7 +145,7 @@ add_run(List *events, const char *event, Oid nsp,
 		if (last.found && last.token == run->token && last.has_plan)
 		{
 			attempts = last.plan.attempts;
-			if (before == NULL && strcmp(run->outcome, "running") != 0)
+			if (before == NULL && run->outcome != SHEDLOCK_RUNNING)
 				retry_at = ShedlockNextAttempt(&last, &last.plan, GetCurrentTimestamp());
 		}
 	}
@@ -180,9 +178,10 @@ ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
 	if (shedlock_notify == SHEDLOCK_NOTIFY_NONE)
 		return NIL;
 	ShedlockHistoryRead(nsp, token, &run);
-	if (run.token == 0 || strcmp(run.outcome, "running") == 0)
+	if (run.outcome <= SHEDLOCK_RUNNING)
 		return NIL;
-	events = add_run(events, run.outcome, nsp, &run, before);
+	if (ShedlockTells(run.outcome == SHEDLOCK_SUCCEEDED))
+		events = add_run(events, ShedlockOutcomeText(run.outcome), nsp, &run, before);
 	if (run.gave_up)
 		events = add_run(events, "gave up", nsp, &run, before);
 	return events;
@@ -201,18 +200,27 @@ ShedlockTell(const List *events)
 }
 
 /*
+ * tell_run - tell of a run what is not its end
+ */
+static void
+tell_run(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)
+{
+	ShedlockLogged run;
+
+	if (!ShedlockTells(is_normal))
+		return;
+	ShedlockHistoryRead(nsp, token, &run);
+	if (run.token != 0)
+		ShedlockTell(add_run(NIL, event, nsp, &run, before));
+}
+
+/*
  * ShedlockTellBegin - tell that a run has begun
  */
 void
 ShedlockTellBegin(Oid nsp, int64 token)
 {
-	ShedlockLogged run;
-
-	if (!ShedlockTells("started"))
-		return;
-	ShedlockHistoryRead(nsp, token, &run);
-	if (run.token != 0)
-		ShedlockTell(add_run(NIL, "started", nsp, &run, NULL));
+	tell_run("started", true, nsp, token, NULL);
 }
 
 /*
@@ -230,13 +238,7 @@ ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before)
 void
 ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before)
 {
-	ShedlockLogged run;
-
-	if (!ShedlockTells("gave up"))
-		return;
-	ShedlockHistoryRead(nsp, token, &run);
-	if (run.token != 0)
-		ShedlockTell(add_run(NIL, "gave up", nsp, &run, before));
+	tell_run("gave up", false, nsp, token, before);
 }
 
 /*
@@ -250,7 +252,7 @@ ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 {
 	StringInfoData payload;
 
-	if (!ShedlockTells(event))
+	if (!ShedlockTells(false))
 		return;
 	begin_payload(&payload, event, name, token);
 	if (until != DT_NOBEGIN)

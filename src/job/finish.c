@@ -120,7 +120,7 @@ end_run(ShedlockRun *run)
 	if (run->warning[0] != '\0')
 		ending.warning = run->warning;
 	ShedlockHistoryEnd(name->nsp, run->token, &ending);
-	run->events = ShedlockTells(run->outcome) ?
+	run->events = ShedlockTells(run->outcome == SHEDLOCK_SUCCEEDED) ?
 		ShedlockEndEvents(name->nsp, run->token, NULL) : NIL;
 }
 
@@ -221,7 +221,7 @@ ShedlockEndInCommand(ShedlockRun *run)
 	if (why_not == NULL)
 	{
 		run->deadline = holding->state.deadline;
-		run->outcome = "succeeded";
+		run->outcome = SHEDLOCK_SUCCEEDED;
 		failure = try_in_command(end_in_command, run);
 		why_not = failure ? failure->message : NULL;
 	}
@@ -414,7 +414,7 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 	ereport(WARNING,
 			(errcode((*failure)->sqlerrcode),
 			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
-					run->outcome, run->request.name.str, (*failure)->message)));
+					ShedlockOutcomeText(run->outcome), run->request.name.str, (*failure)->message)));
 	if (run->plan)
 		*failure = try_now(run, end_unlogged);
 	if (*failure)
@@ -468,7 +468,7 @@ ShedlockEndRun(ShedlockRun *run)
 		ereport(WARNING,
 				(errcode(untold->sqlerrcode),
 				 errmsg("could not notify listeners of outcome \"%s\" of lock \"%s\": %s",
-						run->outcome, name, untold->message)));
+						ShedlockOutcomeText(run->outcome), name, untold->message)));
 	if (failure)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
@@ -487,13 +487,13 @@ ShedlockEndRun(ShedlockRun *run)
  * those of callers.
  */
 static bool
-ended_before(const ShedlockName *name, const ShedlockLogged *logged, const char *outcome,
+ended_before(const ShedlockName *name, const ShedlockLogged *logged, ShedlockOutcome outcome,
 			 bool *same)
 {
-	if (logged->token == 0 || strcmp(logged->outcome, "running") == 0 ||
-		strcmp(logged->outcome, "lost") == 0 || !has_privs_of_role(GetUserId(), logged->role))
+	if (logged->outcome <= SHEDLOCK_RUNNING || logged->outcome == SHEDLOCK_RUN_LOST ||
+		!has_privs_of_role(GetUserId(), logged->role))
 		return false;
-	*same = logged->sqlstate == NULL && strcmp(logged->outcome, outcome) == 0;
+	*same = logged->sqlstate == NULL && logged->outcome == outcome;
 	if (*same)
 		ShedlockCommitDurablyAgain();
 	else
@@ -501,7 +501,7 @@ ended_before(const ShedlockName *name, const ShedlockLogged *logged, const char 
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
 						name->str, logged->token),
-				 errdetail("Its outcome is \"%s\".", logged->outcome)));
+				 errdetail("Its outcome is \"%s\".", ShedlockOutcomeText(logged->outcome))));
 	return true;
 }
 

@@ -103,7 +103,7 @@ typedef struct ShedlockRun
 	int64		deadline;		/* this and the next: if so; as in its holding */
 	bool		warned;			/* the command has warned since */
 	bool		ended;			/* its end is committed, as all that follows */
-	const char *outcome;
+	ShedlockOutcome outcome;
 	ErrorData  *error;			/* NULL: the command succeeded */
 	List	   *events;			/* to be told after its end */
 	char		warning[SHEDLOCK_MESSAGE_MAX + SHEDLOCK_CLIP_NOTE]; /* the last one of the
@@ -164,7 +164,7 @@ extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *bef
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
 							  const ShedlockPlan *plan, ShedlockTick *before);
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
-extern bool ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome);
+extern bool ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockForgetSchedule(const ShedlockName *name, int64 token);
@@ -178,7 +178,7 @@ extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *la
 extern char *ShedlockWhy(const ShedlockName *name, const char *state);
 
 /* event.c */
-extern bool ShedlockTells(const char *event);
+extern bool ShedlockTells(bool is_normal);
 extern void ShedlockTellBegin(Oid nsp, int64 token);
 extern List *ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTell(const List *events);
@@ -194,7 +194,7 @@ extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait
 										  bool explain, const char **reason);
 
 /* outcome.c */
-extern const char *ShedlockRunOutcome(const ShedlockName *name, int64 token);
+extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockLogged *run);
 
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);

@@ -28,26 +28,23 @@ run_lives(const ShedlockName *name, int64 token)
 }
 
 /*
- * ShedlockRunOutcome - the outcome of a run as of now; NULL if it is not logged
+ * ShedlockReadRun - read what the log says of a run, with its outcome as of now
  *
- * A run without a holder is lost only if the log, read after the lock, still says
- * that it is running.  "unknown": it is running according to the log, on a standby,
- * which has no holders.
+ * token 0 counts as that of a run that is not logged.  A run without a holder is lost only if
+ * the log, read after the lock, still says that it is running.
  */
-const char *
-ShedlockRunOutcome(const ShedlockName *name, int64 token)
+void
+ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockLogged *run)
 {
-	ShedlockLogged logged;
-
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.token == 0)
-		return NULL;
-	if (strcmp(logged.outcome, "running") != 0)
-		return logged.outcome;
+	ShedlockHistoryRead(name->nsp, token, run);
+	if (run->outcome != SHEDLOCK_RUNNING)
+		return;
 	if (RecoveryInProgress())
-		return "unknown";
-	if (run_lives(name, token))
-		return logged.outcome;
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	return logged.token == 0 || strcmp(logged.outcome, "running") == 0 ? "lost" : logged.outcome;
+		run->outcome = SHEDLOCK_RUN_UNKNOWN;
+	else if (!run_lives(name, token))
+	{
+		ShedlockHistoryRead(name->nsp, token, run);
+		if (run->outcome == SHEDLOCK_RUNNING)
+			run->outcome = SHEDLOCK_RUN_LOST;
+	}
 }

@@ -61,37 +61,53 @@ ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
 }
 
 /*
- * add_last_tick - say what became of the last tick
+ * add_error - say with which error a run ended, if it has ended badly and may be seen
  *
- * Only callers to whom shedlock_history shows the run learn its holder and outcome.  The
- * role of a claim without a run is not known.  Returns true if a run of it
- * is, or may be, at work.
+ * The text is that of another role, and may be long.  Returns whether it ended badly.
  */
 static bool
-add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last)
+add_error(StringInfo buf, const ShedlockLogged *run)
+{
+	char		shown[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
+
+	if (run->outcome <= SHEDLOCK_SUCCEEDED || run->outcome == SHEDLOCK_RUN_UNKNOWN ||
+		!ShedlockMaySee(run->role))
+		return false;
+	if (run->message && run->message[0] != '\0')
+	{
+		ShedlockClip(shown, run->message, ERROR_MAX);
+		(void) ShedlockMaskText(shown);
+		appendStringInfo(buf, "\nIts message: %s", shown);
+	}
+	return true;
+}
+
+/*
+ * add_last_tick - say what became of the last tick
+ *
+ * run: the last one of it, as of now.  Only callers to whom shedlock_history shows the run
+ * learn its holder and outcome.  The role of a claim without a run is not known.
+ */
+static void
+add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockLogged *run)
 {
 	const char *tick = ShedlockTimeString(last->tick);
-	const char *outcome = last->token != 0 ? ShedlockRunOutcome(name, last->token) : NULL;
-	bool		is_running = outcome && strcmp(outcome, "running") == 0;
 
 	if (last->claimed_by[0] == '\0')
 		appendStringInfo(buf, "Tick %s had passed before the job had this schedule.", tick);
-	else if (!ShedlockHistoryMaySee(name->nsp, last->token))
-		appendStringInfo(buf, is_running ? "A run of tick %s is at work." :
+	else if (!ShedlockMaySee(run->role))
+		appendStringInfo(buf, run->outcome == SHEDLOCK_RUNNING ? "A run of tick %s is at work." :
 						 "Tick %s was claimed.", tick);
 	else if (last->token != 0 && last->attempt == 0)
 		appendStringInfo(buf, "Tick %s passed while an older one was run by \"%s\"; outcome: %s.", tick,
-						 last->claimed_by, outcome ? outcome : "no longer in the history");
+						 last->claimed_by, ShedlockOutcomeText(run->outcome));
 	else if (last->token == 0)
 		appendStringInfo(buf, "Tick %s was claimed at %s by \"%s\".", tick,
 						 ShedlockTimeString(last->claimed_at), last->claimed_by);
 	else
 		appendStringInfo(buf, "Attempt %d at tick %s began at %s by \"%s\"; outcome: %s.",
 						 last->attempt, tick, ShedlockTimeString(last->claimed_at),
-						 last->claimed_by, outcome ? outcome : "no longer in the history");
-
-	/* On a standby nobody can tell. */
-	return is_running || (outcome && strcmp(outcome, "unknown") == 0);
+						 last->claimed_by, ShedlockOutcomeText(run->outcome));
 }
 
 /*
@@ -101,8 +117,8 @@ add_last_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last
  * that its attempts are used up, either.  Returns true if no other attempt follows by itself.
  */
 static bool
-add_next(StringInfo buf, const char *separator, const ShedlockName *name,
-		 const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+add_next(StringInfo buf, const char *separator, const ShedlockTick *last,
+		 const ShedlockLogged *run, const ShedlockPlan *plan, TimestampTz now)
 {
 	ShedlockDue due = ShedlockFindDue(last, plan, now);
 	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
@@ -110,7 +126,7 @@ add_next(StringInfo buf, const char *separator, const ShedlockName *name,
 	bool		gave_up;
 
 	gave_up = last->found && last->token != 0 && !last->done &&
-		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockHistoryMaySee(name->nsp, last->token);
+		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockMaySee(run->role);
 	if (due.action == SHEDLOCK_RUN_TICK && plan->attempts == 0)
 		appendStringInfo(buf, "%sTick %s can be claimed now.", separator, ShedlockTimeString(due.tick));
 	else if (due.action == SHEDLOCK_RUN_TICK)
@@ -126,31 +142,27 @@ add_next(StringInfo buf, const char *separator, const ShedlockName *name,
 }
 
 /*
- * ended_badly - has that run ended, and not succeeded, as far as the caller may see it?
- */
-static bool
-ended_badly(const ShedlockName *name, int64 token, ShedlockLogged *logged)
-{
-	ShedlockHistoryRead(name->nsp, token, logged);
-	return logged->token != 0 && ShedlockMaySee(logged->role) &&
-		strcmp(logged->outcome, "running") != 0 && strcmp(logged->outcome, "succeeded") != 0;
-}
-
-/*
- * add_error - say with which error a run ended
+ * add_tick - say what the last run was, and when the next one is due
  *
- * The text is that of another role, and may be long.
+ * plan: NULL if no schedule is known.  for_person: on lines of their own, with the error of the
+ * last run, and the way out.
  */
 static void
-add_error(StringInfo buf, const ShedlockLogged *logged)
+add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
+		 const ShedlockPlan *plan, TimestampTz now, bool for_person)
 {
-	char		shown[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
+	const char *separator = for_person ? "\n" : "  ";
+	ShedlockLogged run;
+	bool		bad;
 
-	if (logged->message == NULL || logged->message[0] == '\0')
-		return;
-	ShedlockClip(shown, logged->message, ERROR_MAX);
-	(void) ShedlockMaskText(shown);
-	appendStringInfo(buf, "\nIts message: %s", shown);
+	ShedlockReadRun(name, last->token, &run);
+	add_last_tick(buf, last, &run);
+	bad = for_person && add_error(buf, &run);
+	if (plan == NULL && last->again)
+		appendStringInfo(buf, "%sIt can be claimed once more.", separator);
+	if (plan && !SHEDLOCK_MAY_RUN(run.outcome) &&
+		add_next(buf, separator, last, &run, plan, now) && bad && !last->again)
+		appendStringInfoString(buf, "\nshedlock_again allows one more attempt.");
 }
 
 /*
@@ -164,40 +176,18 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 				   const ShedlockPlan *plan, TimestampTz now)
 {
 	StringInfoData buf;
-	bool		is_running = false;
+	ShedlockLogged none = {0};
 
 	initStringInfo(&buf);
 	if (last->found)
-		is_running = add_last_tick(&buf, name, last);
+		add_tick(&buf, name, last, plan, now, false);
 	else
+	{
 		appendStringInfoString(&buf, "No tick has come yet.");
-	if (plan && !is_running)
-		(void) add_next(&buf, "  ", name, last, plan, now);
-	else if (plan == NULL && last->again)
-		appendStringInfoString(&buf, "  It can be claimed once more.");
+		if (plan)
+			(void) add_next(&buf, "  ", last, &none, plan, now);
+	}
 	return buf.data;
-}
-
-/*
- * add_tick - the same for a person, with the error of the last run, and the way out
- */
-static void
-add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
-		 const ShedlockPlan *plan, TimestampTz now)
-{
-	ShedlockLogged logged;
-	bool		is_running;
-	bool		bad;
-
-	appendStringInfoChar(buf, '\n');
-	is_running = add_last_tick(buf, name, last);
-	bad = last->token != 0 && ended_badly(name, last->token, &logged);
-	if (bad)
-		add_error(buf, &logged);
-	if (plan && !is_running && add_next(buf, "\n", name, last, plan, now) && bad && !last->again)
-		appendStringInfoString(buf, "\nshedlock_again allows one more attempt.");
-	else if (plan == NULL && last->again)
-		appendStringInfoString(buf, "\nIt can be claimed once more.");
 }
 
 /*
@@ -292,16 +282,14 @@ run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 static void
 add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
 {
-	ShedlockLogged logged;
-	const char *outcome = ShedlockRunOutcome(name, token);
+	ShedlockLogged run;
 
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (outcome == NULL || strcmp(outcome, "running") == 0 || !ShedlockMaySee(logged.role))
+	ShedlockReadRun(name, token, &run);
+	if (run.outcome <= SHEDLOCK_RUNNING || !ShedlockMaySee(run.role))
 		return;
 	appendStringInfo(buf, "\nIts last run began at %s; outcome: %s.",
-					 ShedlockTimeString(logged.started_at), outcome);
-	if (ended_badly(name, token, &logged))
-		add_error(buf, &logged);
+					 ShedlockTimeString(run.started_at), ShedlockOutcomeText(run.outcome));
+	(void) add_error(buf, &run);
 }
 
 /*
@@ -314,7 +302,7 @@ is_unknown(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick 
 
 	if (row->found || last->found)
 		return false;
-	ShedlockHistoryLast(name, &logged);
+	ShedlockHistoryFind(name, NULL, &logged);
 	return logged.token == 0;
 }
 
@@ -342,7 +330,10 @@ ShedlockWhy(const ShedlockName *name, const char *state)
 	if (run)
 		appendStringInfo(&buf, "\n%s", run);
 	else if (last.found)
-		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, GetCurrentTimestamp());
+	{
+		appendStringInfoChar(&buf, '\n');
+		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, GetCurrentTimestamp(), true);
+	}
 	else if (row.found && row.token != 0)
 		add_last_run(&buf, name, row.token);
 	else if (state == NULL && is_unknown(name, &row, &last))

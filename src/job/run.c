@@ -127,15 +127,15 @@ execute_run(ShedlockRun *run)
 	run->ended = run->end_written && holding == NULL;
 	over_time = is_over_time(run, holding);
 	if (run->ended || run->error == NULL)
-		run->outcome = "succeeded";
+		run->outcome = SHEDLOCK_SUCCEEDED;
 	else if (run->error->sqlerrcode != ERRCODE_QUERY_CANCELED)
-		run->outcome = "failed";
+		run->outcome = SHEDLOCK_FAILED;
 	else if (!over_time)
-		run->outcome = "cancelled";
+		run->outcome = SHEDLOCK_CANCELLED;
 	else
 	{
 		/* The server says that the user asked for it. */
-		run->outcome = "timed out";
+		run->outcome = SHEDLOCK_TIMED_OUT;
 		run->error->message =
 			psprintf("canceling statement due to lock_at_most_for of lock \"%s\"", name);
 	}
@@ -148,7 +148,7 @@ execute_run(ShedlockRun *run)
 		/* A cancel that comes too late must not replace it. */
 		HOLD_CANCEL_INTERRUPTS();
 		ereport(LOG,
-				(errmsg("run of lock \"%s\": %s", name, run->outcome),
+				(errmsg("run of lock \"%s\": %s", name, ShedlockOutcomeText(run->outcome)),
 				 errdetail_internal("%s", run->error->message),
 				 errhidestmt(true)));
 		RESUME_CANCEL_INTERRUPTS();

@@ -380,7 +380,7 @@ ShedlockCloseTick(const ShedlockName *name, int64 token)
 typedef struct RunEnd
 {
 	int64		token;
-	const char *outcome;
+	ShedlockOutcome outcome;
 	bool		gave_up;		/* no attempt is left */
 	bool		durable;		/* a crash must not undo it */
 } RunEnd;
@@ -416,14 +416,13 @@ end_tick(ShedlockTick *last, void *arg)
 	RunEnd	   *end = arg;
 	const ShedlockPlan *plan = &last->plan;
 	TimestampTz now = GetCurrentTimestamp();
-	bool		failed = strcmp(end->outcome, "succeeded") != 0;
 
 	/* shedlock_cancel() may have used the tick up since the last look. */
 	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
 	end->durable = plan->attempts > 1;
-	if (!failed)
+	if (end->outcome == SHEDLOCK_SUCCEEDED)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
@@ -440,12 +439,11 @@ end_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockEndTick - write what the end of that run makes of its tick
  *
- * outcome: "succeeded", or another one, after which the tick can have attempts left.  Does
- * nothing if the tick has another run or claim, or is used up.  Returns true if the run was
- * the last attempt, and failed.
+ * Only success uses the tick up.  Does nothing if the tick has another run or claim, or is
+ * used up.  Returns true if the run was the last attempt, and failed.
  */
 bool
-ShedlockEndTick(const ShedlockName *name, int64 token, const char *outcome)
+ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome)
 {
 	RunEnd		end = {.token = token,.outcome = outcome};
 
@@ -554,6 +552,7 @@ bool
 ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 {
 	ShedlockTick last;
+	ShedlockName name;
 	ShedlockLogged run;
 
 	slot_getallattrs(slot);
@@ -564,6 +563,7 @@ ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 		return false;
 	if (last.done || last.token == 0)
 		return true;
-	ShedlockHistoryRead(nsp, last.token, &run);
-	return !ShedlockMayBeAtWork(nsp, &run);
+	ShedlockMakeName(nsp, TextDatumGetCString(slot->tts_values[Anum_name - 1]), &name);
+	ShedlockReadRun(&name, last.token, &run);
+	return run.outcome != SHEDLOCK_RUNNING;
 }

@@ -28,6 +28,41 @@ enum
 /* Bytes of a command that are kept. */
 #define COMMAND_MAX		8192
 
+static const char *const outcome_names[] = {
+	[SHEDLOCK_NOT_LOGGED] = "no longer in the history",
+	[SHEDLOCK_RUNNING] = "running",
+	[SHEDLOCK_SUCCEEDED] = "succeeded",
+	[SHEDLOCK_FAILED] = "failed",
+	[SHEDLOCK_TIMED_OUT] = "timed out",
+	[SHEDLOCK_CANCELLED] = "cancelled",
+	[SHEDLOCK_RUN_LOST] = "lost",
+	[SHEDLOCK_RUN_UNKNOWN] = "unknown",
+};
+
+/*
+ * ShedlockOutcomeText - the name of an outcome
+ */
+const char *
+ShedlockOutcomeText(ShedlockOutcome outcome)
+{
+	return outcome_names[outcome];
+}
+
+/*
+ * ShedlockFindOutcome - the outcome that a text names, of those that are logged, or
+ * SHEDLOCK_NOT_LOGGED
+ */
+ShedlockOutcome
+ShedlockFindOutcome(const char *text)
+{
+	for (int i = SHEDLOCK_RUNNING; i <= SHEDLOCK_RUN_LOST; i++)
+	{
+		if (strcmp(text, outcome_names[i]) == 0)
+			return (ShedlockOutcome) i;
+	}
+	return SHEDLOCK_NOT_LOGGED;
+}
+
 /*
  * ShedlockClip - copy at most max bytes of a text, and its length if it has more
  *
@@ -97,7 +132,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 		ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(attempt));
 	}
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
-	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum("running"));
+	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(outcome_names[SHEDLOCK_RUNNING]));
 	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(row->locked_role));
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
@@ -113,25 +148,41 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 }
 
 /*
- * outcome_of - the logged outcome of the run that was fetched last
+ * ShedlockSlotToLogged - what the log says of the run in a slot
+ *
+ * An outcome that only other writers use counts as a failure.
  */
-static char *
-outcome_of(ShedlockStore *store)
+void
+ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
 {
 	bool		isnull;
+	Datum		d;
 
-	return TextDatumGetCString(slot_getattr(store->slot, Anum_outcome, &isnull));
-}
-
-/*
- * gave_up - does the log say that no further attempt follows the run fetched last?
- */
-static bool
-gave_up(ShedlockStore *store)
-{
-	bool		isnull;
-
-	return DatumGetBool(slot_getattr(store->slot, Anum_gave_up, &isnull));
+	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
+	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
+	logged->outcome = ShedlockFindOutcome(TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull)));
+	if (logged->outcome == SHEDLOCK_NOT_LOGGED)
+		logged->outcome = SHEDLOCK_FAILED;
+	d = slot_getattr(slot, Anum_sqlstate, &isnull);
+	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
+	d = slot_getattr(slot, Anum_message, &isnull);
+	logged->message = isnull ? NULL : TextDatumGetCString(d);
+	d = slot_getattr(slot, Anum_exit_code, &isnull);
+	logged->exit_code = NULL;
+	if (!isnull)
+	{
+		logged->exit_code = palloc(sizeof(int32));
+		*logged->exit_code = DatumGetInt32(d);
+	}
+	logged->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
+	d = slot_getattr(slot, Anum_ended_at, &isnull);
+	logged->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	logged->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
+	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
+	d = slot_getattr(slot, Anum_tick, &isnull);
+	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	d = slot_getattr(slot, Anum_attempt, &isnull);
+	logged->attempt = isnull ? 0 : DatumGetInt32(d);
 }
 
 /*
@@ -140,8 +191,8 @@ gave_up(ShedlockStore *store)
 static void
 set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
 {
-	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(ending->outcome));
-	if (strcmp(ending->outcome, "lost") != 0)
+	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(outcome_names[ending->outcome]));
+	if (ending->outcome != SHEDLOCK_RUN_LOST)
 		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	set_text_if_given(columns, Anum_sqlstate, ending->sqlstate);
 	if (ending->message)
@@ -150,20 +201,6 @@ set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
 	if (ending->exit_code)
 		ShedlockSetColumn(columns, Anum_exit_code, Int32GetDatum(*ending->exit_code));
 	ShedlockSetColumn(columns, Anum_gave_up, BoolGetDatum(gave_up));
-}
-
-/*
- * count_end - count the run that was fetched last
- */
-static void
-count_end(ShedlockStore *store, Oid nsp, const ShedlockEnding *ending, bool gave_up)
-{
-	bool		isnull;
-	char	   *name = TextDatumGetCString(slot_getattr(store->slot, Anum_name, &isnull));
-	Datum		started_at = slot_getattr(store->slot, Anum_started_at, &isnull);
-
-	ShedlockCountEnd(nsp, name, ending->outcome, DatumGetTimestampTz(started_at),
-					 gave_up);
 }
 
 /*
@@ -185,32 +222,46 @@ await_or_report(int *tries, int elevel, int64 token, const char *what)
 }
 
 /*
- * end_logged - log and count the outcome of a run, unless it has one or was pruned
- *
- * elevel: of the report if a foreign writer has the row locked for 100 ms.  Returns true if it
- * was logged.
+ * fetch - read what the log says of a run, to write it; false if it has none
  */
 static bool
-end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
+fetch(ShedlockStore *store, int64 token, ShedlockLogged *logged)
 {
+	if (!ShedlockFetch(store, Int64GetDatum(token)))
+		return false;
+	ShedlockSlotToLogged(store->slot, logged);
+	return true;
+}
+
+/*
+ * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
+ *
+ * Returns true if it was logged.  If a foreign writer has the row locked for 100 ms, this logs
+ * nothing, and warns.  For a run without a holder it raises 55P03 then: only the row of the
+ * lock tells of that run, and the caller is about to write another one there, or none.
+ */
+bool
+ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
+{
+	int			elevel = ending->outcome == SHEDLOCK_RUN_LOST ? ERROR : WARNING;
+	const char *what = psprintf("outcome \"%s\"", outcome_names[ending->outcome]);
 	ShedlockStore store;
-	const char *what = psprintf("outcome \"%s\"", ending->outcome);
+	ShedlockLogged logged;
 	bool		written = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
-	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) &&
-		   strcmp(outcome_of(&store), "running") == 0)
+	while (!written && fetch(&store, token, &logged) && logged.outcome == SHEDLOCK_RUNNING)
 	{
-		bool		failed = strcmp(ending->outcome, "succeeded") != 0;
-		bool		none_left = failed && (ending->gave_up || gave_up(&store));
+		bool		none_left = ending->outcome != SHEDLOCK_SUCCEEDED &&
+			(ending->gave_up || logged.gave_up);
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending, none_left);
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
-			count_end(&store, nsp, ending, none_left);
+			ShedlockCountEnd(nsp, logged.name, ending->outcome, logged.started_at, none_left);
 		else if (!await_or_report(&tries, elevel, token, what))
 			break;
 	}
@@ -219,15 +270,16 @@ end_logged(Oid nsp, int64 token, const ShedlockEnding *ending, int elevel)
 }
 
 /*
- * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
+ * ShedlockHistoryLost - log and count a run without a holder as lost
  *
- * Warns, and logs nothing, if a foreign writer has the row locked for 100 ms.  Returns true
- * if it was logged.
+ * As ShedlockHistoryEnd().  If this returns false, its end was told, too.
  */
 bool
-ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
+ShedlockHistoryLost(Oid nsp, int64 token)
 {
-	return end_logged(nsp, token, ending, WARNING);
+	const ShedlockEnding lost = {.outcome = SHEDLOCK_RUN_LOST};
+
+	return ShedlockHistoryEnd(nsp, token, &lost);
 }
 
 /*
@@ -263,12 +315,13 @@ bool
 ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 {
 	ShedlockStore store;
+	ShedlockLogged logged;
 	bool		written = false;
 	bool		is_news = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, name->nsp, "_shedlock_history", RowExclusiveLock);
-	while (!written && ShedlockFetch(&store, Int64GetDatum(token)) && !gave_up(&store))
+	while (!written && fetch(&store, token, &logged) && !logged.gave_up)
 	{
 		ShedlockColumns columns;
 
@@ -276,7 +329,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
-			is_news = strcmp(outcome_of(&store), "running") != 0;
+			is_news = logged.outcome != SHEDLOCK_RUNNING;
 		else if (!await_or_report(&tries, WARNING, token, "gave_up"))
 			break;
 	}
@@ -284,55 +337,6 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 	if (is_news)
 		ShedlockCountGaveUp(name->nsp, name->str);
 	return is_news;
-}
-
-/*
- * ShedlockHistoryLost - log and count a run without a holder as lost
- *
- * Returns false if its end is logged already: then it was told, too.  Error: 55P03 if a foreign
- * writer has its row locked for 100 ms.  Only the row of the lock tells of that run, and the
- * caller is about to write another one there, or none.
- */
-bool
-ShedlockHistoryLost(Oid nsp, int64 token)
-{
-	const ShedlockEnding lost = {.outcome = "lost"};
-
-	return end_logged(nsp, token, &lost, ERROR);
-}
-
-/*
- * ShedlockSlotToLogged - what the log says of the run in a slot
- */
-void
-ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
-{
-	bool		isnull;
-	Datum		d;
-
-	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
-	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
-	logged->outcome = TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull));
-	d = slot_getattr(slot, Anum_sqlstate, &isnull);
-	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
-	d = slot_getattr(slot, Anum_message, &isnull);
-	logged->message = isnull ? NULL : TextDatumGetCString(d);
-	d = slot_getattr(slot, Anum_exit_code, &isnull);
-	logged->exit_code = NULL;
-	if (!isnull)
-	{
-		logged->exit_code = palloc(sizeof(int32));
-		*logged->exit_code = DatumGetInt32(d);
-	}
-	logged->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
-	d = slot_getattr(slot, Anum_ended_at, &isnull);
-	logged->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
-	logged->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
-	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
-	d = slot_getattr(slot, Anum_tick, &isnull);
-	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
-	d = slot_getattr(slot, Anum_attempt, &isnull);
-	logged->attempt = isnull ? 0 : DatumGetInt32(d);
 }
 
 /*
@@ -348,16 +352,4 @@ ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
 		ShedlockSlotToLogged(store.slot, logged);
 	ShedlockClose(&store, AccessShareLock);
-}
-
-/*
- * ShedlockHistoryMaySee - does the view show this run to the caller?
- */
-bool
-ShedlockHistoryMaySee(Oid nsp, int64 token)
-{
-	ShedlockLogged logged;
-
-	ShedlockHistoryRead(nsp, token, &logged);
-	return ShedlockMaySee(logged.token != 0 ? logged.role : InvalidOid);
 }

@@ -148,14 +148,15 @@ begin_scan_of_runs(ShedlockStore *store, Relation index, const char *value, Snap
 }
 
 /*
- * find_run - find the last run of a name, or the one that was begun by a request
+ * ShedlockHistoryFind - read what the log says of the last run of a name, or of the one that
+ * was begun by a request
  *
  * request: of the caller's role, or NULL.  Uses a snapshot of its own: when a run ends, its row
  * can move past a scan that sees each row as of its own time.  The scan itself has another
  * one, because at SERIALIZABLE it would leave predicate locks on the pages of other names.
  */
-static void
-find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
+void
+ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 {
 	ShedlockStore store;
 	Relation	index;
@@ -180,26 +181,6 @@ find_run(const ShedlockName *name, const char *request, ShedlockLogged *logged)
 }
 
 /*
- * ShedlockHistoryFindRequest - find the run of a name that the caller's role began by a
- * request
- */
-void
-ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
-						   ShedlockLogged *logged)
-{
-	find_run(name, request, logged);
-}
-
-/*
- * ShedlockHistoryLast - read what the log says of the last run of a name
- */
-void
-ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged)
-{
-	find_run(name, NULL, logged);
-}
-
-/*
  * is_last_run - is that run the last one of its name?
  */
 static bool
@@ -214,24 +195,6 @@ is_last_run(Pruning *pruning, const ShedlockLogged *run)
 		DatumGetInt64(slot_getattr(pruning->last, Anum_token, &isnull)) == run->token;
 	index_endscan(scan);
 	return is_last;
-}
-
-/*
- * ShedlockMayBeAtWork - may that run be at work?
- *
- * A run that has died counts, too, until the next acquirer of its lock logs it as lost.
- */
-bool
-ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run)
-{
-	ShedlockName name;
-	ShedlockRow row;
-
-	if (run->token == 0 || strcmp(run->outcome, "running") != 0)
-		return false;
-	ShedlockMakeName(nsp, run->name, &name);
-	ShedlockLookUpRow(&name, &row);
-	return row.found && row.token == run->token;
 }
 
 /*

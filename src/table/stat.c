@@ -164,33 +164,20 @@ count(Oid nsp, const char *name, const Increase *more)
  * gave_up: it was the last attempt.  A lost run has ended at an unknown time.
  */
 void
-ShedlockCountEnd(Oid nsp, const char *name, const char *outcome, TimestampTz started_at,
+ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome, TimestampTz started_at,
 				 bool gave_up)
 {
-	static const struct
-	{
-		const char *outcome;
-		int			counter;
-		int			time;
-	}			kinds[] = {
-		{"succeeded", Anum_runs_succeeded, Anum_last_success_at},
-		{"failed", Anum_runs_failed, Anum_last_failure_at},
-		{"timed out", Anum_runs_timed_out, Anum_last_failure_at},
-		{"cancelled", Anum_runs_cancelled, 0},
-		{"lost", Anum_runs_lost, Anum_last_failure_at}
+	static const Increase increases[] = {
+		[SHEDLOCK_SUCCEEDED] = {Anum_runs_succeeded, Anum_last_success_at},
+		[SHEDLOCK_FAILED] = {Anum_runs_failed, Anum_last_failure_at},
+		[SHEDLOCK_TIMED_OUT] = {Anum_runs_timed_out, Anum_last_failure_at},
+		[SHEDLOCK_CANCELLED] = {Anum_runs_cancelled},
+		[SHEDLOCK_RUN_LOST] = {Anum_runs_lost, Anum_last_failure_at},
 	};
-	Increase	more = {.gave_up = gave_up};
+	Increase	more = increases[outcome];
 
-	for (int i = 0; i < (int) lengthof(kinds); i++)
-	{
-		if (strcmp(outcome, kinds[i].outcome) == 0)
-		{
-			more.counter = kinds[i].counter;
-			more.time = kinds[i].time;
-		}
-	}
-	Assert(more.counter != 0);
-	if (more.counter != Anum_runs_lost)
+	more.gave_up = gave_up;
+	if (outcome != SHEDLOCK_RUN_LOST)
 		more.seconds = (double) Max(0, GetCurrentTimestamp() - started_at) / USECS_PER_SEC;
 	count(nsp, name, &more);
 }

@@ -38,6 +38,27 @@ typedef enum ShedlockKind
 #define SHEDLOCK_IS_OF_PROCESS(kind) ((kind) == SHEDLOCK_SESSION || (kind) == SHEDLOCK_RUN)
 
 /*
+ * What became of a run; the texts are in history.c.  The log has those from RUNNING to LOST,
+ * and the ones that callers give when they end a run lie from SUCCEEDED to CANCELLED.
+ */
+typedef enum ShedlockOutcome
+{
+	SHEDLOCK_NOT_LOGGED,
+	SHEDLOCK_RUNNING,
+	SHEDLOCK_SUCCEEDED,
+	SHEDLOCK_FAILED,
+	SHEDLOCK_TIMED_OUT,
+	SHEDLOCK_CANCELLED,
+	SHEDLOCK_RUN_LOST,
+	SHEDLOCK_RUN_UNKNOWN		/* running according to the log, on a standby,
+								 * which has no holders */
+} ShedlockOutcome;
+
+/* Is, or may, a run with that outcome be at work? */
+#define SHEDLOCK_MAY_RUN(outcome) \
+	((outcome) == SHEDLOCK_RUNNING || (outcome) == SHEDLOCK_RUN_UNKNOWN)
+
+/*
  * The columns of each table, in the order of the install script: name, type, and
  * whether the extension relies on NOT NULL.  X says what becomes of a column, as
  * SHEDLOCK_ATTNUM makes an enum of attribute numbers.  The columns of the locks are
@@ -141,7 +162,7 @@ typedef struct ShedlockRow
 /* How a run ended. */
 typedef struct ShedlockEnding
 {
-	const char *outcome;
+	ShedlockOutcome outcome;
 	const char *sqlstate;		/* or NULL */
 	const char *message;		/* or NULL */
 	const char *warning;		/* or NULL */
@@ -152,9 +173,9 @@ typedef struct ShedlockEnding
 /* What the log says of a run. */
 typedef struct ShedlockLogged
 {
-	int64		token;			/* 0: it is not logged */
+	int64		token;			/* 0: it is not logged, and all else is zero */
 	char	   *name;
-	char	   *outcome;
+	ShedlockOutcome outcome;
 	char	   *sqlstate;		/* or NULL */
 	char	   *message;		/* or NULL */
 	int32	   *exit_code;		/* or NULL */
@@ -288,13 +309,15 @@ extern const char *ShedlockShownBy(const ShedlockRow *row);
 
 /* stat.c */
 extern void ShedlockCheckStats(Oid nsp);
-extern void ShedlockCountEnd(Oid nsp, const char *name, const char *outcome,
+extern void ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome,
 							 TimestampTz started_at, bool gave_up);
 extern void ShedlockCountGaveUp(Oid nsp, const char *name);
 extern void ShedlockShowStats(Oid nsp, Tuplestorestate *stats);
 extern bool ShedlockResetStats(Oid nsp, const char *name);
 
 /* history.c */
+extern const char *ShedlockOutcomeText(ShedlockOutcome outcome);
+extern ShedlockOutcome ShedlockFindOutcome(const char *text);
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
@@ -304,14 +327,11 @@ extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
 extern bool ShedlockHistoryLost(Oid nsp, int64 token);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
-extern bool ShedlockHistoryMaySee(Oid nsp, int64 token);
 extern void ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged);
 
 /* runs.c */
-extern void ShedlockHistoryFindRequest(const ShedlockName *name, const char *request,
-									   ShedlockLogged *logged);
-extern void ShedlockHistoryLast(const ShedlockName *name, ShedlockLogged *logged);
-extern bool ShedlockMayBeAtWork(Oid nsp, const ShedlockLogged *run);
+extern void ShedlockHistoryFind(const ShedlockName *name, const char *request,
+								ShedlockLogged *logged);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */
