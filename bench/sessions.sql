@@ -61,29 +61,6 @@ BEGIN
 	END LOOP;
 END $$;
 
--- A hundred transactions, of one release each, of a session that holds all
-CREATE PROCEDURE pg_temp.one_by_one(names int, measure text, acquire text, release text)
-LANGUAGE plpgsql AS $$
-DECLARE
-	start timestamptz;
-	done bool;
-BEGIN
-	EXECUTE format('SELECT count(%s) FROM generate_series(1, $1) n', acquire) USING names;
-	COMMIT;
-	start := clock_timestamp();
-	FOR n IN 1..100 LOOP
-		EXECUTE 'SELECT ' || release INTO done USING n;
-		IF NOT done THEN
-			RAISE '% %', measure, n;
-		END IF;
-		COMMIT;
-	END LOOP;
-	INSERT INTO measured (held, measure, us)
-	SELECT names, one_by_one.measure, extract(epoch FROM clock_timestamp() - start) * 1e6 / 100;
-	PERFORM pg_advisory_unlock_all();
-	COMMIT;
-END $$;
-
 -- All names have a row.
 CALL pg_temp.measure(:names, :names);
 TRUNCATE measured;
@@ -93,8 +70,3 @@ CALL pg_temp.measure(:names, 10);
 CALL pg_temp.measure(:names, :names);
 SELECT 'us a lock, ' || measure, avg(us) FILTER (WHERE held = :names), avg(us) FILTER (WHERE held = 10)
 FROM measured GROUP BY measure ORDER BY min(n);
-
-CALL pg_temp.one_by_one(:names, 'shedlock', 'shedlock_acquire_session(''session-'' || n)', 'shedlock_release(''session-'' || $1)');
-CALL pg_temp.one_by_one(:names, 'advisory', 'pg_advisory_lock_shared(n)', 'pg_advisory_unlock_shared($1)');
-SELECT 'us a transaction of one release', max(us) FILTER (WHERE measure = 'shedlock'), max(us) FILTER (WHERE measure = 'advisory')
-FROM measured WHERE measure IN ('shedlock', 'advisory');

@@ -12,7 +12,6 @@
 
 #include "advisory/advisory.h"
 #include "lib/ilist.h"
-#include "lib/pairingheap.h"
 
 /* What a rollback may bring back of a holding. */
 typedef struct ShedlockHoldingState
@@ -36,9 +35,7 @@ typedef struct ShedlockChange
 /* A session lock or a run of this session. */
 typedef struct ShedlockHolding
 {
-	dlist_node	in_bucket;		/* while it is held */
-	pairingheap_node in_queue;	/* unless ends_at is DT_NOEND */
-	int64		ends_at;		/* the deadline that rules */
+	dlist_node	in_list;
 	LOCKTAG		tag;
 	int64		token;
 	bool		is_run;
