@@ -55,28 +55,12 @@ check_context(FunctionCallInfo fcinfo)
 }
 
 /*
- * new_run - a run with nothing set, and no warning
- */
-static ShedlockRun *
-new_run(void)
-{
-	ShedlockRun *run = palloc(sizeof(ShedlockRun));
-
-	/*
-	 * Zeroing all of the room for a warning costs more than reading the
-	 * arguments.
-	 */
-	memset(run, 0, offsetof(ShedlockRun, warning) + 1);
-	return run;
-}
-
-/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
 make_run(FunctionCallInfo fcinfo)
 {
-	ShedlockRun *run = new_run();
+	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
 	ShedlockRequest *request = &run->request;
 	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
@@ -120,30 +104,19 @@ shedlock_run(PG_FUNCTION_ARGS)
 }
 
 /*
- * answer_begun - the row that shedlock_run_begin returns if there is a run
+ * answer - the row that shedlock_run_begin returns
+ *
+ * reason: why there is no run; NULL if there is one.  attempt: 0 if it has no tick.
  */
 static Datum
-answer_begun(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt)
+answer(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt, const char *reason)
 {
-	Datum		values[4] = {0};
-	bool		isnull[4] = {false, attempt == 0, attempt == 0, true};
+	Datum		values[] = {
+		Int64GetDatum(token), TimestampTzGetDatum(tick), Int32GetDatum(attempt),
+		reason ? CStringGetTextDatum(reason) : 0
+	};
+	bool		isnull[] = {reason != NULL, attempt == 0, attempt == 0, reason == NULL};
 
-	values[0] = Int64GetDatum(token);
-	values[1] = TimestampTzGetDatum(tick);
-	values[2] = Int32GetDatum(attempt);
-	return ShedlockFormAnswer(fcinfo, values, isnull);
-}
-
-/*
- * answer_refused - the row that it returns if there is none
- */
-static Datum
-answer_refused(FunctionCallInfo fcinfo, const char *reason)
-{
-	Datum		values[4] = {0};
-	bool		isnull[4] = {true, true, true, false};
-
-	values[3] = CStringGetTextDatum(reason);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
@@ -155,7 +128,7 @@ answer_refused(FunctionCallInfo fcinfo, const char *reason)
 static ShedlockRun *
 make_leased_run(FunctionCallInfo fcinfo)
 {
-	ShedlockRun *run = new_run();
+	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
 	ShedlockRequest *request = &run->request;
 
 	ShedlockGetName(fcinfo, 0, &request->name);
@@ -182,7 +155,7 @@ make_leased_run(FunctionCallInfo fcinfo)
  * Returns false if there is no such run, or the caller has no request.
  */
 static bool
-answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
+answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
 {
 	const ShedlockName *name = &run->request.name;
 	ShedlockLogged logged;
@@ -196,25 +169,13 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *answer)
 	if (logged.outcome == SHEDLOCK_RUNNING)
 	{
 		ShedlockCommitDurablyAgain();
-		*answer = answer_begun(fcinfo, logged.token, logged.tick, logged.attempt);
+		*result = answer(fcinfo, logged.token, logged.tick, logged.attempt, NULL);
 	}
 	else
-		*answer = answer_refused(fcinfo,
-								 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-										  logged.token, ShedlockOutcomeText(logged.outcome)));
+		*result = answer(fcinfo, 0, 0, 0,
+						 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
+								  logged.token, ShedlockOutcomeText(logged.outcome)));
 	return true;
-}
-
-/*
- * get_wait - how long shedlock_run_begin may wait for the lock, or NULL
- */
-static Interval *
-get_wait(FunctionCallInfo fcinfo, const ShedlockRun *run)
-{
-	Interval   *wait = ShedlockGetInterval(fcinfo, 10, 0);
-
-	ShedlockCheckDuration(wait, "wait", run->request.name.str, true, shedlock_max_wait, "shedlock.max_wait");
-	return wait;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_begin);
@@ -230,28 +191,28 @@ Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
 {
 	ShedlockRun *run = make_leased_run(fcinfo);
+	const ShedlockName *name = &run->request.name;
 	Interval   *wait;
 	const char *reason;
-	Datum		answer;
+	Datum		result;
 
 	/* A repeated request may wait longer than the first one did. */
-	if (answer_request(fcinfo, run, &answer))
-		PG_RETURN_DATUM(answer);
-	wait = get_wait(fcinfo, run);
+	if (answer_request(fcinfo, run, &result))
+		PG_RETURN_DATUM(result);
+	wait = ShedlockGetInterval(fcinfo, 10, 0);
+	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
 	if (run->plan)
-		ShedlockAwaitTick(run->plan, &run->request.name, false);
-	if (ShedlockBeginRun(run, wait, true, &reason) != SHEDLOCK_BEGUN)
+		ShedlockAwaitTick(run->plan, name, false);
+	if (ShedlockBeginRun(run, wait, true, &reason) == SHEDLOCK_BEGUN)
 	{
-		/*
-		 * While this call waited, an earlier one with its request may have
-		 * begun the run.
-		 */
-		if (!answer_request(fcinfo, run, &answer))
-			answer = answer_refused(fcinfo, reason);
-		PG_RETURN_DATUM(answer);
+		ShedlockNoticeBlock(name, false);
+		PG_RETURN_DATUM(answer(fcinfo, run->token, run->tick, run->attempt, NULL));
 	}
-	ShedlockNoticeBlock(&run->request.name, false);
-	PG_RETURN_DATUM(answer_begun(fcinfo, run->token, run->tick, run->attempt));
+
+	/* While this call waited, one with its request may have begun the run. */
+	if (answer_request(fcinfo, run, &result))
+		PG_RETURN_DATUM(result);
+	PG_RETURN_DATUM(answer(fcinfo, 0, 0, 0, reason));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);

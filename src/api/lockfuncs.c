@@ -50,32 +50,23 @@ get_request(FunctionCallInfo fcinfo, int first, const char *name, ShedlockReques
 static int64
 acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 {
-	ShedlockRequest request = {.kind = kind};
-	ShedlockResult result;
-	ShedlockStore store;
+	ShedlockAny any = {.request.kind = kind,.n = 1,.count = 1};
+	ShedlockName name;
 	Interval   *wait;
-	bool		acquired;
 
-	ShedlockBeginCall(fcinfo, call, &request.name);
+	ShedlockBeginCall(fcinfo, call, &name);
 
 	/* The lock would stay in the session of another role. */
 	if (kind == SHEDLOCK_SESSION && InSecurityRestrictedOperation())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot execute %s within security-restricted operation", call)));
-	wait = get_request(fcinfo, 1, request.name.str, &request);
-	if (wait)
-		acquired = ShedlockAcquireWait(&request, wait, &result);
-	else
-	{
-		request.brief = true;
-		ShedlockOpen(&store, request.name.nsp, "shedlock", RowExclusiveLock);
-		acquired = ShedlockAcquire(&store, &request, &result);
-		ShedlockClose(&store, NoLock);
-	}
-	if (acquired)
-		ShedlockNoticeBlock(&request.name, false);
-	return acquired ? result.row.token : 0;
+	wait = get_request(fcinfo, 1, name.str, &any.request);
+	any.names = &name;
+	if (!ShedlockAcquireAny(&any, wait))
+		return 0;
+	ShedlockNoticeBlock(&name, false);
+	return any.tokens[0];
 }
 
 PG_FUNCTION_INFO_V1(shedlock_acquire);

@@ -52,15 +52,6 @@
 /* How often try_exclusive() tries again, with a millisecond between tries. */
 #define EXCLUSIVE_TRIES		10
 
-/* The lines of the table above that an UPDATE can be. */
-typedef enum UpdateClass
-{
-	FULL_WRITE,
-	ACQUISITION,
-	UNLOCK_OR_EXTEND,
-	HOLDS_NOTHING
-} UpdateClass;
-
 /*
  * sets_our_columns - does the write set columns that ShedLock does not have?
  *
@@ -260,28 +251,10 @@ try_exclusive(const ShedlockName *name)
 }
 
 /*
- * classify - which line of the table above is an UPDATE?
+ * on_update - an UPDATE, or the second half of INSERT ... ON CONFLICT
  *
  * A row without a token was never acquired, so that manual SQL that puts time on
  * it acquires the lock, even under the same locked_at and locked_by.
- */
-static UpdateClass
-classify(const ShedlockRow *old, const ShedlockRow *new, bool same_owner,
-		 TimestampTz now)
-{
-	bool		held = old->lock_until > now;
-	bool		holds = new->lock_until > now;
-
-	if (sets_our_columns(old, new))
-		return FULL_WRITE;
-	if (new->lock_until > old->lock_until &&
-		(!same_owner || (old->token == 0 && !held && holds)))
-		return ACQUISITION;
-	return held || holds ? UNLOCK_OR_EXTEND : HOLDS_NOTHING;
-}
-
-/*
- * on_update - an UPDATE, or the second half of INSERT ... ON CONFLICT
  */
 static HeapTuple
 on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
@@ -290,6 +263,9 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 	TimestampTz now = GetCurrentTimestamp();
 	bool		same_owner = (old->locked_at == new->locked_at &&
 							  strcmp(old->locked_by, new->locked_by) == 0);
+	bool		held = old->lock_until > now;
+	bool		holds = new->lock_until > now;
+	bool		raises = new->lock_until > old->lock_until;
 
 	if (strcmp(old->name, new->name) != 0)
 		ereport(ERROR,
@@ -297,38 +273,37 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 				 errmsg("cannot rename lock \"%s\"", name->str),
 				 errdetail("Locks are identified by their names.")));
 
-	switch (classify(old, new, same_owner, now))
+	if (sets_our_columns(old, new))
+		return tuple;			/* full write */
+
+	if (raises && (!same_owner || (old->token == 0 && !held && holds)))
 	{
-		case FULL_WRITE:
-			break;
-
-		case ACQUISITION:
-			check_cap(new, now);
-			ShedlockCheckText(name->str, "lock name");
-			if (!same_owner)
-				check_clock(new, now);
-			return try_exclusive(name) ? acquire(store, name, old, now, tuple) : turn_away(name);
-
-		case UNLOCK_OR_EXTEND:
-			if (OidIsValid(old->locked_role))
-				ShedlockCheckRole(old, name);
-			if (new->lock_until > old->lock_until)
-			{
-				check_cap(new, now);
-				ShedlockCommitDurably();
-			}
-			if (old->lock_until <= now && old->paused_until > now)
-				return turn_away(name);
-			(void) ShedlockTryShare(&name->tag);
-			ShedlockWakeLater(&name->tag);
-			break;
-
-		case HOLDS_NOTHING:
-			if (!same_owner && !ShedlockCountsAsLease(old) &&
-				ShedlockHolderLives(old, name, false))
-				return turn_away(name);
-			break;
+		/* acquisition */
+		check_cap(new, now);
+		ShedlockCheckText(name->str, "lock name");
+		if (!same_owner)
+			check_clock(new, now);
+		return try_exclusive(name) ? acquire(store, name, old, now, tuple) : turn_away(name);
 	}
+
+	if (held || holds)
+	{
+		/* unlock, extend */
+		if (OidIsValid(old->locked_role))
+			ShedlockCheckRole(old, name);
+		if (raises)
+		{
+			check_cap(new, now);
+			ShedlockCommitDurably();
+		}
+		if (!held && old->paused_until > now)
+			return turn_away(name);
+		(void) ShedlockTryShare(&name->tag);
+		ShedlockWakeLater(&name->tag);
+	}
+	else if (!same_owner && !ShedlockCountsAsLease(old) &&
+			 ShedlockHolderLives(old, name, false))
+		return turn_away(name); /* nothing held */
 	return tuple;
 }
 

@@ -45,17 +45,6 @@ typedef struct Try
 } Try;
 
 /*
- * time_allows - would a sleep until then end before the statement does?
- */
-static bool
-time_allows(TimestampTz then)
-{
-	return !(get_timeout_active(STATEMENT_TIMEOUT) &&
-			 get_timeout_finish_time(STATEMENT_TIMEOUT) <= then) &&
-		!transaction_ends_by(then);
-}
-
-/*
  * ShedlockAwaitTick - sleep until the tick that a timer firing now is early for
  *
  * The call holds nothing meanwhile, so that nothing starts before its tick and nobody
@@ -72,7 +61,8 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 	TimestampTz tick = ShedlockTickOfTimer(&plan->schedule, now);
 	int64		give_up = ShedlockSteadyNow() + SHEDLOCK_EARLY_MAX;
 
-	if (tick <= now || !time_allows(tick))
+	if (tick <= now || transaction_ends_by(tick) ||
+		(get_timeout_active(STATEMENT_TIMEOUT) && get_timeout_finish_time(STATEMENT_TIMEOUT) <= tick))
 		return;
 	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
 	{
@@ -381,18 +371,6 @@ try_tick(Try *try, ShedlockResult *result)
 }
 
 /*
- * was_requested - has another call with the same request begun the run?
- */
-static bool
-was_requested(const ShedlockRun *run)
-{
-	ShedlockLogged logged;
-
-	ShedlockHistoryFind(&run->request.name, run->client_request, &logged);
-	return logged.token != 0;
-}
-
-/*
  * try_once - begin a run, if one is due and its lock is free
  */
 static ShedlockBeginning
@@ -415,6 +393,7 @@ try_request(Try *try, ShedlockResult *result)
 {
 	const ShedlockRun *run = try->run;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
+	ShedlockLogged logged;
 	ShedlockName both;
 	char	   *role = psprintf("%u", GetUserId());
 
@@ -428,7 +407,8 @@ try_request(Try *try, ShedlockResult *result)
 		result->verdict = SHEDLOCK_BUSY;
 		return SHEDLOCK_NOT_DUE;
 	}
-	if (was_requested(run))
+	ShedlockHistoryFind(&run->request.name, run->client_request, &logged);
+	if (logged.token != 0)
 		try->reason = "This request has begun a run.";
 	else
 		beginning = try_once(try, result);
@@ -478,18 +458,6 @@ tell_begin(const Try *try, int64 lost_run)
 }
 
 /*
- * refusal_reason - why the lock of the run was refused; palloc'd
- */
-static char *
-refusal_reason(const Try *try, const ShedlockResult *result)
-{
-	/* A wait may have ended in another refusal than that of its last acquire. */
-	if (try->tick_in_use && result->verdict == SHEDLOCK_BUSY)
-		return pstrdup("The row of its tick is being changed by an open transaction.");
-	return ShedlockBusyReason(&try->run->request.name, result);
-}
-
-/*
  * ShedlockBeginRun - begin a run, if one is due and its lock is free
  *
  * wait: how long to wait for the lock, or NULL.  *reason: why it has not begun; only if
@@ -509,6 +477,15 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 		(void) ShedlockWaitFor(&run->request.name, 1, wait, try_to_begin, &try, &result);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-	*reason = try.beginning == SHEDLOCK_REFUSED ? refusal_reason(&try, &result) : try.reason;
+	*reason = try.reason;
+	if (try.beginning == SHEDLOCK_REFUSED)
+
+		/*
+		 * A wait may have ended in another refusal than that of its last
+		 * acquire.
+		 */
+		*reason = try.tick_in_use && result.verdict == SHEDLOCK_BUSY ?
+			"The row of its tick is being changed by an open transaction." :
+			ShedlockBusyReason(&run->request.name, &result);
 	return try.beginning;
 }

@@ -310,17 +310,19 @@ ShedlockRunCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 /*
  * show_attempt - let the command of that run read its tick; NULL: there is no run
  *
- * The tick is in UTC and in a style that every DateStyle reads.  failed: as for
- * ShedlockShowAttempt(); then this raises no error.
+ * The tick is in UTC and in a style that every DateStyle reads.  before: the run whose
+ * tick is shown, or NULL.  failed: as for ShedlockShowAttempt(); then this raises no error.
  */
 static void
-show_attempt(const ShedlockRun *run, bool failed)
+show_attempt(const ShedlockRun *run, const ShedlockRun *before, bool failed)
 {
 	char		tick[MAXDATELEN + 1] = "";
 	char		attempt[MAXINT8LEN + 1] = "";
 	struct pg_tm tm;
 	fsec_t		fsec;
 
+	if (!(run && run->plan) && !(before && before->plan))
+		return;
 	if (run && run->plan && timestamp2tm(run->tick, NULL, &tm, &fsec, NULL, NULL) == 0)
 	{
 		tm.tm_isdst = 0;		/* without it there is no "+00" */
@@ -328,15 +330,6 @@ show_attempt(const ShedlockRun *run, bool failed)
 		pg_ltoa(run->attempt, attempt);
 	}
 	ShedlockShowAttempt(tick, attempt, failed);
-}
-
-/*
- * has_tick - has that run a tick? NULL: there is no run
- */
-static bool
-has_tick(const ShedlockRun *run)
-{
-	return run && run->plan;
 }
 
 /*
@@ -350,14 +343,12 @@ ShedlockCommitBegin(const ShedlockRun *run)
 {
 	PG_TRY();
 	{
-		if (has_tick(run) || has_tick(executing))
-			show_attempt(run, false);
+		show_attempt(run, executing, false);
 		ShedlockCommitAndStart();
 	}
 	PG_CATCH();
 	{
-		if (has_tick(run) || has_tick(executing))
-			show_attempt(executing, true);
+		show_attempt(executing, run, true);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -394,7 +385,6 @@ ShedlockTryCommand(ShedlockRun *run, void (*before_commit) (ShedlockRun *))
 		edata = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
-	if (has_tick(run) || has_tick(outer))
-		show_attempt(outer, false);
+	show_attempt(outer, run, false);
 	return edata;
 }

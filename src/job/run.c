@@ -157,17 +157,6 @@ execute_run(ShedlockRun *run)
 }
 
 /*
- * is_part_of_run - is this command part of a run with the same lock?
- */
-static bool
-is_part_of_run(const ShedlockRun *run)
-{
-	const ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, 0);
-
-	return holding && holding->is_run;
-}
-
-/*
  * ShedlockGuardCommand - run a command under a lock of its own
  *
  * Commits.  Inside a run of the same lock, the command is part of that run.
@@ -177,6 +166,8 @@ is_part_of_run(const ShedlockRun *run)
 void
 ShedlockGuardCommand(ShedlockRun *run)
 {
+	const ShedlockHolding *holding;
+
 	if (nesting == NESTING_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -186,7 +177,8 @@ ShedlockGuardCommand(ShedlockRun *run)
 	nesting++;
 	PG_TRY();
 	{
-		if (is_part_of_run(run))
+		holding = ShedlockFindHolding(&run->request.name, 0);
+		if (holding && holding->is_run)
 		{
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run, NULL);

@@ -49,9 +49,9 @@ typedef struct Field
 } Field;
 
 static const Field fields[FIELDS] = {
-	{"minute", 0, 59, "", NULL},
-	{"hour", 0, 23, "", NULL},
-	{"day of month", 1, 31, "", NULL},
+	{"minute", 0, 59, "", ""},
+	{"hour", 0, 23, "", ""},
+	{"day of month", 1, 31, "", ""},
 	{"month", 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec", "a name from jan to dec"},
 	{"day of week", 0, 7, "sunmontuewedthufrisat", "a name from sun to sat"}
 };
@@ -76,31 +76,15 @@ typedef struct Parser
 } Parser;
 
 /*
- * fail - note what was expected at the position; the arguments can be NULL
+ * fail - note what was expected at the position
  */
 static bool
-fail(Parser *parser, const char *a, const char *b, const char *c, const char *d)
+fail(Parser *parser, const char *expected)
 {
-	const char *const list[] = {a, b, c, d};
-	StringInfoData buf;
-	int			left = 0;
+	char	   *field = parser->field ? psprintf(", in the field for the %s", parser->field->what) : "";
 
-	for (int i = 0; i < (int) lengthof(list); i++)
-		left += list[i] != NULL;
-	initStringInfo(&buf);
-	appendStringInfoString(&buf, "Expected ");
-	for (int i = 0; i < (int) lengthof(list); i++)
-	{
-		if (list[i] == NULL)
-			continue;
-		left--;
-		appendStringInfo(&buf, "%s%s", list[i], left > 1 ? ", " : left == 1 ? " or " : "");
-	}
-	appendStringInfo(&buf, " at character %d", (int) (parser->pos - parser->begin) + 1);
-	if (parser->field)
-		appendStringInfo(&buf, ", in the field for the %s", parser->field->what);
-	appendStringInfoChar(&buf, '.');
-	parser->problem = buf.data;
+	parser->problem = psprintf("Expected %s at character %d%s.", expected,
+							   (int) (parser->pos - parser->begin) + 1, field);
 	return false;
 }
 
@@ -110,21 +94,13 @@ is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-static void
-skip_blanks(Parser *parser)
-{
-	while (is_blank(*parser->pos))
-		parser->pos++;
-}
-
 /*
  * read_value - read a number or name from low to high
  *
- * names: as in Field.  a, b, c: what else is allowed there.
+ * names: as in Field.
  */
 static bool
-read_value(Parser *parser, int low, int high, const char *names, int *value,
-		   const char *a, const char *b, const char *c)
+read_value(Parser *parser, int low, int high, const char *names, int *value)
 {
 	const char *word = parser->pos;
 	const char *end = word;
@@ -146,7 +122,7 @@ read_value(Parser *parser, int low, int high, const char *names, int *value,
 		}
 	}
 	if (*value < low || *value > high)
-		return fail(parser, psprintf("a number from %d to %d", low, high), a, b, c);
+		return false;
 	parser->pos = end;
 	return true;
 }
@@ -171,30 +147,31 @@ read_range(Parser *parser, bool first)
 		parser->pos++;
 	else
 	{
-		if (!read_value(parser, low, high, field->names, &low, field->allowed_names,
-						n == FIELD_DAY && first ? "\"$\"" : NULL, "\"*\""))
-			return false;
+		if (!read_value(parser, low, high, field->names, &low))
+			return fail(parser, psprintf("a number from %d to %d%s%s or \"*\"", field->low, field->high,
+										 n == FIELD_DAY && first ? ", \"$\"" : *field->names ? ", " : "",
+										 field->allowed_names));
 		is_range = *parser->pos == '-';
 		if (!is_range)
 			high = low;
 		else
 		{
 			parser->pos++;
-			if (!read_value(parser, low, high, field->names, &high, field->allowed_names,
-							NULL, NULL))
-				return false;
+			if (!read_value(parser, low, field->high, field->names, &high))
+				return fail(parser, psprintf("a number from %d to %d%s%s", low, field->high,
+											 *field->names ? " or " : "", field->allowed_names));
 		}
 	}
 	has_step = is_range && *parser->pos == '/';
 	if (has_step)
 	{
 		parser->pos++;
-		if (!read_value(parser, 1, STEP_MAX, "", &step, NULL, NULL, NULL))
-			return false;
+		if (!read_value(parser, 1, STEP_MAX, "", &step))
+			return fail(parser, psprintf("a number from 1 to %d", STEP_MAX));
 	}
 	if (*parser->pos && *parser->pos != ',' && !is_blank(*parser->pos))
-		return fail(parser, is_range ? NULL : "\"-\"", is_range && !has_step ? "\"/\"" : NULL,
-					"\",\"", n == FIELD_WEEKDAY ? "the end" : "a blank");
+		return fail(parser, psprintf("%s\",\" or %s", !is_range ? "\"-\", " : has_step ? "" : "\"/\", ",
+									 n == FIELD_WEEKDAY ? "the end" : "a blank"));
 
 	for (int i = low; i <= high; i += step)
 		parser->bits[n] |= UINT64CONST(1) << i;
@@ -212,7 +189,7 @@ read_field(Parser *parser)
 		parser->bits[FIELD_DAY] = 1;
 		parser->pos++;
 		if (*parser->pos && !is_blank(*parser->pos))
-			return fail(parser, "a blank", NULL, NULL, NULL);
+			return fail(parser, "a blank");
 	}
 	else
 	{
@@ -225,7 +202,7 @@ read_field(Parser *parser)
 				return false;
 		}
 	}
-	skip_blanks(parser);
+	parser->pos += strspn(parser->pos, " \t");
 	return true;
 }
 
@@ -275,7 +252,7 @@ parse_fields(Parser *parser, ShedlockSchedule *schedule)
 	}
 	parser->field = NULL;
 	if (*parser->pos)
-		return fail(parser, "the end", NULL, NULL, NULL);
+		return fail(parser, "the end");
 
 	schedule->minutes = parser->bits[FIELD_MINUTE];
 	schedule->hours = (uint32) parser->bits[FIELD_HOUR];
@@ -327,8 +304,7 @@ parse(const char *text, ShedlockSchedule *schedule)
 				return NULL;
 			}
 		}
-		(void) fail(&parser, "@yearly, @annually, @monthly, @weekly, @daily, @midnight",
-					"@hourly", NULL, NULL);
+		(void) fail(&parser, "@yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly");
 	}
 	else
 		(void) parse_fields(&parser, schedule);

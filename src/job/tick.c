@@ -149,22 +149,13 @@ ShedlockUnlockTick(const ShedlockName *name)
 }
 
 /*
- * set_interval, set_text - set a column, to null for NULL
+ * set_column - set a column, to null unless it has a value
  */
 static void
-set_interval(ShedlockColumns *columns, int attnum, const Interval *span)
+set_column(ShedlockColumns *columns, int attnum, bool has_value, Datum value)
 {
-	if (span)
-		ShedlockSetColumn(columns, attnum, IntervalPGetDatum(span));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-static void
-set_text(ShedlockColumns *columns, int attnum, const char *str)
-{
-	if (str)
-		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(str));
+	if (has_value)
+		ShedlockSetColumn(columns, attnum, value);
 	else
 		ShedlockSetNull(columns, attnum);
 }
@@ -178,18 +169,16 @@ set_plan(ShedlockColumns *columns, const ShedlockTick *last)
 	const ShedlockPlan *plan = &last->plan;
 	bool		is_cron = last->has_schedule && plan->period == NULL;
 
-	set_interval(columns, Anum_period, plan->period);
-	set_text(columns, Anum_schedule, is_cron ? plan->schedule.text : NULL);
-	set_text(columns, Anum_time_zone,
-			 is_cron ? pg_get_timezone_name(plan->schedule.zone) : NULL);
-	set_text(columns, Anum_catch_up,
-			 last->has_plan ? ShedlockCatchUpText(plan->catch_up) : NULL);
-	set_interval(columns, Anum_max_late, plan->max_late);
-	if (last->has_plan)
-		ShedlockSetColumn(columns, Anum_attempts, Int32GetDatum(plan->attempts));
-	else
-		ShedlockSetNull(columns, Anum_attempts);
-	set_interval(columns, Anum_backoff, plan->backoff);
+	set_column(columns, Anum_period, plan->period != NULL, IntervalPGetDatum(plan->period));
+	set_column(columns, Anum_schedule, is_cron,
+			   is_cron ? CStringGetTextDatum(plan->schedule.text) : 0);
+	set_column(columns, Anum_time_zone, is_cron,
+			   is_cron ? CStringGetTextDatum(pg_get_timezone_name(plan->schedule.zone)) : 0);
+	set_column(columns, Anum_catch_up, last->has_plan,
+			   CStringGetTextDatum(ShedlockCatchUpText(plan->catch_up)));
+	set_column(columns, Anum_max_late, plan->max_late != NULL, IntervalPGetDatum(plan->max_late));
+	set_column(columns, Anum_attempts, last->has_plan, Int32GetDatum(plan->attempts));
+	set_column(columns, Anum_backoff, plan->backoff != NULL, IntervalPGetDatum(plan->backoff));
 }
 
 /*
@@ -209,17 +198,12 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(last->tick));
 	ShedlockSetColumn(&columns, Anum_claimed_at, TimestampTzGetDatum(last->claimed_at));
 	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(last->claimed_by));
-	if (last->token != 0)
-		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(last->token));
-	else
-		ShedlockSetNull(&columns, Anum_token);
+	set_column(&columns, Anum_token, last->token != 0, Int64GetDatum(last->token));
 	ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(last->attempt));
 	ShedlockSetColumn(&columns, Anum_done, BoolGetDatum(last->done));
 	ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(last->again));
-	if (last->retry_at != DT_NOBEGIN)
-		ShedlockSetColumn(&columns, Anum_retry_at, TimestampTzGetDatum(last->retry_at));
-	else
-		ShedlockSetNull(&columns, Anum_retry_at);
+	set_column(&columns, Anum_retry_at, last->retry_at != DT_NOBEGIN,
+			   TimestampTzGetDatum(last->retry_at));
 	set_plan(&columns, last);
 
 	if (last->found)

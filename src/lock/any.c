@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * any.c
- *	  Acquiring some of several locks.
+ *	  Acquiring one lock, or some of several.
  *
  * Each is a lock like any other, and is tried as any other is: nothing waits for one
  * while it holds another, so there is no deadlock.
@@ -34,24 +34,29 @@ shuffle(int *order, int n)
 }
 
 /*
- * try_names - try to acquire the locks in that order, until there are enough
+ * try_some - try to acquire as many as are wanted, or fewer; for ShedlockWaitFor()
  *
- * Sets any->tokens.  Returns the number of locks acquired, or 0 with the refusal that ends
- * first, for the length of a nap.
+ * Sets any->tokens.  *refusal: if none is acquired, the one that ends first, for the length
+ * of a nap.
  */
-static int
-try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResult *refusal)
+static bool
+try_some(void *arg, ShedlockResult *refusal)
 {
+	ShedlockAny *any = arg;
 	ShedlockRequest request = any->request;
+	int		   *order = palloc((Size) any->n * sizeof(int));
+	ShedlockStore store;
 	int			got = 0;
 
+	shuffle(order, any->n);
+	ShedlockOpen(&store, any->names[0].nsp, "shedlock", RowExclusiveLock);
 	for (int i = 0; i < any->n && got < any->count; i++)
 	{
 		ShedlockResult result = {0};
 
 		CHECK_FOR_INTERRUPTS();
 		request.name = any->names[order[i]];
-		if (ShedlockAcquire(store, &request, &result))
+		if (ShedlockAcquire(&store, &request, &result))
 		{
 			any->tokens[order[i]] = result.row.token;
 			got++;
@@ -59,29 +64,12 @@ try_names(ShedlockAny *any, ShedlockStore *store, const int *order, ShedlockResu
 		else if (i == 0 || ShedlockNapMs(&result) < ShedlockNapMs(refusal))
 			*refusal = result;
 	}
-	return got;
-}
-
-/*
- * try_some - try to acquire as many as are wanted, or fewer; for ShedlockWaitFor()
- */
-static bool
-try_some(void *arg, ShedlockResult *refusal)
-{
-	ShedlockAny *any = arg;
-	int		   *order = palloc((Size) any->n * sizeof(int));
-	ShedlockStore store;
-	int			got;
-
-	shuffle(order, any->n);
-	ShedlockOpen(&store, any->names[0].nsp, "shedlock", RowExclusiveLock);
-	got = try_names(any, &store, order, refusal);
 	ShedlockClose(&store, got > 0 ? NoLock : RowExclusiveLock);
 	return got > 0;
 }
 
 /*
- * ShedlockAcquireAny - acquire some of several locks
+ * ShedlockAcquireAny - acquire one lock, or some of several
  *
  * Sets any->tokens: 0 for a lock that was not acquired.  wait: at most that long until
  * one of them could be acquired; or NULL.  While it waits it holds none.  Returns true if

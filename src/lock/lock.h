@@ -45,7 +45,7 @@ typedef struct ShedlockResult
 	int64		lost_run;		/* that held the lock before; 0 if none did */
 } ShedlockResult;
 
-/* Some of several locks. */
+/* One lock, or some of several. */
 typedef struct ShedlockAny
 {
 	ShedlockRequest request;	/* but for its name */
@@ -102,8 +102,6 @@ extern long ShedlockNapMs(const ShedlockResult *result);
 extern bool ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 							bool (*attempt) (void *arg, ShedlockResult *result),
 							void *arg, ShedlockResult *result);
-extern bool ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit,
-								ShedlockResult *result);
 extern void ShedlockAwaitShare(const ShedlockName *name, ShedlockWait *wait, long ms);
 extern void ShedlockEndWait(const ShedlockWait *wait);
 

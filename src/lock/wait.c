@@ -248,30 +248,3 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 	leave(&places);
 	return done;
 }
-
-/*
- * try_acquire - for ShedlockWaitFor()
- */
-static bool
-try_acquire(void *arg, ShedlockResult *result)
-{
-	const ShedlockRequest *request = arg;
-	ShedlockStore store;
-	bool		acquired;
-
-	ShedlockOpen(&store, request->name.nsp, "shedlock", RowExclusiveLock);
-	acquired = ShedlockAcquire(&store, request, result);
-	ShedlockClose(&store, acquired ? NoLock : RowExclusiveLock);
-	return acquired;
-}
-
-/*
- * ShedlockAcquireWait - acquire a lock, and wait for it at most that long
- *
- * As ShedlockAcquire() otherwise.  Errors: those of ShedlockWaitFor().
- */
-bool
-ShedlockAcquireWait(ShedlockRequest *request, const Interval *limit, ShedlockResult *result)
-{
-	return ShedlockWaitFor(&request->name, 1, limit, try_acquire, request, result);
-}

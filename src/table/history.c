@@ -254,7 +254,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 	while (!written && fetch(&store, token, &logged) && logged.outcome == SHEDLOCK_RUNNING)
 	{
 		bool		none_left = ending->outcome != SHEDLOCK_SUCCEEDED &&
-			(ending->gave_up || logged.gave_up);
+		(ending->gave_up || logged.gave_up);
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
