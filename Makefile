@@ -78,7 +78,6 @@ PROGRAM_OBJS = \
 	src/program/server.o \
 	src/program/tree.o \
 	src/program/output.o \
-	src/program/quiet.o \
 	src/program/guardian.o \
 	src/program/keeper.o \
 	src/program/main.o

@@ -89,32 +89,6 @@ WriteError(const char *data, size_t length)
 }
 
 /*
- * WriteAll - write all of it, however long that takes; returns false if that fails
- *
- * May be called in a signal handler.
- */
-bool
-WriteAll(int file, const char *data, size_t length)
-{
-	while (length > 0)
-	{
-		struct pollfd polls = {.fd = file,.events = POLLOUT};
-		ssize_t		written = write(file, data, length);
-
-		if (written >= 0)
-		{
-			data += written;
-			length -= (size_t) written;
-		}
-		else if (errno == EAGAIN)
-			(void) poll(&polls, 1, -1);
-		else if (errno != EINTR)
-			return false;
-	}
-	return true;
-}
-
-/*
  * MaskControls - replace control characters, which terminals obey and anybody may write
  *
  * U+0080 to U+009F are two bytes of UTF-8.

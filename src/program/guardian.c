@@ -107,13 +107,15 @@ set_environment(const Start *start)
 /*
  * execute - become the command
  *
- * Signals that the caller of the program ignores stay ignored, as after any exec.
+ * It reads no standard input: in a process group of its own it would be stopped by a
+ * terminal.  Signals that the caller of the program ignores stay ignored, as after any exec.
  */
 static void
 __attribute__((noreturn))
 execute(const Start *start, pid_t guardian)
 {
 	char	  **command = start->options->command;
+	int			null;
 	int			problem;
 	sigset_t	none;
 
@@ -123,15 +125,11 @@ execute(const Start *start, pid_t guardian)
 	if (getppid() != guardian)
 		_exit(EXIT_NO_RESOURCES);
 
-	if (!start->options->keep_stdin)
+	null = open("/dev/null", O_RDONLY);
+	if (null > 0)
 	{
-		int			null = open("/dev/null", O_RDONLY);
-
-		if (null > 0)
-		{
-			(void) dup2(null, STDIN_FILENO);
-			(void) close(null);
-		}
+		(void) dup2(null, STDIN_FILENO);
+		(void) close(null);
 	}
 	ConnectOutput();
 
@@ -157,7 +155,8 @@ start_command(const Start *start)
 	pid_t		guardian = getpid();
 	pid_t		pid;
 
-	OpenPipes(start->output, start->error, start->tail);
+	if (start->tail)
+		OpenPipe(start->tail);
 	pid = fork();
 	if (pid < 0)
 		Die(EXIT_NO_RESOURCES, "could not create a process: %s", strerror(errno));

@@ -137,7 +137,6 @@ end_all(int number, siginfo_t *info, void *context)
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
 	KillChildren();
-	ShowQuietOutput();
 	WriteError(text, sizeof(text) - 1);
 	_exit(EXIT_LOST);
 }
@@ -227,7 +226,7 @@ prepare(Keeper *keeper)
 
 	keeper->start = (Start)
 	{
-		.options = options,.run = &keeper->run,.output = -1,.error = -1,.keeper = ends[1]
+		.options = options,.run = &keeper->run,.keeper = ends[1]
 	};
 	if (options->tail > 0)
 	{
@@ -235,10 +234,7 @@ prepare(Keeper *keeper)
 								  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		if (keeper->start.tail == MAP_FAILED)
 			Die(EXIT_NO_RESOURCES, "could not get memory: %s", strerror(errno));
-		keeper->start.error = STDERR_FILENO;
 	}
-	if (options->quiet)
-		OpenQuietFiles(&keeper->start.output, &keeper->start.error);
 
 	/* Output that cannot be written does not end the keeper. */
 	note_ignored(&keeper->start.ignored);
@@ -489,8 +485,6 @@ finish(Keeper *keeper, Ending ending, int status)
 		lost = !end_run(keeper, outcome, status, exit_code(status));
 	Disconnect(keeper->server);
 
-	if (keeper->options->quiet && (lost || strcmp(outcome, "succeeded") != 0))
-		ShowQuietOutput();
 	if (lost)
 	{
 		Complain("lock \"%s\" was lost", keeper->options->name);

@@ -31,35 +31,33 @@
 #define KILL_AFTER_SHARE	4
 
 /*
- * MakeLease - set the times of a lease
+ * MakeLease - set the other times of a lease by its length and kill_after
  *
- * kill_after: -1 for the default.  Returns 0, or the shortest length that allows for
- * kill_after.
+ * A negative kill_after becomes the default.  Returns 0, or the shortest length that
+ * allows for kill_after.
  */
 Usec
-MakeLease(Lease *lease, Usec length, Usec kill_after)
+MakeLease(Lease *lease)
 {
-	bool		by_default = kill_after < 0;
+	bool		by_default = lease->kill_after < 0;
 
 	if (by_default)
 	{
-		kill_after = length / KILL_AFTER_SHARE;
-		if (kill_after > KILL_AFTER_MAX)
-			kill_after = KILL_AFTER_MAX;
+		lease->kill_after = lease->length / KILL_AFTER_SHARE;
+		if (lease->kill_after > KILL_AFTER_MAX)
+			lease->kill_after = KILL_AFTER_MAX;
 	}
-	lease->length = length;
-	lease->kill_after = kill_after;
-	lease->heartbeat = length / HEARTBEATS;
+	lease->heartbeat = lease->length / HEARTBEATS;
 	if (lease->heartbeat > HEARTBEAT_MAX)
 		lease->heartbeat = HEARTBEAT_MAX;
-	lease->margin = MARGIN_MIN + length / MARGIN_SHARE;
+	lease->margin = MARGIN_MIN + lease->length / MARGIN_SHARE;
 
 	/* There is time for two extensions that fail, and for one that does not. */
-	if (length / 2 >= kill_after + lease->margin)
+	if (lease->length / 2 >= lease->kill_after + lease->margin)
 		return 0;
 	if (by_default)				/* grows with the length */
 		return MARGIN_MIN / (MARGIN_SHARE / 2 - 1 - MARGIN_SHARE / KILL_AFTER_SHARE) * MARGIN_SHARE;
-	return (kill_after + MARGIN_MIN) / (MARGIN_SHARE / 2 - 1) * MARGIN_SHARE;
+	return (lease->kill_after + MARGIN_MIN) / (MARGIN_SHARE / 2 - 1) * MARGIN_SHARE;
 }
 
 /*

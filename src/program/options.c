@@ -57,8 +57,6 @@ static const char help[] =
 "      --at-most=DURATION   end it after that time, with exit status 124\n"
 "      --kill-after=DURATION\n"
 "                           from SIGTERM to SIGKILL (10 s, or a quarter of the lease)\n"
-"      --stdin              let it read standard input, instead of /dev/null\n"
-"      --quiet              show its output only if it fails\n"
 "      --tail=BYTES         how much of its standard error the history keeps (4kB)\n"
 "\n"
 "      --quiet-for=DURATION say only once in that time that no server can be reached\n"
@@ -94,10 +92,8 @@ enum
 	OPTION_LOCKED_BY,
 	OPTION_MAX_LATE,
 	OPTION_ONCE_EVERY,
-	OPTION_QUIET,
 	OPTION_QUIET_FOR,
 	OPTION_SCHEDULE,
-	OPTION_STDIN,
 	OPTION_TAIL,
 	OPTION_TIME_ZONE,
 	OPTION_VERSION,
@@ -121,10 +117,8 @@ static const struct option long_options[] = {
 	{"max-late", required_argument, NULL, OPTION_MAX_LATE},
 	{"name", required_argument, NULL, 'n'},
 	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
-	{"quiet", no_argument, NULL, OPTION_QUIET},
 	{"quiet-for", required_argument, NULL, OPTION_QUIET_FOR},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
-	{"stdin", no_argument, NULL, OPTION_STDIN},
 	{"tail", required_argument, NULL, OPTION_TAIL},
 	{"time-zone", required_argument, NULL, OPTION_TIME_ZONE},
 	{"verbose", no_argument, NULL, 'v'},
@@ -260,81 +254,84 @@ default_description(char *const *command)
 }
 
 /*
- * set_option - set what an option says
+ * text_option - what keeps the text of an option that the program passes on; NULL: another option
  */
-static void
-set_option(Options *options, int option, const char *name, char *value, Usec *lease, Usec *kill_after)
+static const char **
+text_option(Options *options, int option)
 {
 	switch (option)
 	{
 		case 'd':
-			options->dbname = value;
-			break;
+			return &options->dbname;
 		case 'n':
-			options->name = value;
-			break;
+			return &options->name;
+		case OPTION_AT_LEAST:
+			return &options->at_least;
+		case OPTION_ATTEMPTS:
+			return &options->attempts;
+		case OPTION_BACKOFF:
+			return &options->backoff;
+		case OPTION_CATCH_UP:
+			return &options->catch_up;
+		case OPTION_DESCRIPTION:
+			return &options->description;
+		case OPTION_LOCKED_BY:
+			return &options->locked_by;
+		case OPTION_MAX_LATE:
+			return &options->max_late;
+		case OPTION_ONCE_EVERY:
+			return &options->once_every;
+		case OPTION_SCHEDULE:
+			return &options->schedule;
+		case OPTION_TIME_ZONE:
+			return &options->time_zone;
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * duration_option - the same for a duration
+ */
+static Usec *
+duration_option(Options *options, int option)
+{
+	switch (option)
+	{
+		case OPTION_AT_MOST:
+			return &options->at_most;
+		case OPTION_KILL_AFTER:
+			return &options->lease.kill_after;
+		case OPTION_LEASE:
+			return &options->lease.length;
+		case OPTION_QUIET_FOR:
+			return &options->quiet_for;
+		case OPTION_WAIT:
+			return &options->wait;
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * set_other_option - set what an option of another kind says
+ */
+static void
+set_other_option(Options *options, int option, const char *name, const char *value)
+{
+	switch (option)
+	{
 		case 'v':
 			options->verbose = true;
-			break;
-		case OPTION_AT_LEAST:
-			options->at_least = value;
-			break;
-		case OPTION_AT_MOST:
-			options->at_most = parse_duration(name, value);
-			break;
-		case OPTION_ATTEMPTS:
-			options->attempts = value;
-			break;
-		case OPTION_BACKOFF:
-			options->backoff = value;
 			break;
 		case OPTION_BUSY_EXIT:
 			options->busy_exit = parse_status(name, value);
 			break;
-		case OPTION_CATCH_UP:
-			options->catch_up = value;
-			break;
-		case OPTION_DESCRIPTION:
-			options->description = value;
-			break;
 		case OPTION_DRY_RUN:
 			options->dry_run = true;
 			break;
-		case OPTION_KILL_AFTER:
-			*kill_after = parse_duration(name, value);
-			break;
-		case OPTION_LEASE:
-			*lease = parse_duration(name, value);
-			break;
-		case OPTION_LOCKED_BY:
-			options->locked_by = value;
-			break;
-		case OPTION_MAX_LATE:
-			options->max_late = value;
-			break;
-		case OPTION_ONCE_EVERY:
-			options->once_every = value;
-			break;
-		case OPTION_QUIET:
-			options->quiet = true;
-			break;
-		case OPTION_QUIET_FOR:
-			options->quiet_for = parse_duration(name, value);
-			break;
-		case OPTION_SCHEDULE:
-			options->schedule = value;
-			break;
-		case OPTION_STDIN:
-			options->keep_stdin = true;
-			break;
 		case OPTION_TAIL:
 			options->tail = parse_size(name, value);
-			break;
-		case OPTION_TIME_ZONE:
-			options->time_zone = value;
-			break;
-		case OPTION_WAIT:
-			options->wait = parse_duration(name, value);
 			break;
 		case OPTION_HELP:
 			fputs(help, stdout);
@@ -349,36 +346,53 @@ set_option(Options *options, int option, const char *name, char *value, Usec *le
 }
 
 /*
+ * read_options - read the options as they are given; exits if one is wrong, or asks for help
+ */
+static void
+read_options(int argc, char **argv, Options *options)
+{
+	int			option;
+	int			index = 0;
+
+	/* "+": what follows the command belongs to it */
+	while ((option = getopt_long(argc, argv, "+d:n:v", long_options, &index)) != -1)
+	{
+		const char *name = long_options[index].name;
+		const char **text = text_option(options, option);
+		Usec	   *duration = duration_option(options, option);
+
+		if (text)
+			*text = optarg;
+		else if (duration)
+			*duration = parse_duration(name, optarg);
+		else
+			set_other_option(options, option, name, optarg);
+	}
+}
+
+/*
  * ParseOptions - read the command line; exits if it is wrong, or asks for help
  */
 void
 ParseOptions(int argc, char **argv, Options *options)
 {
-	Usec		lease = DEFAULT_LEASE;
-	Usec		kill_after = -1;
 	Usec		shortest;
-	int			option;
-	int			index = 0;
 
 	*options = (Options)
 	{
+		.lease = {.length = DEFAULT_LEASE,.kill_after = -1},
 		.at_most = NEVER,.wait = -1,.busy_exit = EXIT_BUSY,.tail = TAIL_MAX
 	};
-	/* "+": what follows the command belongs to it */
-	while ((option = getopt_long(argc, argv, "+d:n:v", long_options, &index)) != -1)
-		set_option(options, option, long_options[index].name, optarg, &lease, &kill_after);
-
+	read_options(argc, argv, options);
 	if (options->name == NULL)
 		Die(EXIT_USAGE, "--name is required");
 	if (argv[optind])
 		options->command = argv + optind;
 	else if (!options->dry_run)
 		Die(EXIT_USAGE, "there is no command to run");
-	if (options->keep_stdin && isatty(STDIN_FILENO))
-		Die(EXIT_USAGE, "--stdin: standard input must not be a terminal");
 	if (options->at_most <= 0)
 		Die(EXIT_USAGE, "--at-most must be positive");
-	shortest = MakeLease(&options->lease, lease, kill_after);
+	shortest = MakeLease(&options->lease);
 	if (shortest > 0)
 		Die(EXIT_USAGE, "--lease is too short for --kill-after: it must be at least %.2f s",
 			(double) shortest / (double) USEC_PER_SEC + 0.01);

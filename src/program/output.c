@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * output.c
- *	  Copies what the command writes to its standard streams.
+ *	  Passes on what the command writes to standard error, and keeps its end.
  *
- * It is for the guardian, which nothing may block: a thread for each stream, because a
- * terminal that is stopped takes none for any time.
+ * It is for the guardian, which nothing may block: a thread, because a terminal that is
+ * stopped takes none for any time.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -19,55 +20,56 @@
 
 #include "program/program.h"
 
-/* A thread that passes on what the command writes to a standard stream */
-typedef struct Copier
-{
-	int			stream;
-	int			ends[2];		/* of the pipe from the command; -1: none */
-	int			to;
-	Tail	   *tail;			/* or NULL */
-	_Atomic bool writing;		/* it does not read until that is done, and
-								 * unset */
-	pthread_t	thread;
-} Copier;
-
-static Copier copiers[] = {
-	{.stream = STDOUT_FILENO,.ends = {-1, -1}},
-	{.stream = STDERR_FILENO,.ends = {-1, -1}}
-};
-
-#define COPIERS				2
+static int	ends[2] = {-1, -1}; /* of the pipe from the command; -1: none */
+static Tail *kept_end;
+static _Atomic bool writing;	/* the thread does not read until that is
+								 * done, and unset */
+static pthread_t thread;
 
 /*
- * OpenPipes - create the pipes of the streams that are copied
+ * OpenPipe - create the pipe; tail gets the end of what is written to it
  *
- * output, error: descriptors that get what the command writes to the stream of that name;
- * -1: that stream is not copied.  tail gets the end of standard error, unless it is NULL.
+ * Without this, the other functions do nothing, and standard error is the command's own.
  * Ends the process if there is no pipe.
  */
 void
-OpenPipes(int output, int error, Tail *tail)
+OpenPipe(Tail *tail)
 {
-	copiers[0].to = output;
-	copiers[1].to = error;
-	copiers[1].tail = tail;
-	for (int i = 0; i < COPIERS; i++)
-	{
-		if (copiers[i].to >= 0 && pipe2(copiers[i].ends, O_CLOEXEC) != 0)
-			Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
-	}
+	kept_end = tail;
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		Die(EXIT_NO_RESOURCES, "could not create a pipe: %s", strerror(errno));
 }
 
 /*
- * ConnectOutput - in the command's process: let its streams write to the pipes
+ * ConnectOutput - in the command's process: let standard error write to the pipe
  */
 void
 ConnectOutput(void)
 {
-	for (int i = 0; i < COPIERS; i++)
+	if (ends[1] >= 0)
+		(void) dup2(ends[1], STDERR_FILENO);
+}
+
+/*
+ * write_all - write all of it, however long that takes, unless that fails
+ */
+static void
+write_all(const char *data, size_t length)
+{
+	while (length > 0)
 	{
-		if (copiers[i].ends[1] >= 0)
-			(void) dup2(copiers[i].ends[1], copiers[i].stream);
+		struct pollfd polls = {.fd = STDERR_FILENO,.events = POLLOUT};
+		ssize_t		written = write(STDERR_FILENO, data, length);
+
+		if (written >= 0)
+		{
+			data += written;
+			length -= (size_t) written;
+		}
+		else if (errno == EAGAIN)
+			(void) poll(&polls, 1, -1);
+		else
+			return;
 	}
 }
 
@@ -77,95 +79,75 @@ ConnectOutput(void)
 static void *
 copy(void *arg)
 {
-	Copier	   *copier = arg;
 	char		data[4096];
 	ssize_t		length;
-	bool		complained = false;
 
-	while ((length = read(copier->ends[0], data, sizeof(data))) > 0 || (length < 0 && errno == EINTR))
+	(void) arg;
+
+	/* No signal interrupts this: the guardian blocks them. */
+	while ((length = read(ends[0], data, sizeof(data))) > 0)
 	{
-		if (length > 0 && copier->tail)
-			AppendTail(copier->tail, data, (size_t) length);
-		atomic_store(&copier->writing, true);
-		if (length > 0 && !WriteAll(copier->to, data, (size_t) length) && !complained)
-		{
-			Complain("could not write all output of the command: %s", strerror(errno));
-			complained = true;
-		}
-		if (!atomic_exchange(&copier->writing, false))
+		AppendTail(kept_end, data, (size_t) length);
+		atomic_store(&writing, true);
+		write_all(data, (size_t) length);
+		if (!atomic_exchange(&writing, false))
 			break;
 	}
 	return NULL;
 }
 
 /*
- * CopyOutput - start the threads, after the command: that is a child of the main thread
+ * CopyOutput - start the thread, after the command: that is a child of the main thread
  *
  * Kills all children, and ends the process, if there is no thread.
  */
 void
 CopyOutput(void)
 {
-	for (int i = 0; i < COPIERS; i++)
-	{
-		int			error;
+	int			error;
 
-		if (copiers[i].ends[0] < 0)
-			continue;
-		(void) close(copiers[i].ends[1]);
-		error = pthread_create(&copiers[i].thread, NULL, copy, &copiers[i]);
-		if (error != 0)
-		{
-			KillChildren();
-			Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(error));
-		}
+	if (ends[0] < 0)
+		return;
+	(void) close(ends[1]);
+	error = pthread_create(&thread, NULL, copy, NULL);
+	if (error != 0)
+	{
+		KillChildren();
+		Die(EXIT_NO_RESOURCES, "could not create a thread: %s", strerror(error));
 	}
 }
 
 /*
- * OutputCopied - have the threads ended?  They do when no process has a pipe any more
+ * OutputCopied - has the thread ended?  It does when no process has the pipe any more
  *
- * Does not wait.  Joins those that have, and closes their pipes.
+ * Does not wait.  Joins a thread that has, and closes its pipe.
  */
 bool
 OutputCopied(void)
 {
-	bool		copied = true;
-
-	for (int i = 0; i < COPIERS; i++)
+	if (ends[0] >= 0 && pthread_tryjoin_np(thread, NULL) == 0)
 	{
-		if (copiers[i].ends[0] < 0)
-			continue;
-		if (pthread_tryjoin_np(copiers[i].thread, NULL) != 0)
-			copied = false;
-		else
-		{
-			(void) close(copiers[i].ends[0]);
-			copiers[i].ends[0] = -1;
-		}
+		(void) close(ends[0]);
+		ends[0] = -1;
 	}
-	return copied;
+	return ends[0] < 0;
 }
 
 /*
- * AbandonOutput - read into the tail what its thread has not read, because it cannot write
+ * AbandonOutput - read into the tail what the thread has not read, because it cannot write
  *
- * For the history.  That thread reads no more.
+ * For the history.  The thread reads no more.
  */
 void
 AbandonOutput(void)
 {
-	for (int i = 0; i < COPIERS; i++)
-	{
-		Copier	   *copier = &copiers[i];
-		char		data[4096];
-		ssize_t		length;
-		int			left = 0;
+	char		data[4096];
+	ssize_t		length;
+	int			left = 0;
 
-		if (copier->ends[0] < 0 || copier->tail == NULL || !atomic_exchange(&copier->writing, false))
-			continue;
-		(void) ioctl(copier->ends[0], FIONREAD, &left);
-		for (; left > 0 && (length = read(copier->ends[0], data, sizeof(data))) > 0; left -= (int) length)
-			AppendTail(copier->tail, data, (size_t) length);
-	}
+	if (ends[0] < 0 || !atomic_exchange(&writing, false))
+		return;
+	(void) ioctl(ends[0], FIONREAD, &left);
+	for (; left > 0 && (length = read(ends[0], data, sizeof(data))) > 0; left -= (int) length)
+		AppendTail(kept_end, data, (size_t) length);
 }

@@ -61,7 +61,7 @@ typedef struct Lease
 /* From an attempt to reach the server that failed to the next */
 #define RETRY_NAP			(250 * USEC_PER_MS)
 
-extern Usec MakeLease(Lease *lease, Usec length, Usec kill_after);
+extern Usec MakeLease(Lease *lease);
 extern Usec LeasePatience(const Lease *lease);
 extern Usec LeaseStop(const Lease *lease, Usec end);
 extern Usec LeaseKill(const Lease *lease, Usec end);
@@ -71,7 +71,6 @@ extern Usec LeaseLastResort(const Lease *lease, Usec end);
 extern void HoldStreams(void);
 extern void HideError(void);
 extern void ShowErrorAgain(void);
-extern bool WriteAll(int file, const char *data, size_t length);
 extern void MaskControls(char *line);
 extern void WriteError(const char *data, size_t length);
 extern void Complain(const char *format,...) __attribute__((format(printf, 1, 2)));
@@ -117,8 +116,6 @@ typedef struct Options
 	Usec		quiet_for;		/* or 0 */
 	int			busy_exit;
 	size_t		tail;			/* bytes of standard error for the history */
-	bool		quiet;			/* show output only if the command failed */
-	bool		keep_stdin;
 	bool		verbose;
 	bool		dry_run;
 	char	  **command;		/* NULL with dry_run */
@@ -178,16 +175,12 @@ extern void SignalDescendants(int number);
 extern void KillOnce(void);
 extern void KillChildren(void);
 
-/* output.c: copies of what the command writes */
-extern void OpenPipes(int output, int error, Tail *tail);
+/* output.c: standard error of the command */
+extern void OpenPipe(Tail *tail);
 extern void ConnectOutput(void);
 extern void CopyOutput(void);
 extern bool OutputCopied(void);
 extern void AbandonOutput(void);
-
-/* quiet.c: the files of --quiet */
-extern void OpenQuietFiles(int *output, int *error);
-extern void ShowQuietOutput(void);
 
 /* guardian.c: the process that watches the command */
 typedef enum Ending
@@ -221,10 +214,8 @@ typedef struct Start
 {
 	const Options *options;
 	const Run  *run;
-	Tail	   *tail;			/* in shared memory, or NULL */
-	int			output;			/* where its standard output is copied to, or
-								 * -1 */
-	int			error;			/* the same for standard error */
+	Tail	   *tail;			/* in shared memory; NULL: standard error is
+								 * the command's own */
 	int			keeper;			/* the socket to the keeper */
 	sigset_t	ignored;		/* signals that the program's caller ignores */
 } Start;
