@@ -40,11 +40,10 @@ $$;
 CREATE FUNCTION pg_temp.my_locks() RETURNS TABLE (class text, mode text, count bigint)
 LANGUAGE sql AS $$
 	SELECT CASE objsubid WHEN 21324 THEN 'lock' WHEN 21325 THEN 'waiter'
-						 WHEN 21326 THEN 'sentinel' WHEN 21327 THEN 'tick'
-						 WHEN 21328 THEN 'watch' END,
+						 WHEN 21326 THEN 'sentinel' WHEN 21327 THEN 'tick' END,
 		   mode, count(*)
 	FROM pg_locks
-	WHERE locktype = 'advisory' AND objsubid BETWEEN 21324 AND 21328 AND
+	WHERE locktype = 'advisory' AND objsubid BETWEEN 21324 AND 21327 AND
 		  pid = pg_backend_pid() AND objsubid <> 21326
 	GROUP BY 1, 2
 	ORDER BY 1, 2

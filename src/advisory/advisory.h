@@ -24,20 +24,16 @@ typedef struct ShedlockHolder
 } ShedlockHolder;
 
 /* How long a waiter that is woken has time to react. */
-#define SHEDLOCK_WATCH_MS		8
+#define SHEDLOCK_REACT_MS		8
 
-/* A place in the line of those who wait for a lock; private to line.c but for watching. */
+/* A place in the line of those who wait for a lock; private to line.c but for yields. */
 typedef struct ShedlockWaiter
 {
 	LOCKTAG		tag;			/* of the lock */
 	LOCKTAG		marker;
-	LOCKTAG		watch;
 	VirtualTransactionId *ahead;	/* who waited before, in order */
 	int			nahead;
-	bool		watching;
-	bool		knows;			/* and has told the others of stuck */
-	VirtualTransactionId watched;	/* the last one whose latch was set */
-	VirtualTransactionId stuck; /* the last one that did not react */
+	bool		yields;			/* naps so that those ahead can react */
 } ShedlockWaiter;
 
 /* locktable.c */

@@ -81,7 +81,7 @@ prepared_xid(VirtualTransactionId vxid)
 /*
  * ShedlockHolders - list the holders of a lock, as ShedlockHolder
  *
- * tag NULL: of all locks of shedlock's classes but SHEDLOCK_CLASS_WATCH in this database.
+ * tag NULL: of all locks of shedlock's classes in this database.
  * GetLockStatusData() locks the whole lock table for a moment, so this is for
  * administration and for what cannot be decided otherwise: GetLockConflicts()
  * knows transactions only, and the holder of a session lock may be idle.

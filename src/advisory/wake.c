@@ -27,7 +27,7 @@
  *	shedlock_purge, which has the advisory halves of what it deletes to its end
  *	a run that waits for its tick, or for an administrator's change of that, while its
  *	lock is free
- *	a lock freed while the first waiter and the one that watches are stopped
+ *	a lock freed while the first waiter is stopped
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -197,91 +197,43 @@ ShedlockWakeAtRelease(bool is_commit, bool top_level)
 }
 
 /*
- * is_watched - does a waiter watch the others?
- *
- * One that has not reacted does not count, nor woken, which has just been woken.  Call
- * this where GetLockConflicts() can allocate.
- */
-static bool
-is_watched(const LOCKTAG *watch, const PGPROC *woken)
-{
-	VirtualTransactionId *watchers = GetLockConflicts(watch, ExclusiveLock, NULL);
-	bool		watched = false;
-
-	for (int i = 0; !watched && VirtualTransactionIdIsValid(watchers[i]); i++)
-	{
-		PGPROC	   *proc = vxid_get_proc(watchers[i]);
-
-		watched = proc && proc != woken && !latch_is_set(&proc->procLatch);
-	}
-	pfree(watchers);
-	return watched;
-}
-
-/*
  * ShedlockWake - wake the first waiter of a lock that has not been woken yet
- *
- * If nobody watches (line.c), the last one is woken, too.
  *
  * All of them are in a transaction, so that GetLockConflicts() knows them.  A latch set
  * for a process that no longer waits does no harm.
  *
  * GetLockConflicts() has room for every transaction that there can be, and
- * raises an error if it cannot allocate it.  So room for two lists is allocated
- * before, without an error, and what has just been freed is there again.  Without that
- * memory nothing is done, and the waiters find out by themselves, as for the list above.
+ * raises an error if it cannot allocate it.  So that room is allocated before, without an
+ * error, and what has just been freed is there again.  Without that memory nothing is
+ * done, and the waiters find out by themselves, as for the list above.
  */
 void
 ShedlockWake(const LOCKTAG *tag)
 {
-	Size		size = (Size) (MaxBackends + max_prepared_xacts + 1) * sizeof(VirtualTransactionId);
 	VirtualTransactionId *waiters;
-	PGPROC	   *first = NULL;
 	LOCKTAG		marker;
-	LOCKTAG		watch;
-	void	   *rooms[2];
+	void	   *room;
 	int			n;
 
 	ShedlockTagOfClass(&marker, tag, SHEDLOCK_CLASS_WAITER);
 	if (LockWaiterCount(&marker) == 0)
 		return;
 
-	rooms[0] = palloc_extended(size, MCXT_ALLOC_NO_OOM);
-	rooms[1] = palloc_extended(size, MCXT_ALLOC_NO_OOM);
-	for (int i = 0; i < 2; i++)
-	{
-		if (rooms[i])
-			pfree(rooms[i]);
-	}
-	if (rooms[0] == NULL || rooms[1] == NULL)
+	room = palloc_extended((Size) (MaxBackends + max_prepared_xacts + 1) * sizeof(VirtualTransactionId),
+						   MCXT_ALLOC_NO_OOM);
+	if (room == NULL)
 		return;
+	pfree(room);
 
 	waiters = GetLockConflicts(&marker, ExclusiveLock, &n);
-	for (int i = 0; i < n && first == NULL; i++)
+	for (int i = 0; i < n; i++)
 	{
 		PGPROC	   *proc = vxid_get_proc(waiters[i]);
 
 		if (proc && !latch_is_set(&proc->procLatch))
 		{
-			first = proc;
 			SetLatch(&proc->procLatch);
-		}
-	}
-
-	ShedlockTagOfClass(&watch, tag, SHEDLOCK_CLASS_WATCH);
-	if (n > 1 && !is_watched(&watch, first))
-	{
-		for (int i = n - 1; i >= 0; i--)
-		{
-			PGPROC	   *proc = vxid_get_proc(waiters[i]);
-
-			if (proc == first)
-				break;
-			if (proc && !latch_is_set(&proc->procLatch))
-			{
-				SetLatch(&proc->procLatch);
-				break;
-			}
+			break;
 		}
 	}
 	pfree(waiters);

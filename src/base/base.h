@@ -38,8 +38,6 @@
 #define SHEDLOCK_CLASS_SENTINEL	21326	/* gone after the session is reset */
 #define SHEDLOCK_CLASS_TICK		21327	/* an open claim of a tick, or answer
 										 * to a request */
-#define SHEDLOCK_CLASS_WATCH	21328	/* marker of a waiter that watches the
-										 * others */
 
 /* The clock of deadlines and waits, which cannot be set. */
 #ifdef CLOCK_BOOTTIME

@@ -188,11 +188,11 @@ in_turn(const Places *places, long ms)
 
 	for (int i = 0; i < places->n; i++)
 	{
-		if (places->waiters[i].watching)
-			return Min(ms, SHEDLOCK_WATCH_MS);
+		if (places->waiters[i].yields)
+			return Min(ms, SHEDLOCK_REACT_MS);
 		ahead = Min(ahead, places->waiters[i].nahead);
 	}
-	return ms + Min(ahead, RECHECK_MS / SHEDLOCK_WATCH_MS) * SHEDLOCK_WATCH_MS;
+	return ms + Min(ahead, RECHECK_MS / SHEDLOCK_REACT_MS) * SHEDLOCK_REACT_MS;
 }
 
 /*

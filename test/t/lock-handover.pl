@@ -1,5 +1,6 @@
-# Waiters get a lock in the order in which they came, and one that is stopped, cancelled,
-# ended, or gives up, does not delay the others until their next check a second later.
+# Waiters get a lock in the order in which they came, and one that is cancelled, ended, or gives
+# up, does not delay the others until their next check a second later.  One that is stopped does,
+# and keeps its place.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,9 +39,7 @@ sub waiting
 {
 	my ($n) = @_;
 
-	# and nobody watches
-	defined await($watcher, "SELECT sum(CASE objsubid WHEN 21325 THEN 1 ELSE 100 END) IS NOT DISTINCT FROM nullif($n, 0) "
-		  . "FROM pg_locks WHERE locktype = 'advisory' AND objsubid IN (21325, 21328)")
+	defined await($watcher, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 21325", $n)
 	  or die "$n do not wait";
 	return;
 }
@@ -105,18 +104,21 @@ sub median
 
 # Rounds: fault() happens while all wait, and returns who is to visit, in order.  One that gets
 # no processor for 8 ms is passed over: there are more than n rounds if that happens in most of
-# them.
+# them.  Where waiters find the lock by themselves, their order does not count, and each hand-over
+# may take so many milliseconds more: the option "patience".
 sub rounds
 {
 	my ($claim, $n, $fault, $options, $mend) = @_;
 	my (@longest, @late, @orders, @expected);
 	my ($kept, $broken) = (0, 0);
+	my $patience = $options->{patience} // 0;
 
 	while (@orders < $n || $kept <= $n / 2 && $broken <= $n / 2 && @orders < 4 * $n)
 	{
 		line_up(%{ $options || {} });
 		my @who = $fault->();
 		my ($order, $longest) = visits(@who);
+		$order = join ' ', sort split ' ', $order if $patience;
 		push @orders, $order;
 		push @expected, "@who";
 		push @longest, $longest;
@@ -132,9 +134,9 @@ sub rounds
   SKIP:
 	{
 		skip('this machine is too slow to tell a waiter that is woken from one that checks each second', 2) if $limit > 600;
-		cmp_ok($kept, '>', $n / 2, "$claim: the others acquire it in the order in which they came, in most rounds")
+		cmp_ok($kept, '>', $n / 2, "$claim: the others acquire it" . ($patience ? '' : ' in the order in which they came, in most rounds'))
 		  or diag "got: @{[join ', ', @orders]}; expected: @{[join ', ', @expected]}";
-		cmp_ok(median(@longest), '<', $limit, "$claim: the others acquire it at once, in most rounds");
+		cmp_ok(median(@longest), '<', $limit + $patience, "$claim: they do so " . ($patience ? 'within two seconds' : 'at once, in most rounds'));
 	}
 	return;
 }
@@ -169,22 +171,35 @@ rounds(
 	{ take => "BEGIN;\nSAVEPOINT s;\nSELECT shedlock_acquire('line')" },
 	sub { ask($holder, 'COMMIT') });
 
-# One that does not react is passed over, and so are several; they keep their places.
+# One that does not react is passed over, and so are several.
 foreach my $stopped ([0], [2], [4], [ 0, 1, 2 ], [ 0, 2 ])
 {
 	my %stopped = map { $_ => 1 } @$stopped;
 
 	rounds(
 		"stopped: @$stopped",
-		3,
+		1,
 		sub {
 			kill 'STOP', map { $pids[$_] } @$stopped;
 			ask($holder, $release);
 			return grep { !$stopped{$_} } (0 .. 4);
 		},
-		{},
+		{ patience => 2000 },
 		sub { kill 'CONT', map { $pids[$_] } @$stopped });
 }
+
+# It keeps its place: it is woken while the lock is not free, and runs again before it is.
+rounds(
+	'stopped for a while',
+	3,
+	sub {
+		kill 'STOP', $pids[0];
+		ask($holder, "SELECT shedlock_release('line'), shedlock_acquire('line', '1 h')");
+		kill 'CONT', $pids[0];
+		sleep(0.1);
+		ask($holder, $release);
+		return (0 .. 4);
+	});
 
 # One that has been woken leaves without the lock: the next one is woken.
 foreach my $end ('pg_cancel_backend', 'pg_terminate_backend')
