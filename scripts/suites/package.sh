@@ -23,7 +23,7 @@ begin() {
     VERSION=$(sed -n 's/^\t"version": "\(.*\)",$/\1/p' "$ROOT/META.json")
     BUNDLE=shedlock-$VERSION
     git -c "safe.directory=$ROOT" -C "$ROOT" bundle create --quiet "$WORK/bundle" HEAD --tags
-    git clone --quiet "$WORK/bundle" "$WORK/clone"
+    git -c advice.detachedHead=false clone --quiet "$WORK/bundle" "$WORK/clone"
     chown -R "$RUN_AS:" "$WORK/clone"
     as_user make -s -C "$WORK/clone" PG_CONFIG="$PG_BIN/pg_config" dist
     as_user unzip -q -d "$WORK/tree" "$WORK/clone/$BUNDLE.zip"
