@@ -11,6 +11,7 @@ OBJS = \
 	src/base/shield.o \
 	src/base/name.o \
 	src/base/printable.o \
+	src/base/duration.o \
 	src/base/args.o \
 	src/advisory/locktable.o \
 	src/advisory/wake.o \
@@ -22,7 +23,7 @@ OBJS = \
 	src/table/walend.o \
 	src/table/origin.o \
 	src/table/row.o \
-	src/table/stat.o \
+	src/table/stats.o \
 	src/table/history.o \
 	src/table/runs.o \
 	src/session/events.o \

@@ -130,7 +130,7 @@ check_may_signal(int pid, const char *act)
 }
 
 /*
- * end_run_by_force - log a run as cancelled, and use up its tick
+ * end_run_by_force - record a run as cancelled, and use up its tick
  *
  * As lost, it would be due again at once.  The tick comes first: where a later run begins in
  * an open transaction, both rows are locked, and only that of the tick is waited for.  The
@@ -205,7 +205,7 @@ use_up_ticks(Oid nsp, const List *runs, bool ends)
  *
  * A signal ends all of them: a command can run another one under a lock of its own.  A
  * caller that fires for such a tick could begin another attempt at once.  ends: the process
- * is to be ended, so its runs are logged as cancelled, and the lock is free then.  Rows are
+ * is to be ended, so its runs are recorded as cancelled, and the lock is free then.  Rows are
  * locked in the order of tokens, so that two callers do not deadlock.  Returns false if the
  * lock was released meanwhile.
  */
@@ -309,15 +309,15 @@ is_in(const char *table, const ShedlockName *name)
 }
 
 /*
- * has_run - does the log have a run of that name?
+ * has_run - does the history have a run of that name?
  */
 static bool
 has_run(const ShedlockName *name)
 {
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 
-	ShedlockHistoryFind(name, NULL, &logged);
-	return logged.token != 0;
+	ShedlockHistoryFind(name, NULL, &past);
+	return past.token != 0;
 }
 
 /*

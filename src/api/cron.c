@@ -185,7 +185,7 @@ static Forgets
 what_role_forgets(Oid role, const ShedlockName *name, int64 last_run)
 {
 	Forgets		result = FORGETS_NOTHING;
-	ShedlockLogged run = {0};
+	ShedlockHistoryRun run = {0};
 	Oid			caller;
 	int			sec_context;
 

@@ -158,23 +158,23 @@ static bool
 answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
 {
 	const ShedlockName *name = &run->request.name;
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 
 	if (run->client_request == NULL)
 		return false;
-	ShedlockHistoryFind(name, run->client_request, &logged);
-	if (logged.token == 0)
+	ShedlockHistoryFind(name, run->client_request, &past);
+	if (past.token == 0)
 		return false;
-	ShedlockReadRun(name, logged.token, &logged);
-	if (logged.outcome == SHEDLOCK_RUNNING)
+	ShedlockReadRun(name, past.token, &past);
+	if (past.outcome == SHEDLOCK_RUNNING)
 	{
 		ShedlockCommitDurablyAgain();
-		*result = answer(fcinfo, logged.token, logged.tick, logged.attempt, NULL);
+		*result = answer(fcinfo, past.token, past.tick, past.attempt, NULL);
 	}
 	else
 		*result = answer(fcinfo, 0, 0, 0,
 						 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-								  logged.token, ShedlockOutcomeText(logged.outcome)));
+								  past.token, ShedlockOutcomeText(past.outcome)));
 	return true;
 }
 
@@ -264,7 +264,7 @@ Datum
 _shedlock_run_outcome(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 
 	if (ShedlockFindOutcome(text_to_cstring(PG_GETARG_TEXT_PP(2))) != SHEDLOCK_RUNNING)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(2));
@@ -272,7 +272,7 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
 	ShedlockReadRun(&name, PG_GETARG_INT64(0), &run);
 	if (!ShedlockMaySee(run.role))
 		PG_RETURN_NULL();
-	if (run.outcome == SHEDLOCK_NOT_LOGGED)
+	if (run.outcome == SHEDLOCK_NO_RUN)
 		run.outcome = SHEDLOCK_RUN_LOST;
 	PG_RETURN_TEXT_P(cstring_to_text(ShedlockOutcomeText(run.outcome)));
 }

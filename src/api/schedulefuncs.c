@@ -116,7 +116,7 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	bool		nulls[lengthof(values)];
 	ShedlockTick last;
 	ShedlockRow row;
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 	bool		at_work;
 	bool		paused;
 
@@ -147,7 +147,7 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 
 	memset(nulls, false, sizeof(nulls));
 	nulls[2] = slot->tts_isnull[Anum_time_zone - 1];
-	nulls[4] = run.outcome == SHEDLOCK_NOT_LOGGED || !ShedlockMaySee(run.role);
+	nulls[4] = run.outcome == SHEDLOCK_NO_RUN || !ShedlockMaySee(run.role);
 	nulls[6] = slot->tts_isnull[Anum_attempts - 1];
 	ShedlockShowTime(last.tick, &values[3], &nulls[3]);
 	ShedlockShowTime(attempt_at, &values[7], &nulls[7]);

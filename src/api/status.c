@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * status.c
- *	  Both halves of every lock that is not free, and the counters, for the views.
+ *	  Both halves of every lock that is not free, and the stats, for the views.
  *
  * The scan sees all versions of the rows.  One snapshot says which of them are committed,
  * because an update can move a row past a scan that judges each version as of its own time.
@@ -329,7 +329,7 @@ _shedlock_status(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(_shedlock_stats);
 /*
- * _shedlock_stats() - the counters of the names that the caller may see
+ * _shedlock_stats() - the stats of the names that the caller may see
  *
  * Locks: AccessShareLock on the table.
  */

@@ -69,9 +69,6 @@ typedef struct ShedlockName
 extern int64 ShedlockSteadyNow(void);
 extern bool ShedlockNap(long ms);
 extern void ShedlockCheckClient(void);
-extern bool shedlock_never_waits;
-extern void ShedlockRefuseToWait(void);
-extern bool ShedlockAwaitForeignLock(int *tries);
 
 /* settings.c */
 enum
@@ -116,18 +113,7 @@ extern void ShedlockCheckMayUse(const ShedlockName *name);
 extern bool ShedlockMaskText(char *str);
 extern void ShedlockCheckText(char *str, const char *what);
 
-/* args.c */
-extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
-extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
-extern ShedlockName *ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n);
-extern void ShedlockCheckMayWrite(const char *call);
-extern void ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name);
-extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
-extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
-							 const char *what);
-extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
-extern Datum ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull);
-extern void ShedlockShowTime(TimestampTz when, Datum *value, bool *isnull);
+/* duration.c */
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockCopyInterval(const Interval *span);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
@@ -141,6 +127,19 @@ extern void ShedlockCheckTimes(const Interval *at_most, const Interval *at_least
 							   const char *name);
 extern Timestamp ShedlockAddInterval(Timestamp when, const Interval *span);
 extern int64 ShedlockIntervalMicroseconds(const Interval *span);
+
+/* args.c */
+extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
+extern ShedlockName *ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n);
+extern void ShedlockCheckMayWrite(const char *call);
+extern void ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name);
+extern int64 ShedlockGetToken(FunctionCallInfo fcinfo, int argno);
+extern char *ShedlockGetText(FunctionCallInfo fcinfo, int argno, int maxchars,
+							 const char *what);
+extern char *ShedlockGetWord(FunctionCallInfo fcinfo, int argno, const char *if_null);
+extern Datum ShedlockFormAnswer(FunctionCallInfo fcinfo, Datum *values, bool *isnull);
+extern void ShedlockShowTime(TimestampTz when, Datum *value, bool *isnull);
 extern char *ShedlockLockedBy(const char *given, int64 token);
 extern bool ShedlockMaySee(Oid role);
 extern const char *ShedlockActingRole(void);

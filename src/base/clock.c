@@ -13,10 +13,6 @@
 #include "miscadmin.h"
 #include "storage/latch.h"
 
-/* How long an acquire waits for a row that a foreign writer has locked. */
-#define FOREIGN_LOCK_TRIES		20
-#define FOREIGN_LOCK_NAP_MS		5
-
 /*
  * ShedlockSteadyNow - microseconds on a clock that cannot be set
  */
@@ -64,39 +60,4 @@ ShedlockCheckClient(void)
 	ClientConnectionLost = true;
 	InterruptPending = true;
 	CHECK_FOR_INTERRUPTS();
-}
-
-/*
- * While set, what would wait for another transaction raises an error.  It is set while the
- * end of a run is written into the transaction of its command (job/finish.c), which can
- * hold any lock.
- */
-bool		shedlock_never_waits = false;
-
-/*
- * ShedlockRefuseToWait - raise the error that stands for a wait: 55P03
- */
-void
-ShedlockRefuseToWait(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("another transaction has a table or row of extension \"shedlock\" locked")));
-}
-
-/*
- * ShedlockAwaitForeignLock - nap before another try to write a row that is locked
- *
- * The writer that has it locked does not use the advisory half.  Call this after each
- * failed try, with *tries 0 at first.  Returns false after 100 ms.
- */
-bool
-ShedlockAwaitForeignLock(int *tries)
-{
-	if (shedlock_never_waits)
-		ShedlockRefuseToWait();
-	if (++*tries > FOREIGN_LOCK_TRIES)
-		return false;
-	ShedlockNap(FOREIGN_LOCK_NAP_MS);
-	return true;
 }

@@ -393,7 +393,7 @@ try_request(Try *try, ShedlockResult *result)
 {
 	const ShedlockRun *run = try->run;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 	ShedlockName both;
 	char	   *role = psprintf("%u", GetUserId());
 
@@ -407,8 +407,8 @@ try_request(Try *try, ShedlockResult *result)
 		result->verdict = SHEDLOCK_BUSY;
 		return SHEDLOCK_NOT_DUE;
 	}
-	ShedlockHistoryFind(&run->request.name, run->client_request, &logged);
-	if (logged.token != 0)
+	ShedlockHistoryFind(&run->request.name, run->client_request, &past);
+	if (past.token != 0)
 		try->reason = "This request has begun a run.";
 	else
 		beginning = try_once(try, result);

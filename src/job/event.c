@@ -119,14 +119,14 @@ begin_payload(StringInfo payload, const char *event, const ShedlockName *name, i
 }
 
 /*
- * add_run - add an event of a run, as the log has it, to a list of payloads
+ * add_run - add an event of a run, as the history has it, to a list of payloads
  *
  * before: the ticks of the name before another run began, or NULL.  Another attempt at
  * the tick is to come only if none has begun.
  */
 static List *
 add_run(List *events, const char *event, Oid nsp,
-		const ShedlockLogged *run, const ShedlockTick *before)
+		const ShedlockHistoryRun *run, const ShedlockTick *before)
 {
 	TimestampTz retry_at = DT_NOEND;
 	int			attempts = 0;
@@ -167,13 +167,13 @@ add_run(List *events, const char *event, Oid nsp,
  * attempt follows
  *
  * before: the ticks of the name before another run began, or NULL if none has.  Nothing
- * is to be told of a run that is not logged, or is still at work according to the log.
+ * is to be told of a run that is not in the history, or is still at work according to it.
  */
 List *
 ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
 {
 	List	   *events = NIL;
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 
 	if (shedlock_notify == SHEDLOCK_NOTIFY_NONE)
 		return NIL;
@@ -205,7 +205,7 @@ ShedlockTell(const List *events)
 static void
 tell_run(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)
 {
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 
 	if (!ShedlockTells(is_normal))
 		return;

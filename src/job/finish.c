@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * finish.c
- *	  Ends a run: releases its lock, logs its outcome, and reports it later.
+ *	  Ends a run: releases its lock, records its outcome, and reports it later.
  *
  * A run that succeeds ends in the last transaction of its command.  So the lock is free
  * and the tick used up if, and only if, the work is committed, and as durably.  The end
@@ -98,7 +98,7 @@ release_run(ShedlockRun *run)
 }
 
 /*
- * end_run - release the lock, settle the tick, and log the outcome
+ * end_run - release the lock, settle the tick, and record the outcome
  *
  * What is to be told is read here: once the lock is free, another run may begin.
  */
@@ -125,10 +125,10 @@ end_run(ShedlockRun *run)
 }
 
 /*
- * end_unlogged - release the lock and settle the tick
+ * end_unrecorded - release the lock and settle the tick
  */
 static void
-end_unlogged(ShedlockRun *run)
+end_unrecorded(ShedlockRun *run)
 {
 	release_run(run);
 	(void) ShedlockEndTick(&run->request.name, run->token, run->outcome);
@@ -235,10 +235,10 @@ ShedlockEndInCommand(ShedlockRun *run)
 }
 
 /*
- * log_warning - log what the commit of the command has warned of
+ * record_warning - record what the commit of the command has warned of
  */
 static void
-log_warning(ShedlockRun *run)
+record_warning(ShedlockRun *run)
 {
 	ShedlockHistoryWarned(run->request.name.nsp, run->token, run->warning);
 }
@@ -398,7 +398,7 @@ try_now(ShedlockRun *run, void (*step) (ShedlockRun *))
  * What was canceled while it waited is tried again without a wait: the call of an
  * administrator who cancels a run locks the row of its tick, and sends the cancel when that is
  * free.  A command that has ended by then has the outcome that it had.
- * Returns whether it is logged.  *failure: why its lock is not released, or NULL.
+ * Returns whether it is recorded.  *failure: why its lock is not released, or NULL.
  */
 static bool
 end_alone(ShedlockRun *run, ErrorData **failure)
@@ -416,7 +416,7 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
 					ShedlockOutcomeText(run->outcome), run->request.name.str, (*failure)->message)));
 	if (run->plan)
-		*failure = try_now(run, end_unlogged);
+		*failure = try_now(run, end_unrecorded);
 	if (*failure)
 		*failure = try_end(run, release_run, 0);
 	return false;
@@ -441,9 +441,9 @@ ShedlockEndRun(ShedlockRun *run)
 	uint32		holdoff = QueryCancelHoldoffCount;
 	int			lock_timeout = LockTimeout;
 	ErrorData  *failure = NULL;
-	ErrorData  *unlogged = NULL;
+	ErrorData  *unrecorded = NULL;
 	ErrorData  *untold = NULL;
-	bool		logged = true;
+	bool		recorded = true;
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
 
@@ -451,19 +451,19 @@ ShedlockEndRun(ShedlockRun *run)
 	LockTimeout = 0;
 	HOLD_CANCEL_INTERRUPTS();
 	if (!run->ended)
-		logged = end_alone(run, &failure);
+		recorded = end_alone(run, &failure);
 	else if (run->warned)
-		unlogged = try_step(run, log_warning, true);
-	if (logged && run->events != NIL)
+		unrecorded = try_step(run, record_warning, true);
+	if (recorded && run->events != NIL)
 		untold = try_step(run, tell_end, true);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
 
-	if (unlogged)
+	if (unrecorded)
 		ereport(WARNING,
-				(errcode(unlogged->sqlerrcode),
+				(errcode(unrecorded->sqlerrcode),
 				 errmsg("could not log a warning of the run of lock \"%s\": %s",
-						name, unlogged->message)));
+						name, unrecorded->message)));
 	if (untold)
 		ereport(WARNING,
 				(errcode(untold->sqlerrcode),
@@ -475,53 +475,53 @@ ShedlockEndRun(ShedlockRun *run)
 				 errmsg("could not release lock \"%s\": %s", name, failure->message),
 				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
 	/* The CALL commits at its end, unless it raises an error. */
-	else if (logged && prune_is_due())
+	else if (recorded && prune_is_due())
 		report_not_pruned(try_step(run, prune_history, run->error != NULL));
 }
 
 /*
  * ended_before - has that run been ended with that outcome, or another one?
  *
- * logged: what the log says of it.  The answer to the first call may have been lost on
+ * past: what the history has of it.  The answer to the first call may have been lost on
  * its way to the client, so the same end again is true.  Ends with a SQLSTATE are not
  * those of callers.
  */
 static bool
-ended_before(const ShedlockName *name, const ShedlockLogged *logged, ShedlockOutcome outcome,
+ended_before(const ShedlockName *name, const ShedlockHistoryRun *past, ShedlockOutcome outcome,
 			 bool *same)
 {
-	if (logged->outcome <= SHEDLOCK_RUNNING || logged->outcome == SHEDLOCK_RUN_LOST ||
-		!has_privs_of_role(GetUserId(), logged->role))
+	if (past->outcome <= SHEDLOCK_RUNNING || past->outcome == SHEDLOCK_RUN_LOST ||
+		!has_privs_of_role(GetUserId(), past->role))
 		return false;
-	*same = logged->sqlstate == NULL && logged->outcome == outcome;
+	*same = past->sqlstate == NULL && past->outcome == outcome;
 	if (*same)
 		ShedlockCommitDurablyAgain();
 	else
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
-						name->str, logged->token),
-				 errdetail("Its outcome is \"%s\".", ShedlockOutcomeText(logged->outcome))));
+						name->str, past->token),
+				 errdetail("Its outcome is \"%s\".", ShedlockOutcomeText(past->outcome))));
 	return true;
 }
 
 /*
- * read_own - read what the log says of a run of that name
+ * read_own - read what the history has of a run of that name
  *
- * A token of another name counts as not logged.
+ * A token of another name counts as unknown.
  */
 static void
-read_own(const ShedlockName *name, int64 token, ShedlockLogged *logged)
+read_own(const ShedlockName *name, int64 token, ShedlockHistoryRun *past)
 {
-	ShedlockHistoryRead(name->nsp, token, logged);
-	if (logged->token != 0 && strcmp(logged->name, name->str) != 0)
-		memset(logged, 0, sizeof(*logged));
+	ShedlockHistoryRead(name->nsp, token, past);
+	if (past->token != 0 && strcmp(past->name, name->str) != 0)
+		memset(past, 0, sizeof(*past));
 }
 
 /*
  * ShedlockEndLeasedRun - end a run whose work is outside the database
  *
- * Releases its lock, settles its tick, and logs its outcome, in this transaction, which
+ * Releases its lock, settles its tick, and records its outcome, in this transaction, which
  * may prune the history, too.  ending->gave_up is found here.  Returns true if it was the
  * caller's and held, or was ended with this outcome before; else false, after a WARNING,
  * with nothing written.  Errors: those of ShedlockReleaseLeasedRun().
@@ -530,17 +530,17 @@ bool
 ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
 {
 	Oid			nsp = name->nsp;
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 	bool		same;
 
-	read_own(name, token, &logged);
-	if (ended_before(name, &logged, ending->outcome, &same))
+	read_own(name, token, &past);
+	if (ended_before(name, &past, ending->outcome, &same))
 		return same;
 	if (!ShedlockReleaseLeasedRun(name, token))
 	{
 		/* The release waits for a session that has sent the same end before. */
-		read_own(name, token, &logged);
-		if (ended_before(name, &logged, ending->outcome, &same))
+		read_own(name, token, &past);
+		if (ended_before(name, &past, ending->outcome, &same))
 			return same;
 		ShedlockReportLoss(name, token);
 		return false;

@@ -194,7 +194,7 @@ extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait
 										  bool explain, const char **reason);
 
 /* outcome.c */
-extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockLogged *run);
+extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run);
 
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);

@@ -28,13 +28,13 @@ run_lives(const ShedlockName *name, int64 token)
 }
 
 /*
- * ShedlockReadRun - read what the log says of a run, with its outcome as of now
+ * ShedlockReadRun - read what the history has of a run, with its outcome as of now
  *
- * token 0 counts as that of a run that is not logged.  A run without a holder is lost only if
- * the log, read after the lock, still says that it is running.
+ * token 0 counts as that of a run that it does not have.  A run without a holder is lost only if
+ * the history, read after the lock, still says that it is running.
  */
 void
-ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockLogged *run)
+ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run)
 {
 	ShedlockHistoryRead(name->nsp, token, run);
 	if (run->outcome != SHEDLOCK_RUNNING)

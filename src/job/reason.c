@@ -66,7 +66,7 @@ ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
  * The text is that of another role, and may be long.  Returns whether it ended badly.
  */
 static bool
-add_error(StringInfo buf, const ShedlockLogged *run)
+add_error(StringInfo buf, const ShedlockHistoryRun *run)
 {
 	char		shown[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
 
@@ -89,7 +89,7 @@ add_error(StringInfo buf, const ShedlockLogged *run)
  * learn its holder and outcome.  The role of a claim without a run is not known.
  */
 static void
-add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockLogged *run)
+add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun *run)
 {
 	const char *tick = ShedlockTimeString(last->tick);
 
@@ -118,7 +118,7 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockLogged *ru
  */
 static bool
 add_next(StringInfo buf, const char *separator, const ShedlockTick *last,
-		 const ShedlockLogged *run, const ShedlockPlan *plan, TimestampTz now)
+		 const ShedlockHistoryRun *run, const ShedlockPlan *plan, TimestampTz now)
 {
 	ShedlockDue due = ShedlockFindDue(last, plan, now);
 	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
@@ -152,7 +152,7 @@ add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
 		 const ShedlockPlan *plan, TimestampTz now, bool for_person)
 {
 	const char *separator = for_person ? "\n" : "  ";
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 	bool		bad;
 
 	ShedlockReadRun(name, last->token, &run);
@@ -176,7 +176,7 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 				   const ShedlockPlan *plan, TimestampTz now)
 {
 	StringInfoData buf;
-	ShedlockLogged none = {0};
+	ShedlockHistoryRun none = {0};
 
 	initStringInfo(&buf);
 	if (last->found)
@@ -263,13 +263,13 @@ lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
 static const char *
 run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 {
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 
 	if (token == last->token)
 		return NULL;
-	ShedlockHistoryRead(name->nsp, token, &logged);
-	if (logged.attempt > 0)
-		return psprintf("That is a run of tick %s.", ShedlockTimeString(logged.tick));
+	ShedlockHistoryRead(name->nsp, token, &past);
+	if (past.attempt > 0)
+		return psprintf("That is a run of tick %s.", ShedlockTimeString(past.tick));
 	return "That is a run without a tick.";
 }
 
@@ -282,7 +282,7 @@ run_reason(const ShedlockName *name, int64 token, const ShedlockTick *last)
 static void
 add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
 {
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 
 	ShedlockReadRun(name, token, &run);
 	if (run.outcome <= SHEDLOCK_RUNNING || !ShedlockMaySee(run.role))
@@ -298,12 +298,12 @@ add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
 static bool
 is_unknown(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last)
 {
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 
 	if (row->found || last->found)
 		return false;
-	ShedlockHistoryFind(name, NULL, &logged);
-	return logged.token == 0;
+	ShedlockHistoryFind(name, NULL, &past);
+	return past.token == 0;
 }
 
 /*

@@ -3,10 +3,10 @@
  * run.c
  *	  CALL shedlock_run(): any command, once.
  *
- *	1. Acquire the lock, write that an attempt at the tick begins, log the run, and
+ *	1. Acquire the lock, write that an attempt at the tick begins, record the run, and
  *	   commit (begin.c).
  *	2. Execute the command (execute.c).
- *	3. Release the lock, settle the tick, log the outcome, and commit all that with the
+ *	3. Release the lock, settle the tick, record the outcome, and commit all that with the
  *	   command's work.  If that fails or is not possible, commit the work alone, or roll
  *	   it back, and do the rest in a transaction of its own (finish.c).
  *	4. Raise the error of the command again.

@@ -213,7 +213,7 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 }
 
 /*
- * ShedlockGiveUpTick - log that no further attempt follows the last run of a tick, if it has
+ * ShedlockGiveUpTick - record that no further attempt follows the last run of a tick, if it has
  * one
  *
  * before: the state of the name's ticks that the caller has replaced.  Returns true if that
@@ -537,7 +537,7 @@ ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 {
 	ShedlockTick last;
 	ShedlockName name;
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 
 	slot_getallattrs(slot);
 	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * history.c
- *	  The log of runs: the row of a run.
+ *	  The history: the row of a run.
  *
- * The transaction that acquires the lock of a run logs it as running, and the one that
- * releases the lock logs the outcome (I6).  A process that dies writes no tables (I10):
- * its run stays logged as running until the lock's next acquirer logs it as lost.  The
+ * The transaction that acquires the lock of a run records it as running, and the one that
+ * releases the lock records the outcome (I6).  A process that dies writes no tables (I10):
+ * its run stays recorded as running until the lock's next acquirer records it as lost.  The
  * view shows it as lost at once (outcome.c).
  *
  * Copyright (c) 2026, the shedlock developers
@@ -29,7 +29,7 @@ enum
 #define COMMAND_MAX		8192
 
 static const char *const outcome_names[] = {
-	[SHEDLOCK_NOT_LOGGED] = "no longer in the history",
+	[SHEDLOCK_NO_RUN] = "no longer in the history",
 	[SHEDLOCK_RUNNING] = "running",
 	[SHEDLOCK_SUCCEEDED] = "succeeded",
 	[SHEDLOCK_FAILED] = "failed",
@@ -49,8 +49,8 @@ ShedlockOutcomeText(ShedlockOutcome outcome)
 }
 
 /*
- * ShedlockFindOutcome - the outcome that a text names, of those that are logged, or
- * SHEDLOCK_NOT_LOGGED
+ * ShedlockFindOutcome - the outcome that a text names, of those that are recorded, or
+ * SHEDLOCK_NO_RUN
  */
 ShedlockOutcome
 ShedlockFindOutcome(const char *text)
@@ -60,7 +60,7 @@ ShedlockFindOutcome(const char *text)
 		if (strcmp(text, outcome_names[i]) == 0)
 			return (ShedlockOutcome) i;
 	}
-	return SHEDLOCK_NOT_LOGGED;
+	return SHEDLOCK_NO_RUN;
 }
 
 /*
@@ -104,7 +104,7 @@ set_text_if_given(ShedlockColumns *columns, int attnum, const char *str)
 }
 
 /*
- * ShedlockHistoryStart - log a run whose lock was acquired
+ * ShedlockHistoryStart - record a run whose lock was acquired
  *
  * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and attempt 0.
  * command, request: or NULL.  Errors: 23505 if the token was drawn twice; those of
@@ -148,41 +148,41 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 }
 
 /*
- * ShedlockSlotToLogged - what the log says of the run in a slot
+ * ShedlockSlotToHistoryRun - what the history has of the run in a slot
  *
  * An outcome that only other writers use counts as a failure.
  */
 void
-ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged)
+ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past)
 {
 	bool		isnull;
 	Datum		d;
 
-	logged->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
-	logged->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
-	logged->outcome = ShedlockFindOutcome(TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull)));
-	if (logged->outcome == SHEDLOCK_NOT_LOGGED)
-		logged->outcome = SHEDLOCK_FAILED;
+	past->token = DatumGetInt64(slot_getattr(slot, Anum_token, &isnull));
+	past->name = TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull));
+	past->outcome = ShedlockFindOutcome(TextDatumGetCString(slot_getattr(slot, Anum_outcome, &isnull)));
+	if (past->outcome == SHEDLOCK_NO_RUN)
+		past->outcome = SHEDLOCK_FAILED;
 	d = slot_getattr(slot, Anum_sqlstate, &isnull);
-	logged->sqlstate = isnull ? NULL : TextDatumGetCString(d);
+	past->sqlstate = isnull ? NULL : TextDatumGetCString(d);
 	d = slot_getattr(slot, Anum_message, &isnull);
-	logged->message = isnull ? NULL : TextDatumGetCString(d);
+	past->message = isnull ? NULL : TextDatumGetCString(d);
 	d = slot_getattr(slot, Anum_exit_code, &isnull);
-	logged->exit_code = NULL;
+	past->exit_code = NULL;
 	if (!isnull)
 	{
-		logged->exit_code = palloc(sizeof(int32));
-		*logged->exit_code = DatumGetInt32(d);
+		past->exit_code = palloc(sizeof(int32));
+		*past->exit_code = DatumGetInt32(d);
 	}
-	logged->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
+	past->started_at = DatumGetTimestampTz(slot_getattr(slot, Anum_started_at, &isnull));
 	d = slot_getattr(slot, Anum_ended_at, &isnull);
-	logged->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
-	logged->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
-	logged->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
+	past->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	past->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
+	past->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
 	d = slot_getattr(slot, Anum_tick, &isnull);
-	logged->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
+	past->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	d = slot_getattr(slot, Anum_attempt, &isnull);
-	logged->attempt = isnull ? 0 : DatumGetInt32(d);
+	past->attempt = isnull ? 0 : DatumGetInt32(d);
 }
 
 /*
@@ -206,7 +206,7 @@ set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
 /*
  * await_or_report - wait for a foreign writer of the row of a run
  *
- * Returns false, and reports it, after 100 ms.  what: is not logged then.
+ * Returns false, and reports it, after 100 ms.  what: is not recorded then.
  */
 static bool
 await_or_report(int *tries, int elevel, int64 token, const char *what)
@@ -222,21 +222,21 @@ await_or_report(int *tries, int elevel, int64 token, const char *what)
 }
 
 /*
- * fetch - read what the log says of a run, to write it; false if it has none
+ * fetch - read what the history has of a run, to write it; false if it has none
  */
 static bool
-fetch(ShedlockStore *store, int64 token, ShedlockLogged *logged)
+fetch(ShedlockStore *store, int64 token, ShedlockHistoryRun *past)
 {
 	if (!ShedlockFetch(store, Int64GetDatum(token)))
 		return false;
-	ShedlockSlotToLogged(store->slot, logged);
+	ShedlockSlotToHistoryRun(store->slot, past);
 	return true;
 }
 
 /*
- * ShedlockHistoryEnd - log and count the outcome of a run, unless it has one or was pruned
+ * ShedlockHistoryEnd - record and count the outcome of a run, unless it has one or was pruned
  *
- * Returns true if it was logged.  If a foreign writer has the row locked for 100 ms, this logs
+ * Returns true if it was recorded.  If a foreign writer has the row locked for 100 ms, this records
  * nothing, and warns.  For a run without a holder it raises 55P03 then: only the row of the
  * lock tells of that run, and the caller is about to write another one there, or none.
  */
@@ -246,22 +246,22 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 	int			elevel = ending->outcome == SHEDLOCK_RUN_LOST ? ERROR : WARNING;
 	const char *what = psprintf("outcome \"%s\"", outcome_names[ending->outcome]);
 	ShedlockStore store;
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 	bool		written = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
-	while (!written && fetch(&store, token, &logged) && logged.outcome == SHEDLOCK_RUNNING)
+	while (!written && fetch(&store, token, &past) && past.outcome == SHEDLOCK_RUNNING)
 	{
 		bool		none_left = ending->outcome != SHEDLOCK_SUCCEEDED &&
-		(ending->gave_up || logged.gave_up);
+		(ending->gave_up || past.gave_up);
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending, none_left);
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
-			ShedlockCountEnd(nsp, logged.name, ending->outcome, logged.started_at, none_left);
+			ShedlockCountEnd(nsp, past.name, ending->outcome, past.started_at, none_left);
 		else if (!await_or_report(&tries, elevel, token, what))
 			break;
 	}
@@ -270,7 +270,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 }
 
 /*
- * ShedlockHistoryLost - log and count a run without a holder as lost
+ * ShedlockHistoryLost - record and count a run without a holder as lost
  *
  * As ShedlockHistoryEnd().  If this returns false, its end was told, too.
  */
@@ -283,7 +283,7 @@ ShedlockHistoryLost(Oid nsp, int64 token)
 }
 
 /*
- * ShedlockHistoryWarned - log a warning that came after the outcome
+ * ShedlockHistoryWarned - record a warning that came after the outcome
  *
  * It is lost if the row is locked or was pruned.
  */
@@ -305,23 +305,23 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 }
 
 /*
- * ShedlockHistoryGaveUp - log that no further attempt follows that run, unless its row was
+ * ShedlockHistoryGaveUp - record that no further attempt follows that run, unless its row was
  * pruned, or says so
  *
- * A run that is logged as running may succeed yet: its end decides.  Any other is counted,
- * and the function returns true.  Warns, and logs nothing, if the row is locked for 100 ms.
+ * A run that is recorded as running may succeed yet: its end decides.  Any other is counted,
+ * and the function returns true.  Warns, and records nothing, if the row is locked for 100 ms.
  */
 bool
 ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 {
 	ShedlockStore store;
-	ShedlockLogged logged;
+	ShedlockHistoryRun past;
 	bool		written = false;
 	bool		is_news = false;
 	int			tries = 0;
 
 	ShedlockOpen(&store, name->nsp, "_shedlock_history", RowExclusiveLock);
-	while (!written && fetch(&store, token, &logged) && !logged.gave_up)
+	while (!written && fetch(&store, token, &past) && !past.gave_up)
 	{
 		ShedlockColumns columns;
 
@@ -329,7 +329,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
 		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
 		if (written)
-			is_news = logged.outcome != SHEDLOCK_RUNNING;
+			is_news = past.outcome != SHEDLOCK_RUNNING;
 		else if (!await_or_report(&tries, WARNING, token, "gave_up"))
 			break;
 	}
@@ -340,16 +340,16 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 }
 
 /*
- * ShedlockHistoryRead - read what the log says of a run; token 0: nothing, and all is zero
+ * ShedlockHistoryRead - read what the history has of a run; token 0: nothing, and all is zero
  */
 void
-ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged)
+ShedlockHistoryRead(Oid nsp, int64 token, ShedlockHistoryRun *past)
 {
 	ShedlockStore store;
 
-	memset(logged, 0, sizeof(*logged));
+	memset(past, 0, sizeof(*past));
 	ShedlockOpen(&store, nsp, "_shedlock_history", AccessShareLock);
 	if (ShedlockFetch(&store, Int64GetDatum(token)))
-		ShedlockSlotToLogged(store.slot, logged);
+		ShedlockSlotToHistoryRun(store.slot, past);
 	ShedlockClose(&store, AccessShareLock);
 }

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * relation.c
- *	  Locks the extension's tables, and what the server opens when it writes to them.
+ *	  Locks the extension's tables, and what the server opens when it writes to them; waits
+ *	  for locks of others, or refuses to.
  *
  * The server itself waits for the locks of indexes and of the tables for long values, and
  * such a wait can be neither refused nor bounded.  But it does not wait for what this
@@ -24,6 +25,45 @@
 #include "table/table.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
+
+/* How long an acquire waits for a row that a foreign writer has locked. */
+#define FOREIGN_LOCK_TRIES		20
+#define FOREIGN_LOCK_NAP_MS		5
+
+/*
+ * While set, what would wait for another transaction raises an error.  It is set while the
+ * end of a run is written into the transaction of its command (job/finish.c), which can
+ * hold any lock.
+ */
+bool		shedlock_never_waits = false;
+
+/*
+ * ShedlockRefuseToWait - raise the error that stands for a wait: 55P03
+ */
+void
+ShedlockRefuseToWait(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("another transaction has a table or row of extension \"shedlock\" locked")));
+}
+
+/*
+ * ShedlockAwaitForeignLock - nap before another try to write a row that is locked
+ *
+ * The writer that has it locked does not use the advisory half.  Call this after each
+ * failed try, with *tries 0 at first.  Returns false after 100 ms.
+ */
+bool
+ShedlockAwaitForeignLock(int *tries)
+{
+	if (shedlock_never_waits)
+		ShedlockRefuseToWait();
+	if (++*tries > FOREIGN_LOCK_TRIES)
+		return false;
+	ShedlockNap(FOREIGN_LOCK_NAP_MS);
+	return true;
+}
 
 /*
  * ShedlockLockRelation - lock a relation

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * runs.c
- *	  The log of runs: the runs of a name, and those that are removed.
+ *	  The history: the runs of a name, and those that are removed.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -148,7 +148,7 @@ begin_scan_of_runs(ShedlockStore *store, Relation index, const char *value, Snap
 }
 
 /*
- * ShedlockHistoryFind - read what the log says of the last run of a name, or of the one that
+ * ShedlockHistoryFind - read what the history has of the last run of a name, or of the one that
  * was begun by a request
  *
  * request: of the caller's role, or NULL.  Uses a snapshot of its own: when a run ends, its row
@@ -156,23 +156,23 @@ begin_scan_of_runs(ShedlockStore *store, Relation index, const char *value, Snap
  * one, because at SERIALIZABLE it would leave predicate locks on the pages of other names.
  */
 void
-ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockLogged *logged)
+ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockHistoryRun *past)
 {
 	ShedlockStore store;
 	Relation	index;
 	Snapshot	snapshot;
 	IndexScanDesc scan;
 
-	memset(logged, 0, sizeof(*logged));
+	memset(past, 0, sizeof(*past));
 	ShedlockOpen(&store, name->nsp, "_shedlock_history", AccessShareLock);
 	index = request ? open_index(store.rel, has_requests, "request") : open_name_index(store.rel);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = begin_scan_of_runs(&store, index, request ? request : name->str, SnapshotAny);
-	while (logged->token == 0 && index_getnext_slot(scan, BackwardScanDirection, store.slot))
+	while (past->token == 0 && index_getnext_slot(scan, BackwardScanDirection, store.slot))
 	{
 		if (table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot) &&
 			(request == NULL || is_own(store.slot, name->str)))
-			ShedlockSlotToLogged(store.slot, logged);
+			ShedlockSlotToHistoryRun(store.slot, past);
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
@@ -184,7 +184,7 @@ ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockLogge
  * is_last_run - is that run the last one of its name?
  */
 static bool
-is_last_run(Pruning *pruning, const ShedlockLogged *run)
+is_last_run(Pruning *pruning, const ShedlockHistoryRun *run)
 {
 	IndexScanDesc scan;
 	bool		isnull;
@@ -219,7 +219,7 @@ static bool
 prune_run(Pruning *pruning)
 {
 	ShedlockStore *store = pruning->store;
-	ShedlockLogged run;
+	ShedlockHistoryRun run;
 	TimestampTz started;
 	bool		isnull;
 
@@ -237,7 +237,7 @@ prune_run(Pruning *pruning)
 		pruning->name_index = open_name_index(store->rel);
 		pruning->last = table_slot_create(store->rel, NULL);
 	}
-	ShedlockSlotToLogged(store->slot, &run);
+	ShedlockSlotToHistoryRun(store->slot, &run);
 	if (!has_just_ended(pruning) && !is_last_run(pruning, &run) &&
 		ShedlockDelete(store, false) == TM_Ok)
 		pruning->removed++;

@@ -38,19 +38,19 @@ typedef enum ShedlockKind
 #define SHEDLOCK_IS_OF_PROCESS(kind) ((kind) == SHEDLOCK_SESSION || (kind) == SHEDLOCK_RUN)
 
 /*
- * What became of a run; the texts are in history.c.  The log has those from RUNNING to LOST,
+ * What became of a run; the texts are in history.c.  The history has those from RUNNING to LOST,
  * and the ones that callers give when they end a run lie from SUCCEEDED to CANCELLED.
  */
 typedef enum ShedlockOutcome
 {
-	SHEDLOCK_NOT_LOGGED,
+	SHEDLOCK_NO_RUN,
 	SHEDLOCK_RUNNING,
 	SHEDLOCK_SUCCEEDED,
 	SHEDLOCK_FAILED,
 	SHEDLOCK_TIMED_OUT,
 	SHEDLOCK_CANCELLED,
 	SHEDLOCK_RUN_LOST,
-	SHEDLOCK_RUN_UNKNOWN		/* running according to the log, on a standby,
+	SHEDLOCK_RUN_UNKNOWN		/* running according to the history, on a standby,
 								 * which has no holders */
 } ShedlockOutcome;
 
@@ -170,10 +170,10 @@ typedef struct ShedlockEnding
 	bool		gave_up;		/* no attempt is left */
 } ShedlockEnding;
 
-/* What the log says of a run. */
-typedef struct ShedlockLogged
+/* What the history has of a run. */
+typedef struct ShedlockHistoryRun
 {
-	int64		token;			/* 0: it is not logged, and all else is zero */
+	int64		token;			/* 0: the history has none, and all else is zero */
 	char	   *name;
 	ShedlockOutcome outcome;
 	char	   *sqlstate;		/* or NULL */
@@ -186,7 +186,7 @@ typedef struct ShedlockLogged
 								 * succeed yet */
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
-} ShedlockLogged;
+} ShedlockHistoryRun;
 
 /* Where this process last found a row; the row may have moved since. */
 typedef struct ShedlockPlace
@@ -216,6 +216,9 @@ typedef struct ShedlockColumns
 } ShedlockColumns;
 
 /* relation.c */
+extern bool shedlock_never_waits;
+extern void ShedlockRefuseToWait(void);
+extern bool ShedlockAwaitForeignLock(int *tries);
 extern void ShedlockLockRelation(Oid relid, LOCKMODE lockmode);
 extern void ShedlockUnlockRelation(Oid relid, LOCKMODE lockmode);
 extern void ShedlockLockIndexes(Relation rel);
@@ -307,7 +310,7 @@ extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row,
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
 extern const char *ShedlockShownBy(const ShedlockRow *row);
 
-/* stat.c */
+/* stats.c */
 extern void ShedlockCheckStats(Oid nsp);
 extern void ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome,
 							 TimestampTz started_at, bool gave_up);
@@ -326,12 +329,12 @@ extern bool ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *endin
 extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
 extern bool ShedlockHistoryLost(Oid nsp, int64 token);
-extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockLogged *logged);
-extern void ShedlockSlotToLogged(TupleTableSlot *slot, ShedlockLogged *logged);
+extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockHistoryRun *past);
+extern void ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past);
 
 /* runs.c */
 extern void ShedlockHistoryFind(const ShedlockName *name, const char *request,
-								ShedlockLogged *logged);
+								ShedlockHistoryRun *past);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */

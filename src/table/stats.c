@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * stat.c
- *	  Counters of the runs of each name.
+ * stats.c
+ *	  The stats: counters of the runs of each name.
  *
  * The history is pruned, so a count of its rows falls.  These counters do not.  A run is
- * counted in the transaction that logs its outcome, and where it logs that: history.c.
+ * counted in the transaction that records its outcome, and where it records that: history.c.
  * Locks are not counted, because an acquire would write more for that.
  *
  * Copyright (c) 2026, the shedlock developers
@@ -99,7 +99,7 @@ ShedlockCheckStats(Oid nsp)
 }
 
 /*
- * ShedlockShowStats - put the counters of the names that the caller may see into a tuplestore
+ * ShedlockShowStats - put the stats of the names that the caller may see into a tuplestore
  *
  * As the query's snapshot shows them.
  */
@@ -126,7 +126,7 @@ ShedlockShowStats(Oid nsp, Tuplestorestate *stats)
 }
 
 /*
- * count - add to the counters of a name
+ * count - add to the stats of a name
  *
  * Warns, and counts nothing, if the row is locked for 100 ms.
  */
@@ -194,7 +194,7 @@ ShedlockCountGaveUp(Oid nsp, const char *name)
 }
 
 /*
- * delete_all - delete the counters of all names that the caller may use
+ * delete_all - delete the stats of all names that the caller may use
  */
 static bool
 delete_all(ShedlockStore *store)
@@ -217,7 +217,7 @@ delete_all(ShedlockStore *store)
 }
 
 /*
- * ShedlockResetStats - set the counters of a name to zero, or all if it is NULL
+ * ShedlockResetStats - set the stats of a name to zero, or all if it is NULL
  *
  * Returns false if there are none.  Counters that an open transaction changes stay if
  * all are reset; for one name that is an error after 100 ms: 55P03.
