@@ -112,7 +112,7 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 		return;
 
 	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&plan->schedule, until - 1);
-	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
+	if (plan->catch_up_all)
 		ereport(NOTICE,
 				(errmsg("the ticks of lock \"%s\" that come during the pause will be made up", name->str)));
 	else if (TIMESTAMP_IS_NOEND(until))

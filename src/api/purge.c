@@ -25,124 +25,95 @@
 #define PURGE_MAX			1000
 
 /*
- * is_paused - was the job of the tick that was fetched last paused since limit?
- */
-static bool
-is_paused(ShedlockStore *store, TimestampTz limit)
-{
-	ShedlockName name;
-	ShedlockRow lock;
-	bool		isnull;
-	Datum		d = slot_getattr(store->slot, 1, &isnull);
-
-	ShedlockMakeName(RelationGetNamespace(store->rel), TextDatumGetCString(d), &name);
-	ShedlockLookUpRow(&name, &lock);
-	return lock.found && lock.paused_until >= limit;
-}
-
-/*
- * is_old - is what was fetched last free, and was it not used since limit?
+ * is_old - is the lock or tick free, and was it not used since limit?
  *
- * have_advisory: as for ShedlockJudge().  Sets *row if the table is that of the
+ * have_advisory: as for ShedlockJudge().  Sets *row, if the table is that of the
  * locks.  The ticks of a paused job stay: the last one is made up after the pause.
  */
 static bool
-is_old(ShedlockStore *store, uint16 lockclass, TimestampTz limit,
-	   bool have_advisory, ShedlockRow *row)
+is_old(ShedlockStore *store, TupleTableSlot *slot, const ShedlockName *name, uint16 lockclass,
+	   TimestampTz limit, bool have_advisory, ShedlockRow *row)
 {
-	ShedlockName name;
-
 	if (lockclass == SHEDLOCK_CLASS_TICK)
-		return ShedlockTickIsOld(RelationGetNamespace(store->rel), store->slot, limit) &&
-			!is_paused(store, limit);
-	ShedlockSlotToRow(store->slot, row);
+	{
+		ShedlockRow lock;
+
+		if (!ShedlockTickIsOld(name->nsp, slot, limit))
+			return false;
+		ShedlockLookUpRow(name, &lock);
+		return !(lock.found && lock.paused_until >= limit);
+	}
+	ShedlockSlotToRow(slot, row);
 	if (row->lock_until >= limit || row->paused_until >= limit)
 		return false;
-	ShedlockMakeName(RelationGetNamespace(store->rel), row->name, &name);
 	if (have_advisory)
-		return ShedlockJudge(row, &name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
+		return ShedlockJudge(row, name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
 	ShedlockLearnOrigin(store->rel, row);
-	return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, &name, false);
+	return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, name, false);
 }
 
 /*
- * old_names - at most max names of rows that may be deleted
+ * purge_row - delete the row in the slot if it is old; returns whether it was deleted
  *
- * The scan judges each row, so that session locks held past their lock_until
- * do not use up max: a repeated purge would never get past them.
+ * A row whose advisory lock is not free stays.  The advisory lock is held to the end of
+ * the transaction: until then an acquirer sees the row and must not update it (I12).
  */
-static List *
-old_names(ShedlockStore *store, uint16 lockclass, TimestampTz limit, int max)
+static bool
+purge_row(ShedlockStore *store, TupleTableSlot *slot, uint16 lockclass, TimestampTz limit)
 {
-	TableScanDesc scan = begin_table_scan(store->rel, SnapshotSelf);
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "shedlock purge",
-												  ALLOCSET_SMALL_SIZES);
-	List	   *names = NIL;
+	ShedlockName name;
+	LOCKTAG		tag;
+	ShedlockRow row = {0};
+	bool		isnull;
 
-	while (list_length(names) < max &&
-		   table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
+	ShedlockMakeName(RelationGetNamespace(store->rel),
+					 TextDatumGetCString(slot_getattr(slot, 1, &isnull)), &name);
+	if (!is_old(store, slot, &name, lockclass, limit, false, &row))
+		return false;
+	ShedlockTagOfClass(&tag, &name.tag, lockclass);
+	if (!ShedlockTryLock(&tag, ExclusiveLock))
+		return false;
+	if (!ShedlockFetch(store, CStringGetTextDatum(name.str)) ||
+		!is_old(store, store->slot, &name, lockclass, limit, true, &row) ||
+		ShedlockDelete(store, false) != TM_Ok)
 	{
-		ShedlockRow row;
-		bool		isnull;
-		bool		old;
-
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		old = is_old(store, lockclass, limit, false, &row);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(context);
-		if (old)
-			names = lappend(names,
-							TextDatumGetCString(slot_getattr(store->slot, 1, &isnull)));
+		ShedlockUnlock(&tag, ExclusiveLock);
+		return false;
 	}
-	table_endscan(scan);
-	MemoryContextDelete(context);
-	return names;
+	if (row.found && SHEDLOCK_IS_RUN(row.kind) && ShedlockHistoryLost(name.nsp, row.token))
+		ShedlockTellEnd(name.nsp, row.token, NULL);
+	return true;
 }
 
 /*
  * purge_table - delete at most max old rows of a table; return how many
- *
- * Skips each name whose advisory lock is not free.  Holds the advisory locks of the
- * others to the end of the transaction: until then an acquirer sees the row and
- * must not update it (I12).
  */
 static int
 purge_table(Oid nsp, const char *table, uint16 lockclass, TimestampTz limit,
 			int max)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "shedlock purge",
+												  ALLOCSET_SMALL_SIZES);
 	ShedlockStore store;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
 	int			purged = 0;
-	List	   *names;
-	ListCell   *lc;
 
 	ShedlockOpen(&store, nsp, table, RowExclusiveLock);
 	ShedlockCheckPromises(&store);
-	names = old_names(&store, lockclass, limit, max);
-	foreach(lc, names)
+	scan = begin_table_scan(store.rel, SnapshotSelf);
+	slot = table_slot_create(store.rel, NULL);
+	while (purged < max && table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
-		ShedlockName name;
-		LOCKTAG		tag;
-		ShedlockRow row = {0};
-
 		CHECK_FOR_INTERRUPTS();
-		ShedlockMakeName(nsp, lfirst(lc), &name);
-		ShedlockTagOfClass(&tag, &name.tag, lockclass);
-		if (!ShedlockTryLock(&tag, ExclusiveLock))
-			continue;
-		if (ShedlockFetch(&store, CStringGetTextDatum(name.str)) &&
-			is_old(&store, lockclass, limit, true, &row) &&
-			ShedlockDelete(&store, false) == TM_Ok)
-		{
-			if (row.found && SHEDLOCK_IS_RUN(row.kind) &&
-				ShedlockHistoryLost(nsp, row.token))
-				ShedlockTellEnd(nsp, row.token, NULL);
-			purged++;
-		}
-		else
-			ShedlockUnlock(&tag, ExclusiveLock);
+		MemoryContextSwitchTo(context);
+		purged += purge_row(&store, slot, lockclass, limit);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(context);
 	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
 	ShedlockClose(&store, NoLock);
 	return purged;
 }

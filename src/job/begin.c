@@ -40,7 +40,7 @@ typedef struct Try
 	TimestampTz now;			/* when that was read */
 	ShedlockDue due;			/* by these two */
 	ShedlockBeginning beginning;
-	const char *reason;
+	const char *reason;			/* NULL: what the tick's row says */
 	int64		given_up;		/* last run of a tick that gets no more; or 0 */
 } Try;
 
@@ -64,7 +64,7 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 	if (tick <= now || transaction_ends_by(tick) ||
 		(get_timeout_active(STATEMENT_TIMEOUT) && get_timeout_finish_time(STATEMENT_TIMEOUT) <= tick))
 		return;
-	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL)
+	if (plan->catch_up_all)
 	{
 		ShedlockTick last;
 
@@ -97,18 +97,6 @@ find_due(Try *try)
 	ShedlockRereadTick(&try->ticks, &try->run->request.name, &try->last);
 	try->now = GetCurrentTimestamp();
 	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
-}
-
-/*
- * not_due - the answer that no run is due, with the reason if the caller wants it
- */
-static ShedlockBeginning
-not_due(Try *try)
-{
-	if (try->explain)
-		try->reason = ShedlockTickReason(&try->run->request.name, &try->last, try->run->plan,
-										 try->now);
-	return SHEDLOCK_NOT_DUE;
 }
 
 /*
@@ -271,7 +259,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 		if (try->tick_in_use && ShedlockAwaitForeignLock(&tries))
 			continue;
 		if (result->verdict == SHEDLOCK_FREE)
-			return not_due(try);
+			return SHEDLOCK_NOT_DUE;
 		if (!is_at_work(try, result) && !ShedlockIsKept(name, result))
 			return SHEDLOCK_REFUSED;
 		if (try->explain)
@@ -335,7 +323,7 @@ decide(Try *try, ShedlockResult *result)
 			}
 		}
 		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
-			return not_due(try);
+			return SHEDLOCK_NOT_DUE;
 	}
 }
 
@@ -351,19 +339,20 @@ try_tick(Try *try, ShedlockResult *result)
 	try->locked_out = false;
 	ShedlockOpen(&try->ticks, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	find_due(try);
-	if (try->due.action == SHEDLOCK_NOTHING)
-		beginning = not_due(try);
-	else if (ShedlockLockTick(name))
+	if (try->due.action != SHEDLOCK_NOTHING)
 	{
-		beginning = decide(try, result);
-		if (!try->written)
-			ShedlockUnlockTick(name);
-	}
-	else
-	{
-		try->locked_out = true;
-		try->reason = "Its tick is being claimed by an open transaction.";
-		result->verdict = SHEDLOCK_BUSY;
+		try->locked_out = !ShedlockLockTick(name);
+		if (try->locked_out)
+		{
+			try->reason = "Its tick is being claimed by an open transaction.";
+			result->verdict = SHEDLOCK_BUSY;
+		}
+		else
+		{
+			beginning = decide(try, result);
+			if (!try->written)
+				ShedlockUnlockTick(name);
+		}
 	}
 
 	ShedlockClose(&try->ticks, try->written ? NoLock : RowExclusiveLock);
@@ -428,6 +417,7 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
+	try->reason = NULL;
 	if (run->client_request)
 		try->beginning = try_request(try, result);
 	else
@@ -471,21 +461,22 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 {
 	Try			try = {.run = run,.explain = explain};
 	ShedlockResult result = {0};
+	const ShedlockName *name = &run->request.name;
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
-		(void) ShedlockWaitFor(&run->request.name, 1, wait, try_to_begin, &try, &result);
+		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, &try, &result);
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
+
+
+	/* A wait may have ended in another refusal than that of its last acquire. */
 	*reason = try.reason;
 	if (try.beginning == SHEDLOCK_REFUSED)
-
-		/*
-		 * A wait may have ended in another refusal than that of its last
-		 * acquire.
-		 */
 		*reason = try.tick_in_use && result.verdict == SHEDLOCK_BUSY ?
 			"The row of its tick is being changed by an open transaction." :
-			ShedlockBusyReason(&run->request.name, &result);
+			ShedlockBusyReason(name, &result);
+	else if (try.beginning == SHEDLOCK_NOT_DUE && explain && !try.reason)
+		*reason = ShedlockTickReason(name, &try.last, run->plan, try.now);
 	return try.beginning;
 }

@@ -150,7 +150,7 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 
 	attempt_left = !last->done && last->attempt < plan->attempts &&
 		last->tick <= now && now <= ShedlockLastTime(last->tick, plan);
-	if (plan->catch_up == SHEDLOCK_CATCH_UP_ALL && !is_new)
+	if (plan->catch_up_all && !is_new)
 		return due_all(last, plan, now, attempt_left);
 	if (previous == last->tick && attempt_left)
 		return next_attempt(last, now);

@@ -34,19 +34,13 @@ typedef struct ShedlockSchedule
 	const char *text;			/* the expression as it is stored */
 } ShedlockSchedule;
 
-/* What becomes of ticks that have passed without a run. */
-typedef enum ShedlockCatchUp
-{
-	SHEDLOCK_CATCH_UP_LATEST,
-	SHEDLOCK_CATCH_UP_ALL
-} ShedlockCatchUp;
-
 /* The schedule of a job, and how often its ticks are run. */
 typedef struct ShedlockPlan
 {
 	ShedlockSchedule schedule;
 	Interval   *period;			/* NULL: it has a cron expression */
-	ShedlockCatchUp catch_up;
+	bool		catch_up_all;	/* each missed tick is made up, not the last
+								 * one alone */
 	Interval   *max_late;		/* NULL: no limit */
 	int			attempts;
 	Interval   *backoff;
@@ -134,8 +128,7 @@ extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, Timesta
 
 /* plan.c */
 extern char *ShedlockPeriodText(const Interval *period);
-extern const char *ShedlockCatchUpText(ShedlockCatchUp catch_up);
-extern bool ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up);
+extern bool ShedlockFindCatchUp(const char *text, bool *all);
 extern bool ShedlockFindSchedule(const char *text, const char *zone,
 								 ShedlockSchedule *schedule);
 extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,

@@ -18,11 +18,6 @@
 #define ATTEMPTS_MAX		1000
 #define BACKOFF_DEFAULT		USECS_PER_MINUTE
 
-static const char *const catch_up_names[] = {
-	[SHEDLOCK_CATCH_UP_LATEST] = "latest",
-	[SHEDLOCK_CATCH_UP_ALL] = "all",
-};
-
 /*
  * ShedlockPeriodText - a period for people to read; palloc'd
  */
@@ -34,29 +29,13 @@ ShedlockPeriodText(const Interval *period)
 }
 
 /*
- * ShedlockCatchUpText - the name of a way to catch up
- */
-const char *
-ShedlockCatchUpText(ShedlockCatchUp catch_up)
-{
-	return catch_up_names[catch_up];
-}
-
-/*
- * ShedlockFindCatchUp - the way to catch up of that name; false if there is none
+ * ShedlockFindCatchUp - read the name of a way to catch up; false if there is none
  */
 bool
-ShedlockFindCatchUp(const char *text, ShedlockCatchUp *catch_up)
+ShedlockFindCatchUp(const char *text, bool *all)
 {
-	for (int i = 0; i < (int) lengthof(catch_up_names); i++)
-	{
-		if (strcmp(text, catch_up_names[i]) == 0)
-		{
-			*catch_up = (ShedlockCatchUp) i;
-			return true;
-		}
-	}
-	return false;
+	*all = strcmp(text, "all") == 0;
+	return *all || strcmp(text, "latest") == 0;
 }
 
 /* Schedules that were read before.  What a text and a zone mean never changes. */
@@ -128,7 +107,7 @@ check_plan(const ShedlockPlan *plan, bool has_schedule, const char *time_zone, c
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock \"%s\" cannot have both once_every and a schedule", name)));
 	if (!plan->period && !has_schedule &&
-		(plan->attempts != 1 || plan->max_late || plan->catch_up != SHEDLOCK_CATCH_UP_LATEST))
+		(plan->attempts != 1 || plan->max_late || plan->catch_up_all))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("attempts, catch_up and max_late of lock \"%s\" need a schedule or once_every", name)));
@@ -163,7 +142,7 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 	char	   *catch_up = ShedlockGetWord(fcinfo, first + 2, "latest");
 
 	plan->period = ShedlockGetInterval(fcinfo, every, 0);
-	if (!ShedlockFindCatchUp(catch_up, &plan->catch_up))
+	if (!ShedlockFindCatchUp(catch_up, &plan->catch_up_all))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for catch_up: \"%s\"", catch_up),

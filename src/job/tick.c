@@ -67,7 +67,7 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 												  TextDatumGetCString(VALUE(time_zone)),
 												  &plan->schedule);
 	last->has_plan = !IS_NULL(attempts) && !IS_NULL(backoff) && !IS_NULL(catch_up) &&
-		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up);
+		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up_all);
 	if (last->has_plan)
 	{
 		plan->max_late = IS_NULL(max_late) ? NULL : ShedlockCopyInterval(DatumGetIntervalP(VALUE(max_late)));
@@ -175,7 +175,7 @@ set_plan(ShedlockColumns *columns, const ShedlockTick *last)
 	set_column(columns, Anum_time_zone, is_cron,
 			   is_cron ? CStringGetTextDatum(pg_get_timezone_name(plan->schedule.zone)) : 0);
 	set_column(columns, Anum_catch_up, last->has_plan,
-			   CStringGetTextDatum(ShedlockCatchUpText(plan->catch_up)));
+			   CStringGetTextDatum(plan->catch_up_all ? "all" : "latest"));
 	set_column(columns, Anum_max_late, plan->max_late != NULL, IntervalPGetDatum(plan->max_late));
 	set_column(columns, Anum_attempts, last->has_plan, Int32GetDatum(plan->attempts));
 	set_column(columns, Anum_backoff, plan->backoff != NULL, IntervalPGetDatum(plan->backoff));
@@ -410,7 +410,7 @@ end_tick(ShedlockTick *last, void *arg)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
-		if (last->has_schedule && plan->catch_up != SHEDLOCK_CATCH_UP_ALL && !last->again)
+		if (last->has_schedule && !plan->catch_up_all && !last->again)
 			use_up_passed(last, now);
 		return true;
 	}

@@ -65,7 +65,7 @@ due(PG_FUNCTION_ARGS)
 		ShedlockPeriodSchedule(plan.period, "", &plan.schedule);
 	else
 		ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(1)), "UTC", &plan.schedule);
-	if (!ShedlockFindCatchUp(text_to_cstring(PG_GETARG_TEXT_PP(3)), &plan.catch_up))
+	if (!ShedlockFindCatchUp(text_to_cstring(PG_GETARG_TEXT_PP(3)), &plan.catch_up_all))
 		elog(ERROR, "invalid value for catch_up");
 	plan.max_late = ShedlockGetInterval(fcinfo, 4, 0);
 	plan.attempts = PG_GETARG_INT32(5);
