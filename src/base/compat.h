@@ -55,13 +55,6 @@
 #define log_empty_message(prefix)	LogLogicalMessage(prefix, "", 0, true)
 #endif
 
-/* Files of a relation were named by a RelFileNode until 16. */
-#if PG_VERSION_NUM >= 160000
-#define rel_locator(rel)		((rel)->rd_locator)
-#else
-#define rel_locator(rel)		((rel)->rd_node)
-#endif
-
 /* The number of a system cache has a type since 19. */
 #if PG_VERSION_NUM >= 190000
 typedef SysCacheIdentifier CacheId;

@@ -162,11 +162,11 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * ShedlockAcquire - acquire a lock if it is free; never wait for a holder
  *
  * Returns true if it is acquired, with result->row as written.  If it returns
- * false, result has the verdict and, unless request->brief, the row that stood in the
- * way; the verdict is SHEDLOCK_FREE if request->confirm has returned false.  That
- * function is called with the advisory half held, before anything is written, and again
- * if a foreign writer has changed the row meanwhile; it must write nothing.  Errors: those
- * of ShedlockCheckPromises(), ShedlockNextToken(), ShedlockUpdate() and, for a session lock
+ * false, result has the verdict and the row that stood in the way; the verdict is
+ * SHEDLOCK_FREE if request->confirm has returned false.  That function is called with the
+ * advisory half held, before anything is written, and again if a foreign writer has
+ * changed the row meanwhile; it must write nothing.  Errors: those of
+ * ShedlockCheckPromises(), ShedlockNextToken(), ShedlockUpdate() and, for a session lock
  * or run, ShedlockDeadlineAt(); 53200 if the lock table is full.  Locks: the advisory half,
  * exclusive, to the end of the transaction; the caller has the table open with
  * RowExclusiveLock.
@@ -179,19 +179,10 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 	ShedlockRow *row = &result->row;
 
 	ShedlockCheckPromises(store);
-	if (request->brief && ShedlockIsLeased(store, name, GetCurrentTimestamp()))
-	{
-		result->verdict = SHEDLOCK_HELD;
-		return false;
-	}
 	ShedlockReadRow(store, name->str, row);
 	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
 	if (result->verdict != SHEDLOCK_FREE)
-	{
-		if (request->brief && result->verdict == SHEDLOCK_HELD && SHEDLOCK_IS_LEASE(row->kind))
-			ShedlockNoteLease(store, name);
 		return false;
-	}
 
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 	{

@@ -81,7 +81,6 @@ ShedlockAcquireAny(ShedlockAny *any, const Interval *wait)
 {
 	ShedlockResult refusal = {0};
 
-	any->request.brief = wait == NULL;
 	any->tokens = palloc0((Size) any->n * sizeof(int64));
 	if (wait)
 		return ShedlockWaitFor(any->names, any->n, wait, try_some, any, &refusal);

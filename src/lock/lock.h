@@ -31,7 +31,6 @@ typedef struct ShedlockRequest
 	Interval   *at_most;		/* NULL: no limit (session lock, run) */
 	Interval   *at_least;		/* NULL: none */
 	char	   *locked_by;		/* NULL: made from the connection */
-	bool		brief;			/* a refusal need not name the row */
 	bool		(*confirm) (void *arg); /* does the caller still want the
 										 * lock? NULL: it does */
 	void	   *confirm_arg;

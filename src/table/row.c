@@ -13,7 +13,6 @@
 
 #include "access/heapam.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -180,93 +179,6 @@ ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 		read_row(store, name, row);
 }
 
-/* Locks that were refused to this process because of a lease: where their rows were. */
-#define KNOWN_LEASES	256
-
-typedef struct KnownLease
-{
-	LOCKTAG		tag;
-	Oid			relid;
-	ItemPointerData place;
-	Buffer		buffer;			/* that had the page */
-} KnownLease;
-
-static KnownLease known_leases[KNOWN_LEASES];
-
-/*
- * ShedlockNoteLease - the row that the store read last is a lease that lasts
- */
-void
-ShedlockNoteLease(const ShedlockStore *store, const ShedlockName *name)
-{
-	KnownLease *known = &known_leases[name->tag.locktag_field3 % KNOWN_LEASES];
-
-	known->tag = name->tag;
-	known->relid = RelationGetRelid(store->rel);
-	known->place = store->slot->tts_tid;
-	known->buffer = ((BufferHeapTupleTableSlot *) store->slot)->buffer;
-}
-
-/*
- * find_tuple - find the visible tuple at a place; false if there is none
- *
- * As heap_fetch() does, with the buffer pinned and locked.
- */
-static bool
-find_tuple(Relation rel, const ItemPointerData *place, Buffer buffer, HeapTuple tuple)
-{
-	Page		page = BufferGetPage(buffer);
-	OffsetNumber offset = ItemPointerGetOffsetNumber(place);
-	ItemId		item;
-
-	if (offset > PageGetMaxOffsetNumber(page))
-		return false;
-	item = PageGetItemId(page, offset);
-	if (!ItemIdIsNormal(item))
-		return false;
-	tuple->t_self = *place;
-	tuple->t_tableOid = RelationGetRelid(rel);
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	return HeapTupleSatisfiesVisibility(tuple, SnapshotSelf, buffer);
-}
-
-/*
- * is_short_text - is the text in a tuple that begins here short, as most are?
- *
- * Then nothing aligns it, compresses it or keeps it elsewhere.
- */
-static bool
-is_short_text(char *data)
-{
-	return VARATT_IS_SHORT(data) && !VARATT_IS_EXTERNAL(data);
-}
-
-/*
- * is_lasting_lease - is it the row of that lock, and a lease that lasts?
- *
- * The first three columns are a text, a text and a timestamp, as ShedlockCheckColumns()
- * has made sure.
- */
-static bool
-is_lasting_lease(HeapTuple tuple, const ShedlockName *name, TimestampTz now)
-{
-	char	   *start = (char *) tuple->t_data + tuple->t_data->t_hoff;
-	char	   *data = start;
-
-	StaticAssertStmt(Anum_name == 1 && Anum_kind == 2 && Anum_lock_until == 3, "columns");
-	if (HeapTupleHasNulls(tuple) && att_isnull(Anum_kind - 1, tuple->t_data->t_bits))
-		return false;
-	if (!is_short_text(data) || text_size(data) != (Size) name->len ||
-		memcmp(VARDATA_ANY(data), name->str, (size_t) name->len) != 0)
-		return false;
-	data += VARSIZE_SHORT(data);
-	if (!is_short_text(data) || !SHEDLOCK_IS_LEASE(DatumGetKind(PointerGetDatum(data))))
-		return false;
-	data += VARSIZE_SHORT(data);
-	return *(Timestamp *) (start + DOUBLEALIGN(data - start)) > now;
-}
-
 /*
  * compare_tokens - the order of a list of rows
  */
@@ -313,32 +225,6 @@ ShedlockRunsOfProcess(ShedlockStore *store, int pid, TimestampTz backend_start)
 	UnregisterSnapshot(snapshot);
 	list_sort(runs, compare_tokens);
 	return runs;
-}
-
-/*
- * ShedlockIsLeased - is a lock certainly leased now?
- *
- * Most callers try a lock that they were refused before, for the same reason.  So this
- * looks only where the row was then, and reads only what it needs of it.  If it returns
- * false, anything can be.
- */
-bool
-ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *name, TimestampTz now)
-{
-	const KnownLease *known = &known_leases[name->tag.locktag_field3 % KNOWN_LEASES];
-	HeapTupleData tuple;
-	bool		leased;
-
-	if (!SHEDLOCK_CACHES || known->relid != RelationGetRelid(store->rel) ||
-		memcmp(&known->tag, &name->tag, sizeof(LOCKTAG)) != 0 ||
-		!ReadRecentBuffer(rel_locator(store->rel), MAIN_FORKNUM,
-						  ItemPointerGetBlockNumber(&known->place), known->buffer))
-		return false;
-	LockBuffer(known->buffer, BUFFER_LOCK_SHARE);
-	leased = find_tuple(store->rel, &known->place, known->buffer, &tuple) &&
-		is_lasting_lease(&tuple, name, now);
-	UnlockReleaseBuffer(known->buffer);
-	return leased;
 }
 
 /*

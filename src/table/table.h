@@ -298,9 +298,6 @@ extern void ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
 extern void ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row);
-extern void ShedlockNoteLease(const ShedlockStore *store, const ShedlockName *name);
-extern bool ShedlockIsLeased(const ShedlockStore *store, const ShedlockName *name,
-							 TimestampTz now);
 extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now);
 extern List *ShedlockRunsOfProcess(ShedlockStore *store, int pid,
