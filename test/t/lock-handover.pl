@@ -201,6 +201,17 @@ rounds(
 		return (0 .. 4);
 	});
 
+# Nor does the next one overtake it, if something else wakes that before the first one has reacted.
+rounds(
+	'the next one is woken, too',
+	3,
+	sub {
+		kill 'STOP', $pids[0];
+		ask($holder, "$release;\nSELECT pg_log_backend_memory_contexts($pids[1])");
+		kill 'CONT', $pids[0];
+		return (0 .. 4);
+	});
+
 # One that has been woken leaves without the lock: the next one is woken.
 foreach my $end ('pg_cancel_backend', 'pg_terminate_backend')
 {
