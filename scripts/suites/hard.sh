@@ -29,9 +29,10 @@ DISCARD_SUITES="regress/acquire,once,-once_every,history,-history_reads,run_fail
 VALGRIND_SUITES="regress/-run_often,-many_locks,-no_bloat,-once_every,-wait,-adopt
     isolation/-waiter_,-foreign_row_lock pgtap tap/fault-crash"
 
-# Unpacks the newest source package into WORK/source, with lists of sources.
+# Unpacks the newest source package into WORK/source, with lists of sources.  The archive may
+# not have the source of the newest version, as on some days after an update.
 fetch_source() {
-    local dir=$WORK/apt
+    local dir=$WORK/apt version
     local options=("${PRIVATE_APT[@]}" -o "Dir::Etc::sourcelist=$WORK/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o "Dir::State::lists=$dir")
     mkdir -p "$dir/partial" "$WORK/source"
@@ -39,7 +40,9 @@ fetch_source() {
         >"$WORK/sources.list"
     apt-get "${options[@]}" -q update
     cd "$dir"
-    apt-get "${options[@]}" -q source --download-only "postgresql-$PG_MAJOR"
+    for version in $(apt-cache "${options[@]}" showsrc "postgresql-$PG_MAJOR" | sed -n 's/^Version: //p' | sort -Vru); do
+        ! apt-get "${options[@]}" -q source --download-only "postgresql-$PG_MAJOR=$version" || break
+    done
     tar -xf postgresql-*.debian.tar.*
     tar -C "$WORK/source" --strip-components=1 -xf postgresql-*.orig.tar.*
     [ ! -f debian/patches/extension_destdir ] || patch -s -d "$WORK/source" -p1 <debian/patches/extension_destdir

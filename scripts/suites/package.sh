@@ -37,7 +37,7 @@ bundle() {
     as_user make -s -C "$WORK/built/$BUNDLE" PG_CONFIG="$PG_BIN/pg_config" clean
     diff -r "$WORK/tree" "$WORK/built"
     echo "= ok make and make clean outside git, PostgreSQL $PG_MAJOR"
-    report_tests "scripts/test outside git" "$WORK/tree/$BUNDLE/scripts/test" lint regress tap/upgrade
+    report_tests "scripts/test outside git:" "$WORK/tree/$BUNDLE/scripts/test" lint regress tap/upgrade-versions
 }
 
 # Runs in the Debian, as root; the bundle's folder and version, the major version.
