@@ -61,17 +61,6 @@ ShedlockNoteChange(ShedlockHolding *holding)
 }
 
 /*
- * ShedlockSetDeadline - set the deadline of a holding whose change is noted
- */
-void
-ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline)
-{
-	holding->state.deadline = holding->state.latest = deadline;
-	if (holding->last_change)
-		holding->state.latest = Max(deadline, holding->last_change->state.latest);
-}
-
-/*
  * ShedlockRulingDeadline - when the session or run must end, as things stand
  *
  * committing_since: when PRE_COMMIT was, or 0 before it.  From PRE_COMMIT on a holding has
@@ -80,12 +69,15 @@ ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline)
 int64
 ShedlockRulingDeadline(const ShedlockHolding *holding, int64 committing_since)
 {
+	int64		latest = holding->state.deadline;
 	const ShedlockChange *change = holding->last_change;
 
 	if (committing_since != 0 && change && change->state.held &&
 		change->state.deadline > committing_since)
 		return change->state.deadline;
-	return holding->state.latest;
+	for (; change; change = change->before)
+		latest = Max(latest, change->state.deadline);
+	return latest;
 }
 
 /*
@@ -132,13 +124,9 @@ ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 	while (*link && (*link)->made_in == subid)
 	{
 		ShedlockChange *change = *link;
-		ShedlockHolding *holding = change->holding;
 
 		if (change->before && change->before->made_in == parent)
-		{
 			drop_change(link);
-			ShedlockSetDeadline(holding, holding->state.deadline);
-		}
 		else
 		{
 			change->made_in = parent;

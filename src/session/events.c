@@ -39,9 +39,8 @@ typedef struct Event
 	char		payload[FLEXIBLE_ARRAY_MEMBER];
 } Event;
 
-/* Those of this transaction, the last one first; and their bytes */
+/* Those of this transaction, the last one first */
 static Event *events = NULL;
-static Size event_bytes = 0;
 
 /*
  * ShedlockNotifyAtCommit - send a notification when this transaction commits
@@ -61,7 +60,6 @@ ShedlockNotifyAtCommit(const char *payload)
 	event->subid = GetCurrentSubTransactionId();
 	memcpy(event->payload, payload, size);
 	events = event;
-	event_bytes += size;
 }
 
 /*
@@ -73,9 +71,12 @@ ShedlockNotifyAtCommit(const char *payload)
 static bool
 may_notify(void)
 {
+	Size		bytes = 0;
 	LOCKTAG		tag;
 
-	if (event_bytes > BYTES_MAX)
+	for (const Event *event = events; event; event = event->next)
+		bytes += strlen(event->payload) + 1;
+	if (bytes > BYTES_MAX)
 		return false;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
 	for (int tries = 0; LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL; tries++)
@@ -142,10 +143,7 @@ ShedlockEventsSubAbort(SubTransactionId subid)
 {
 	/* Those of its own subtransactions are gone, or its own. */
 	while (events && events->subid == subid)
-	{
-		event_bytes -= strlen(events->payload) + 1;
 		events = events->next;
-	}
 }
 
 /*
@@ -155,5 +153,4 @@ void
 ShedlockEventsReset(void)
 {
 	events = NULL;
-	event_bytes = 0;
 }

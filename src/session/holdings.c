@@ -156,7 +156,7 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 
 	ShedlockNoteChange(holding);
 	holding->state.held = true;
-	ShedlockSetDeadline(holding, deadline);
+	holding->state.deadline = deadline;
 	arm_deadlines();
 }
 
@@ -204,7 +204,7 @@ ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 
 	ShedlockTouchSession();
 	ShedlockNoteChange(holding);
-	ShedlockSetDeadline(holding, deadline);
+	holding->state.deadline = deadline;
 	arm_deadlines();
 }
 
@@ -384,7 +384,8 @@ ShedlockSessionCommit(void)
 		}
 
 		/* An extend that was not committed in time came too late. */
-		ShedlockSetDeadline(holding, ruling <= now ? ruling : holding->state.deadline);
+		if (ruling <= now)
+			holding->state.deadline = ruling;
 	}
 	end_transaction();
 }

@@ -18,8 +18,6 @@ typedef struct ShedlockHoldingState
 {
 	bool		held;			/* acquired, and not released */
 	int64		deadline;		/* steady clock; DT_NOEND: no limit */
-	int64		latest;			/* of it and those that rollbacks would bring
-								 * back */
 } ShedlockHoldingState;
 
 /* A change of a holding by the open transaction. */
@@ -64,7 +62,6 @@ extern void ShedlockLeasesAtEnd(bool is_prepare);
 /* changes.c */
 extern ShedlockChange *ShedlockLastChange(void);
 extern void ShedlockNoteChange(ShedlockHolding *holding);
-extern void ShedlockSetDeadline(ShedlockHolding *holding, int64 deadline);
 extern int64 ShedlockRulingDeadline(const ShedlockHolding *holding,
 									int64 committing_since);
 extern void ShedlockForgetChange(void);

@@ -49,8 +49,6 @@ typedef struct Known
 	int64		looked_at;		/* on the steady clock */
 } Known;
 
-uint32		shedlock_origin = 0;
-
 static Known *known = NULL;
 static int	known_count = 0;
 
@@ -75,16 +73,18 @@ home(void)
 }
 
 /*
- * ShedlockFindOrigin - find out where this process runs; 0 in recovery
+ * ShedlockOrigin - where this process runs, and acquires locks; 0 in recovery
  *
  * The timeline of a process does not change after recovery.
  */
 uint32
-ShedlockFindOrigin(void)
+ShedlockOrigin(void)
 {
-	if (!RecoveryInProgress())
-		shedlock_origin = GetWALInsertionTimeLine() ^ home();
-	return shedlock_origin;
+	static uint32 origin = 0;
+
+	if (origin == 0 && !RecoveryInProgress())
+		origin = GetWALInsertionTimeLine() ^ home();
+	return origin;
 }
 
 /*
@@ -152,18 +152,22 @@ written_end(Oid nsp, TimeLineID timeline)
 }
 
 /*
- * ShedlockLearnTimeline - find out whether the timeline of another origin has ended
+ * ShedlockLearnOrigin - find out what is known of where the holder of a lock ran
  *
- * For ShedlockLearnOrigin().
+ * locks: the table of the row.  Does nothing for rows whose kind has no process, or whose
+ * origin is this one.  Of another one it reads the WAL, at most once in a while, so the
+ * caller holds no advisory lock.
  */
 void
-ShedlockLearnTimeline(Relation locks, uint32 origin)
+ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
 {
-	TimeLineID	timeline = timeline_of(origin);
-	Known	   *entry = find_known(timeline);
+	TimeLineID	timeline = timeline_of(row->origin);
+	Known	   *entry;
 
-	if (RecoveryInProgress())
+	if (!SHEDLOCK_IS_OF_PROCESS(row->kind) || row->origin == ShedlockOrigin() ||
+		RecoveryInProgress())
 		return;
+	entry = find_known(timeline);
 	if (entry && (entry->ended_at != DT_NOBEGIN || ShedlockSteadyNow() - entry->looked_at < FORGET_AFTER))
 		return;
 	if (entry == NULL)

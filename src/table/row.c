@@ -112,10 +112,13 @@ ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now)
 }
 
 /*
- * read_row - as ShedlockReadRow(), but learns nothing
+ * ShedlockReadHeldRow - read the row of a lock again, with its advisory half held
+ *
+ * As ShedlockReadRow(), which was called before, but reads no WAL: who has changed the row
+ * since did so on the current timeline, or replicates a row that counts as a lease.
  */
-static inline void
-read_row(ShedlockStore *store, char *name, ShedlockRow *row)
+void
+ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row)
 {
 	Datum		key = CStringGetTextDatum(name);
 
@@ -136,7 +139,7 @@ read_row(ShedlockStore *store, char *name, ShedlockRow *row)
 void
 ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 {
-	read_row(store, name, row);
+	ShedlockReadHeldRow(store, name, row);
 	ShedlockLearnOrigin(store->rel, row);
 }
 
@@ -156,19 +159,7 @@ ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row)
 }
 
 /*
- * ShedlockReadHeldRow - read the row of a lock again, with its advisory half held
- *
- * As ShedlockReadRow(), which was called before, but reads no WAL: who has changed the row
- * since did so on the current timeline, or replicates a row that counts as a lease.
- */
-void
-ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row)
-{
-	read_row(store, name, row);
-}
-
-/*
- * ShedlockRereadRow - the same, if it has changed
+ * ShedlockRereadRow - as ShedlockReadHeldRow(), if the row has changed
  *
  * *row must be unchanged since it was read, and no other row was read since.
  */
@@ -176,7 +167,7 @@ void
 ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 {
 	if (!ShedlockIsCurrent(store))
-		read_row(store, name, row);
+		ShedlockReadHeldRow(store, name, row);
 }
 
 /*

@@ -261,36 +261,10 @@ extern TransactionId ShedlockInserter(ShedlockStore *store, const char *name);
 extern TimestampTz ShedlockTimelineShutdown(TimeLineID timeline);
 
 /* origin.c */
-extern uint32 shedlock_origin;	/* 0: not known yet */
-extern uint32 ShedlockFindOrigin(void);
-extern void ShedlockLearnTimeline(Relation locks, uint32 origin);
+extern uint32 ShedlockOrigin(void);
+extern void ShedlockLearnOrigin(Relation locks, const ShedlockRow *row);
 extern bool ShedlockOriginIsOver(const ShedlockRow *row);
 extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *old);
-
-/*
- * ShedlockOrigin - where a lock is acquired that this process acquires now
- *
- * Inline, because each refused acquire of a session lock asks for it.
- */
-static inline uint32
-ShedlockOrigin(void)
-{
-	return shedlock_origin ? shedlock_origin : ShedlockFindOrigin();
-}
-
-/*
- * ShedlockLearnOrigin - find out what is known of where the holder of a lock ran
- *
- * locks: the table of the row.  Does nothing for rows whose kind has no process, or whose
- * origin is this one.  Of another one it reads the WAL, at most once in a while, so the
- * caller holds no advisory lock.
- */
-static inline void
-ShedlockLearnOrigin(Relation locks, const ShedlockRow *row)
-{
-	if (SHEDLOCK_IS_OF_PROCESS(row->kind) && row->origin != ShedlockOrigin())
-		ShedlockLearnTimeline(locks, row->origin);
-}
 
 /* row.c */
 extern const char *ShedlockKindText(ShedlockKind kind);
