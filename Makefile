@@ -30,7 +30,6 @@ OBJS = \
 	src/session/deadline.o \
 	src/session/lease.o \
 	src/session/signals.o \
-	src/session/changes.o \
 	src/session/holdings.o \
 	src/session/durability.o \
 	src/session/ends.o \

@@ -18,6 +18,18 @@
  * With a hundred of them an acquire and its release take a twentieth more of the processor,
  * with a thousand half as much again.
  *
+ * The changes of a transaction are a list, the last one first.  Each has the state
+ * that its rollback brings back (I6).  Those of the innermost subtransaction come
+ * first, so that its end looks at no others.  A subtransaction has at most one for
+ * each holding.
+ *
+ * Which deadline rules when: An extend in an open transaction counts, and so does
+ * what its rollback would bring back, so that the latest of these rules.  From
+ * PRE_COMMIT on the deadline that is committed rules alone, unless it had passed
+ * by then: the commit may wait for a standby without end, and no other server
+ * would know of the new deadline.  After the end of the transaction there is only
+ * one.
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -31,6 +43,9 @@
 
 /* All that this session holds, or gets back if the transaction fails; the latest first. */
 static dlist_head holdings = DLIST_STATIC_INIT(holdings);
+
+/* The changes of this transaction that were not undone, the last one first. */
+static ShedlockChange *changes = NULL;
 
 /* The sentinel_number of the session locks that a reset would end; 0: there are none. */
 static int	watched = 0;
@@ -74,13 +89,22 @@ ShedlockFindHolding(const ShedlockName *name, int64 token)
 }
 
 /*
- * ends_at - when the session or run must end, on the steady clock
+ * ends_at - when the session or run must end, as things stand
+ *
+ * On the steady clock; DT_NOEND: never.  From PRE_COMMIT on a holding has at most one change.
  */
 static int64
 ends_at(const ShedlockHolding *holding)
 {
-	return holding->last_change == NULL ? holding->state.deadline :
-		ShedlockRulingDeadline(holding, committing_since);
+	int64		latest = holding->state.deadline;
+	const ShedlockChange *change = holding->last_change;
+
+	if (committing_since != 0 && change && change->state.held &&
+		change->state.deadline > committing_since)
+		return change->state.deadline;
+	for (; change; change = change->before)
+		latest = Max(latest, change->state.deadline);
+	return latest;
 }
 
 /*
@@ -123,6 +147,29 @@ ShedlockOutlivedLock(void)
 }
 
 /*
+ * note_change - call this before a change of a holding
+ */
+static void
+note_change(ShedlockHolding *holding)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	ShedlockChange *change = &holding->first_change;
+
+	if (holding->last_change)
+	{
+		if (holding->last_change->made_in == subid)
+			return;
+		change = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockChange));
+	}
+	change->next = changes;
+	change->before = holding->last_change;
+	change->holding = holding;
+	change->made_in = subid;
+	change->state = holding->state;
+	changes = holding->last_change = change;
+}
+
+/*
  * ShedlockTouchSession - this transaction must not be prepared
  */
 void
@@ -154,7 +201,7 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	memcpy(holding->name, name->str, (Size) name->len + 1);
 	dlist_push_head(&holdings, &holding->in_list);
 
-	ShedlockNoteChange(holding);
+	note_change(holding);
 	holding->state.held = true;
 	holding->state.deadline = deadline;
 	arm_deadlines();
@@ -167,7 +214,7 @@ void
 ShedlockReleaseHolding(ShedlockHolding *holding)
 {
 	ShedlockTouchSession();
-	ShedlockNoteChange(holding);
+	note_change(holding);
 	holding->state.held = false;
 }
 
@@ -193,7 +240,7 @@ ShedlockReleaseStaleHoldings(const ShedlockName *name)
 }
 
 /*
- * ShedlockExtendHolding - set its deadline; changes.c says from when on it counts
+ * ShedlockExtendHolding - set its deadline; from when on it counts is said above
  *
  * Raises an error if there can be no timer.
  */
@@ -203,7 +250,7 @@ ShedlockExtendHolding(ShedlockHolding *holding, TimestampTz until)
 	int64		deadline = ShedlockDeadlineAt(until);
 
 	ShedlockTouchSession();
-	ShedlockNoteChange(holding);
+	note_change(holding);
 	holding->state.deadline = deadline;
 	arm_deadlines();
 }
@@ -290,7 +337,7 @@ ShedlockSessionPreCommit(void)
 {
 	if (!session_touched)
 		return;
-	for (ShedlockChange *change = ShedlockLastChange(); change; change = change->next)
+	for (ShedlockChange *change = changes; change; change = change->next)
 	{
 		ShedlockHolding *holding = change->holding;
 
@@ -358,6 +405,20 @@ end_transaction(void)
 }
 
 /*
+ * drop_change - remove a change, which is the last one of its holding, from the list
+ */
+static void
+drop_change(ShedlockChange **link)
+{
+	ShedlockChange *change = *link;
+
+	*link = change->next;
+	change->holding->last_change = change->before;
+	if (change != &change->holding->first_change)
+		pfree(change);
+}
+
+/*
  * ShedlockSessionCommit - apply what the transaction did to its holdings
  *
  * The rows are visible now (I12), and the transaction's own locks are gone.  Nothing
@@ -371,12 +432,12 @@ ShedlockSessionCommit(void)
 
 	if (!session_touched && watched == 0)
 		return;
-	while ((change = ShedlockLastChange()) != NULL)
+	while ((change = changes) != NULL)
 	{
 		ShedlockHolding *holding = change->holding;
-		int64		ruling = ShedlockRulingDeadline(holding, committing_since);
+		int64		ruling = ends_at(holding);
 
-		ShedlockForgetChange();
+		drop_change(&changes);
 		if (!holding->state.held)
 		{
 			end_holding(holding);
@@ -401,12 +462,13 @@ ShedlockSessionAbort(SubTransactionId subid)
 	bool		whole = subid == InvalidSubTransactionId;
 	ShedlockChange *change;
 
-	while ((change = ShedlockLastChange()) != NULL &&
+	while ((change = changes) != NULL &&
 		   (whole || change->made_in == subid))
 	{
 		ShedlockHolding *holding = change->holding;
 
-		ShedlockUndoChange();
+		holding->state = change->state;
+		drop_change(&changes);
 		if (!holding->state.held && holding->last_change == NULL)
 			end_holding(holding);
 	}
@@ -414,6 +476,28 @@ ShedlockSessionAbort(SubTransactionId subid)
 		end_transaction();
 	else if (session_touched)
 		arm_deadlines();
+}
+
+/*
+ * ShedlockHandOverChanges - hand the changes of a subtransaction to its parent
+ */
+void
+ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
+{
+	ShedlockChange **link = &changes;
+
+	while (*link && (*link)->made_in == subid)
+	{
+		ShedlockChange *change = *link;
+
+		if (change->before && change->before->made_in == parent)
+			drop_change(link);
+		else
+		{
+			change->made_in = parent;
+			link = &change->next;
+		}
+	}
 }
 
 /*

@@ -59,15 +59,6 @@ extern void ShedlockRememberLease(int64 token);
 extern bool ShedlockLeaseOfSession(int64 token);
 extern void ShedlockLeasesAtEnd(bool is_prepare);
 
-/* changes.c */
-extern ShedlockChange *ShedlockLastChange(void);
-extern void ShedlockNoteChange(ShedlockHolding *holding);
-extern int64 ShedlockRulingDeadline(const ShedlockHolding *holding,
-									int64 committing_since);
-extern void ShedlockForgetChange(void);
-extern void ShedlockUndoChange(void);
-extern void ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent);
-
 /* holdings.c */
 extern ShedlockHolding *ShedlockFindHolding(const ShedlockName *name, int64 token);
 extern void ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
@@ -84,6 +75,7 @@ extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionCommit(void);
 extern void ShedlockSessionAbort(SubTransactionId subid);
+extern void ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent);
 extern void ShedlockSessionExit(void);
 
 /* durability.c */
