@@ -275,9 +275,9 @@ read_scheduled_at(const char *command, TimestampTz *result)
 static bool
 read_schedule(const Datum *values, const bool *isnull, ShedlockSchedule *schedule)
 {
-	return ShedlockTryParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
-									isnull[ARG_TIME_ZONE] ? "UTC" :
-									TextDatumGetCString(values[ARG_TIME_ZONE]), schedule);
+	return ShedlockParseSchedule(TextDatumGetCString(values[ARG_SCHEDULE]),
+								 isnull[ARG_TIME_ZONE] ? "UTC" :
+								 TextDatumGetCString(values[ARG_TIME_ZONE]), true, schedule);
 }
 
 /*

@@ -96,7 +96,7 @@ _shedlock_cron_seconds(PG_FUNCTION_ARGS)
 bool
 ShedlockParseFire(const char *text, ShedlockSchedule *schedule)
 {
-	return ShedlockTryParseSchedule(text, cron_zone(), schedule);
+	return ShedlockParseSchedule(text, cron_zone(), true, schedule);
 }
 
 /*
@@ -126,8 +126,8 @@ _shedlock_cron_due(PG_FUNCTION_ARGS)
 			last = at - seconds * USECS_PER_SEC;
 			next = at + seconds * USECS_PER_SEC;
 		}
-		else if (ShedlockTryParseSchedule(str, ShedlockGetWord(fcinfo, 1, cron_zone()),
-										  &schedule))
+		else if (ShedlockParseSchedule(str, ShedlockGetWord(fcinfo, 1, cron_zone()), true,
+									   &schedule))
 		{
 			last = ShedlockPreviousTick(&schedule, at);
 			next = ShedlockNextTick(&schedule, at);
@@ -156,8 +156,8 @@ _shedlock_cron_late_tick(PG_FUNCTION_ARGS)
 	ShedlockSchedule schedule;
 	ShedlockSchedule fire;
 
-	if (!ShedlockTryParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
-								  text_to_cstring(PG_GETARG_TEXT_PP(1)), &schedule) ||
+	if (!ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
+							   text_to_cstring(PG_GETARG_TEXT_PP(1)), true, &schedule) ||
 		!ShedlockParseFire(fire_text, &fire) ||
 		strcmp(fire.text, EACH_MINUTE) == 0 || ShedlockSameSchedule(&schedule, &fire))
 		PG_RETURN_NULL();

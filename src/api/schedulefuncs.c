@@ -41,8 +41,8 @@ get_schedule(FunctionCallInfo fcinfo, ShedlockSchedule *schedule)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "schedule" : "time zone")));
-	ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
-						  text_to_cstring(PG_GETARG_TEXT_PP(1)), schedule);
+	(void) ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
+								 text_to_cstring(PG_GETARG_TEXT_PP(1)), false, schedule);
 }
 
 PG_FUNCTION_INFO_V1(shedlock_tick);

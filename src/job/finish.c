@@ -69,8 +69,9 @@ lock_tables(Oid nsp, bool has_tick)
  * an error.
  */
 static void
-release_run(ShedlockRun *run)
+release_run(void *arg)
 {
+	ShedlockRun *run = arg;
 	const ShedlockName *name = &run->request.name;
 	ShedlockHolding *holding = ShedlockFindHolding(name, run->token);
 	bool		written = false;
@@ -103,8 +104,9 @@ release_run(ShedlockRun *run)
  * What is to be told is read here: once the lock is free, another run may begin.
  */
 static void
-end_run(ShedlockRun *run)
+end_run(void *arg)
 {
+	ShedlockRun *run = arg;
 	const ShedlockName *name = &run->request.name;
 	ShedlockEnding ending = {.outcome = run->outcome};
 
@@ -128,8 +130,10 @@ end_run(ShedlockRun *run)
  * end_unrecorded - release the lock and settle the tick
  */
 static void
-end_unrecorded(ShedlockRun *run)
+end_unrecorded(void *arg)
 {
+	ShedlockRun *run = arg;
+
 	release_run(run);
 	(void) ShedlockEndTick(&run->request.name, run->token, run->outcome);
 }
@@ -191,15 +195,6 @@ try_in_command(void (*step) (void *arg), void *arg)
 }
 
 /*
- * end_in_command - end_run() for try_in_command()
- */
-static void
-end_in_command(void *run)
-{
-	end_run((ShedlockRun *) run);
-}
-
-/*
  * ShedlockEndInCommand - end a run in the open transaction of its command, if possible
  *
  * Call this before the commit of a command that has succeeded.  Sets run->end_written: the
@@ -222,7 +217,7 @@ ShedlockEndInCommand(ShedlockRun *run)
 	{
 		run->deadline = holding->state.deadline;
 		run->outcome = SHEDLOCK_SUCCEEDED;
-		failure = try_in_command(end_in_command, run);
+		failure = try_in_command(end_run, run);
 		why_not = failure ? failure->message : NULL;
 	}
 	run->end_written = why_not == NULL;
@@ -238,8 +233,10 @@ ShedlockEndInCommand(ShedlockRun *run)
  * record_warning - record what the commit of the command has warned of
  */
 static void
-record_warning(ShedlockRun *run)
+record_warning(void *arg)
 {
+	const ShedlockRun *run = arg;
+
 	ShedlockHistoryWarned(run->request.name.nsp, run->token, run->warning);
 }
 
@@ -258,16 +255,7 @@ prune_is_due(void)
  * prune_history - keep the history short
  */
 static void
-prune_history(ShedlockRun *run)
-{
-	ShedlockHistoryPrune(run->request.name.nsp);
-}
-
-/*
- * prune_in_call - the same for try_in_command()
- */
-static void
-prune_in_call(void *nsp)
+prune_history(void *nsp)
 {
 	ShedlockHistoryPrune(*(Oid *) nsp);
 }
@@ -291,8 +279,10 @@ report_not_pruned(const ErrorData *failure)
  * fail with the notification.
  */
 static void
-tell_end(ShedlockRun *run)
+tell_end(void *arg)
 {
+	const ShedlockRun *run = arg;
+
 	ShedlockCommitLocally();
 	ShedlockTell(run->events);
 }
@@ -307,7 +297,7 @@ tell_end(ShedlockRun *run)
  * restored.
  */
 static ErrorData *
-try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
+try_step(void (*step) (void *arg), void *arg, bool commit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		holdoff = QueryCancelHoldoffCount;
@@ -320,7 +310,7 @@ try_step(ShedlockRun *run, void (*step) (ShedlockRun *), bool commit)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		if (!ShedlockCommitIsSafe())
 			ShedlockCommitLocally();
-		step(run);
+		step(arg);
 		PopActiveSnapshot();
 		if (commit)
 			ShedlockCommitAndStart();
@@ -357,17 +347,17 @@ wait_limit(const ShedlockRun *run)
  * full, this tries again.  As try_step() otherwise.
  */
 static ErrorData *
-try_end(ShedlockRun *run, void (*step) (ShedlockRun *), int limit)
+try_end(ShedlockRun *run, void (*step) (void *arg), int limit)
 {
 	ErrorData  *failure;
 
 	LockTimeout = limit;
-	failure = try_step(run, step, true);
+	failure = try_step(step, run, true);
 	for (int tries = 0; failure && failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY &&
 		 tries < FULL_TRIES; tries++)
 	{
 		ShedlockNap(FULL_NAP_MS);
-		failure = try_step(run, step, true);
+		failure = try_step(step, run, true);
 	}
 	LockTimeout = 0;
 
@@ -382,7 +372,7 @@ try_end(ShedlockRun *run, void (*step) (ShedlockRun *), int limit)
  * try_now - the same, but without any wait for a lock
  */
 static ErrorData *
-try_now(ShedlockRun *run, void (*step) (ShedlockRun *))
+try_now(ShedlockRun *run, void (*step) (void *arg))
 {
 	ErrorData  *failure;
 
@@ -453,9 +443,9 @@ ShedlockEndRun(ShedlockRun *run)
 	if (!run->ended)
 		recorded = end_alone(run, &failure);
 	else if (run->warned)
-		unrecorded = try_step(run, record_warning, true);
+		unrecorded = try_step(record_warning, run, true);
 	if (recorded && run->events != NIL)
-		untold = try_step(run, tell_end, true);
+		untold = try_step(tell_end, run, true);
 	QueryCancelHoldoffCount = holdoff;
 	LockTimeout = lock_timeout;
 
@@ -476,7 +466,7 @@ ShedlockEndRun(ShedlockRun *run)
 				 errhint("It stays held until this session ends, or until it calls shedlock_run with that name again.")));
 	/* The CALL commits at its end, unless it raises an error. */
 	else if (recorded && prune_is_due())
-		report_not_pruned(try_step(run, prune_history, run->error != NULL));
+		report_not_pruned(try_step(prune_history, &run->request.name.nsp, run->error != NULL));
 }
 
 /*
@@ -549,7 +539,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	ShedlockHistoryEnd(nsp, token, ending);
 	ShedlockTellEnd(nsp, token, NULL);
 	if (prune_is_due())
-		report_not_pruned(try_in_command(prune_in_call, &nsp));
+		report_not_pruned(try_in_command(prune_history, &nsp));
 	ShedlockCommitDurably();
 	return true;
 }

@@ -113,9 +113,7 @@ typedef enum ShedlockBeginning
 } ShedlockBeginning;
 
 /* schedule.c */
-extern bool ShedlockTryParseSchedule(const char *text, const char *zone,
-									 ShedlockSchedule *schedule);
-extern void ShedlockParseSchedule(const char *text, const char *zone,
+extern bool ShedlockParseSchedule(const char *text, const char *zone, bool noerror,
 								  ShedlockSchedule *schedule);
 extern void ShedlockPeriodSchedule(const Interval *every, const char *name,
 								   ShedlockSchedule *schedule);
@@ -129,7 +127,7 @@ extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, Timesta
 /* plan.c */
 extern char *ShedlockPeriodText(const Interval *period);
 extern bool ShedlockFindCatchUp(const char *text, bool *all);
-extern bool ShedlockFindSchedule(const char *text, const char *zone,
+extern bool ShedlockFindSchedule(const char *text, const char *zone, bool noerror,
 								 ShedlockSchedule *schedule);
 extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,
 									 const char *name);

@@ -74,10 +74,10 @@ know_schedule(KnownSchedule *known, const char *text, const char *zone,
 }
 
 /*
- * ShedlockFindSchedule - as ShedlockTryParseSchedule(), but read each schedule once
+ * ShedlockFindSchedule - as ShedlockParseSchedule(), but read each schedule once
  */
 bool
-ShedlockFindSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
+ShedlockFindSchedule(const char *text, const char *zone, bool noerror, ShedlockSchedule *schedule)
 {
 	uint32		hash = hash_combine(hash_bytes((const unsigned char *) text, (int) strlen(text)),
 									hash_bytes((const unsigned char *) zone, (int) strlen(zone)));
@@ -90,7 +90,7 @@ ShedlockFindSchedule(const char *text, const char *zone, ShedlockSchedule *sched
 		schedule->text = pstrdup(known->shown);
 		return true;
 	}
-	if (!ShedlockTryParseSchedule(text, zone, schedule))
+	if (!ShedlockParseSchedule(text, zone, noerror, schedule))
 		return false;
 	know_schedule(known, text, zone, schedule);
 	return true;
@@ -162,7 +162,7 @@ ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first, const char *name)
 		ShedlockPeriodSchedule(plan->period, name, &plan->schedule);
 	else if (!has_schedule)
 		return NULL;
-	else if (!ShedlockFindSchedule(schedule, time_zone, &plan->schedule))
-		ShedlockParseSchedule(schedule, time_zone, &plan->schedule);	/* says why */
+	else
+		(void) ShedlockFindSchedule(schedule, time_zone, false, &plan->schedule);
 	return plan;
 }

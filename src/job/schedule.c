@@ -383,31 +383,20 @@ find_zone(const char *name)
 }
 
 /*
- * ShedlockTryParseSchedule - as ShedlockParseSchedule(), but without errors
- *
- * zone: not NULL.  Returns false for a schedule or zone that is not valid.
- */
-bool
-ShedlockTryParseSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
-{
-	if (parse(text, schedule) != NULL)
-		return false;
-	schedule->zone = find_zone(zone);
-	return schedule->zone != NULL;
-}
-
-/*
  * ShedlockParseSchedule - read a cron expression and its time zone
  *
- * zone: NULL is UTC.  schedule->text is the expression with single blanks, palloc'd.
- * Errors: 22023, also if no day can match.
+ * schedule->text is the expression with single blanks, palloc'd.  Returns whether both are
+ * valid; also not valid is an expression for which no day can match.  Errors, unless
+ * noerror: 22023 if they are not.
  */
-void
-ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *schedule)
+bool
+ShedlockParseSchedule(const char *text, const char *zone, bool noerror, ShedlockSchedule *schedule)
 {
 	const char *problem = parse(text, schedule);
 
-	zone = zone ? zone : "UTC";
+	schedule->zone = problem ? NULL : find_zone(zone);
+	if (schedule->zone || noerror)
+		return schedule->zone != NULL;
 	if (problem)
 	{
 		char	   *shown = pnstrdup(text, (Size) pg_mbcliplen(text, (int) strlen(text), TEXT_MAX));
@@ -419,12 +408,10 @@ ShedlockParseSchedule(const char *text, const char *zone, ShedlockSchedule *sche
 				 errdetail_internal("%s", problem),
 				 errhint("A schedule has five fields: minute, hour, day of month, month and day of week.")));
 	}
-	schedule->zone = find_zone(zone);
-	if (schedule->zone == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", zone),
-				 errhint("Use a name in pg_timezone_names: a region such as Europe/Berlin, or UTC, or Etc/GMT-2, which is two hours ahead of UTC.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("time zone \"%s\" not recognized", zone),
+			 errhint("Use a name in pg_timezone_names: a region such as Europe/Berlin, or UTC, or Etc/GMT-2, which is two hours ahead of UTC.")));
 }
 
 /*

@@ -64,7 +64,7 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 	}
 	else if (!IS_NULL(schedule) && !IS_NULL(time_zone))
 		last->has_schedule = ShedlockFindSchedule(TextDatumGetCString(VALUE(schedule)),
-												  TextDatumGetCString(VALUE(time_zone)),
+												  TextDatumGetCString(VALUE(time_zone)), true,
 												  &plan->schedule);
 	last->has_plan = !IS_NULL(attempts) && !IS_NULL(backoff) && !IS_NULL(catch_up) &&
 		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up_all);

@@ -211,9 +211,8 @@ flush_token(ShedlockStore *store)
 int64
 ShedlockAssert(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name};
+	OwnerCall	call = {.name = name,.token = token};
 
-	call.token = token;
 	ShedlockOpen(&call.store, name->nsp, "shedlock", RowExclusiveLock);
 	if (!fence(&call))
 		report_loss(ERROR, &call);
@@ -273,11 +272,8 @@ bool
 ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 			   Interval *at_least)
 {
-	OwnerCall	call = {.name = name};
+	OwnerCall	call = {.name = name,.token = token,.at_most = at_most,.at_least = at_least};
 
-	call.token = token;
-	call.at_most = at_most;
-	call.at_least = at_least;
 	for (int tries = 0; tries < 2; tries++)
 	{
 		if (!update_owned(&call, set_end))
@@ -382,9 +378,8 @@ log_release(const OwnerCall *call)
 bool
 ShedlockRelease(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name};
+	OwnerCall	call = {.name = name,.token = token};
 
-	call.token = token;
 	ShedlockBeginRelease();
 	if (!update_owned(&call, set_released))
 	{
@@ -417,9 +412,8 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 bool
 ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name};
+	OwnerCall	call = {.name = name,.token = token};
 
-	call.token = token;
 	if (!update_owned(&call, end_leased_run))
 		return false;
 	log_release(&call);
@@ -432,9 +426,8 @@ ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
 void
 ShedlockReportLoss(const ShedlockName *name, int64 token)
 {
-	OwnerCall	call = {.name = name};
+	OwnerCall	call = {.name = name,.token = token};
 
-	call.token = token;
 	ShedlockLookUpRow(name, &call.row);
 	call.now = GetCurrentTimestamp();
 	report_loss(WARNING, &call);

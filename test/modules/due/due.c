@@ -64,7 +64,8 @@ due(PG_FUNCTION_ARGS)
 	if (plan.period)
 		ShedlockPeriodSchedule(plan.period, "", &plan.schedule);
 	else
-		ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(1)), "UTC", &plan.schedule);
+		(void) ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(1)), "UTC", false,
+									 &plan.schedule);
 	if (!ShedlockFindCatchUp(text_to_cstring(PG_GETARG_TEXT_PP(3)), &plan.catch_up_all))
 		elog(ERROR, "invalid value for catch_up");
 	plan.max_late = ShedlockGetInterval(fcinfo, 4, 0);
