@@ -37,13 +37,12 @@ shuffle(int *order, int n)
  * try_some - try to acquire as many as are wanted, or fewer; for ShedlockWaitFor()
  *
  * Sets any->tokens.  *refusal: if none is acquired, the one that ends first, for the length
- * of a nap.
+ * of a nap; refusal is NULL if the caller does not wait.
  */
 static bool
 try_some(void *arg, ShedlockResult *refusal)
 {
 	ShedlockAny *any = arg;
-	ShedlockRequest request = any->request;
 	int		   *order = palloc((Size) any->n * sizeof(int));
 	ShedlockStore store;
 	int			got = 0;
@@ -52,19 +51,19 @@ try_some(void *arg, ShedlockResult *refusal)
 	ShedlockOpen(&store, any->names[0].nsp, "shedlock", RowExclusiveLock);
 	for (int i = 0; i < any->n && got < any->count; i++)
 	{
-		ShedlockResult result = {0};
+		ShedlockResult result;
 
 		CHECK_FOR_INTERRUPTS();
-		request.name = any->names[order[i]];
-		if (ShedlockAcquire(&store, &request, &result))
+		any->request.name = any->names[order[i]];
+		if (ShedlockAcquire(&store, &any->request, &result))
 		{
 			any->tokens[order[i]] = result.row.token;
 			got++;
 		}
-		else if (i == 0 || ShedlockNapMs(&result) < ShedlockNapMs(refusal))
+		else if (refusal && (i == 0 || ShedlockNapMs(&result) < ShedlockNapMs(refusal)))
 			*refusal = result;
 	}
-	ShedlockClose(&store, got > 0 ? NoLock : RowExclusiveLock);
+	ShedlockClose(&store, got == 0 && refusal ? RowExclusiveLock : NoLock);
 	return got > 0;
 }
 
@@ -84,5 +83,5 @@ ShedlockAcquireAny(ShedlockAny *any, const Interval *wait)
 	any->tokens = palloc0((Size) any->n * sizeof(int64));
 	if (wait)
 		return ShedlockWaitFor(any->names, any->n, wait, try_some, any, &refusal);
-	return try_some(any, &refusal);
+	return try_some(any, NULL);
 }

@@ -47,7 +47,7 @@ typedef struct ShedlockResult
 /* One lock, or some of several. */
 typedef struct ShedlockAny
 {
-	ShedlockRequest request;	/* but for its name */
+	ShedlockRequest request;	/* its name: the one tried last */
 	ShedlockName *names;		/* each once, in the order of their bytes */
 	int			n;				/* 1 or more */
 	int			count;			/* how many are wanted; 1 or more */
