@@ -380,9 +380,10 @@ ParseOptions(int argc, char **argv, Options *options)
 
 	*options = (Options)
 	{
-		.lease = {.length = DEFAULT_LEASE,.kill_after = -1},
 		.at_most = NEVER,.wait = -1,.busy_exit = EXIT_BUSY,.tail = TAIL_MAX
 	};
+	options->lease.length = DEFAULT_LEASE;
+	options->lease.kill_after = -1;
 	read_options(argc, argv, options);
 	if (options->name == NULL)
 		Die(EXIT_USAGE, "--name is required");
