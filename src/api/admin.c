@@ -175,7 +175,7 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
 			row.lock_until = GetCurrentTimestamp();
 			row.keep_until = DT_NOBEGIN;
 		}
-	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
+	} while (!ShedlockWriteRow(store, &row, true));
 	return true;
 }
 
@@ -436,7 +436,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
 		refused_until = verdict == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;
 		ShedlockSetReleased(&row, now, false);
-	} while (ShedlockUpdateRow(store, &row, true) != TM_Ok);
+	} while (!ShedlockWriteRow(store, &row, true));
 
 	if (holder)
 		ereport(NOTICE,

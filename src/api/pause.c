@@ -71,8 +71,7 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		row.paused_until = until;
 		row.paused_by = role;
 		row.pause_reason = reason;
-		written = row.found ? ShedlockUpdateRow(&store, &row, true) == TM_Ok :
-			!TransactionIdIsValid(inserter) && ShedlockInsertRow(&store, &row);
+		written = !TransactionIdIsValid(inserter) && ShedlockWriteRow(&store, &row, true);
 		if (written)
 			break;
 

@@ -75,7 +75,7 @@ purge_row(ShedlockStore *store, TupleTableSlot *slot, uint16 lockclass, Timestam
 		return false;
 	if (!ShedlockFetch(store, CStringGetTextDatum(name.str)) ||
 		!is_old(store, store->slot, &name, lockclass, limit, true, &row) ||
-		ShedlockDelete(store, false) != TM_Ok)
+		!ShedlockDelete(store, false))
 	{
 		ShedlockUnlock(&tag, ExclusiveLock);
 		return false;

@@ -152,7 +152,7 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 		if (there.found)
 			return turn_away(name);
 		if (!TransactionIdIsValid(ShedlockInserter(store, name->str)) &&
-			ShedlockInsertRow(store, row))
+			ShedlockWriteRow(store, row, false))
 			return turn_away(name);
 		if (!ShedlockAwaitForeignLock(&tries))
 			break;

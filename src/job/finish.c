@@ -91,7 +91,7 @@ release_run(void *arg)
 			break;
 		}
 		ShedlockSetReleased(&row, GetCurrentTimestamp(), true);
-		written = ShedlockUpdateRow(&store, &row, wait) == TM_Ok;
+		written = ShedlockWriteRow(&store, &row, wait);
 	}
 	ShedlockClose(&store, NoLock);
 	if (holding)

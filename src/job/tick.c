@@ -206,10 +206,9 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 			   TimestampTzGetDatum(last->retry_at));
 	set_plan(&columns, last);
 
-	if (last->found)
-		return ShedlockUpdate(store, &columns, wait) == TM_Ok;
-	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
-	return ShedlockInsert(store, &columns);
+	if (!last->found)
+		ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
+	return ShedlockWrite(store, &columns, wait);
 }
 
 /*
@@ -476,7 +475,7 @@ ShedlockForgetTick(const ShedlockName *name)
 
 	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	while ((found = ShedlockFetch(&store, CStringGetTextDatum(name->str))) &&
-		   ShedlockDelete(&store, true) != TM_Ok)
+		   !ShedlockDelete(&store, true))
 		CHECK_FOR_INTERRUPTS();
 	ShedlockClose(&store, NoLock);
 	if (found)

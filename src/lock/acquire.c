@@ -124,7 +124,6 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 	{
 		ShedlockRow old;
 		TimestampTz now;
-		bool		written;
 
 		ShedlockRereadRow(store, request->name.str, row);
 		now = GetCurrentTimestamp();
@@ -138,10 +137,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 			token = ShedlockNextToken(request->name.nsp, row);
 		old = *row;
 		fill_row(request, now, token, row);
-		written = old.found ?
-			ShedlockUpdateRow(store, row, false) == TM_Ok :
-			ShedlockInsertRow(store, row);
-		if (written)
+		if (ShedlockWriteRow(store, row, false))
 		{
 			if (old.found && SHEDLOCK_IS_RUN(old.kind) &&
 				ShedlockHistoryLost(request->name.nsp, old.token))
@@ -166,7 +162,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * SHEDLOCK_FREE if request->confirm has returned false.  That function is called with the
  * advisory half held, before anything is written, and again if a foreign writer has
  * changed the row meanwhile; it must write nothing.  Errors: those of
- * ShedlockCheckPromises(), ShedlockNextToken(), ShedlockUpdate() and, for a session lock
+ * ShedlockCheckPromises(), ShedlockNextToken(), ShedlockWrite() and, for a session lock
  * or run, ShedlockDeadlineAt(); 53200 if the lock table is full.  Locks: the advisory half,
  * exclusive, to the end of the transaction; the caller has the table open with
  * RowExclusiveLock.

@@ -176,7 +176,7 @@ update_owned(OwnerCall *call, void (*change) (OwnerCall *call))
 	{
 		find_holding(call);
 		change(call);
-		if (ShedlockUpdateRow(&call->store, &call->row, true) == TM_Ok)
+		if (ShedlockWriteRow(&call->store, &call->row, true))
 			break;
 
 		/* A foreign writer was faster, and may have acquired the lock. */

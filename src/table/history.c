@@ -259,7 +259,7 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending, none_left);
-		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
+		written = ShedlockWrite(&store, &columns, false);
 		if (written)
 			ShedlockCountEnd(nsp, past.name, ending->outcome, past.started_at, none_left);
 		else if (!await_or_report(&tries, elevel, token, what))
@@ -299,7 +299,7 @@ ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning)
 
 		ShedlockNewColumns(&store, &columns);
 		set_text_if_given(&columns, Anum_warning, warning);
-		(void) ShedlockUpdate(&store, &columns, false);
+		(void) ShedlockWrite(&store, &columns, false);
 	}
 	ShedlockClose(&store, NoLock);
 }
@@ -327,7 +327,7 @@ ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 
 		ShedlockNewColumns(&store, &columns);
 		ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(true));
-		written = ShedlockUpdate(&store, &columns, false) == TM_Ok;
+		written = ShedlockWrite(&store, &columns, false);
 		if (written)
 			is_news = past.outcome != SHEDLOCK_RUNNING;
 		else if (!await_or_report(&tries, WARNING, token, "gave_up"))

@@ -212,6 +212,6 @@ ShedlockWriteOrigin(Relation locks, const ShedlockRow *old)
 	ShedlockNewColumns(&store, &columns);
 	ShedlockSetColumn(&columns, Anum_timeline, key_of(timeline));
 	ShedlockSetColumn(&columns, Anum_ended_at, TimestampTzGetDatum(find_known(timeline)->ended_at));
-	(void) ShedlockInsert(&store, &columns);
+	(void) ShedlockWrite(&store, &columns, false);
 	ShedlockClose(&store, NoLock);
 }

@@ -239,27 +239,15 @@ form_row(ShedlockStore *store, const ShedlockRow *row, int first, ShedlockColumn
 }
 
 /*
- * ShedlockInsertRow - insert the row of a lock, as ShedlockInsert() does
+ * ShedlockWriteRow - write the row of a lock, as ShedlockWrite() does
  */
 bool
-ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row)
+ShedlockWriteRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
 {
 	ShedlockColumns columns;
 
-	form_row(store, row, Anum_name, &columns);
-	return ShedlockInsert(store, &columns);
-}
-
-/*
- * ShedlockUpdateRow - update the row that was read last, as ShedlockUpdate() does
- */
-TM_Result
-ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
-{
-	ShedlockColumns columns;
-
-	form_row(store, row, Anum_kind, &columns);
-	return ShedlockUpdate(store, &columns, wait);
+	form_row(store, row, TTS_EMPTY(store->slot) ? Anum_name : Anum_kind, &columns);
+	return ShedlockWrite(store, &columns, wait);
 }
 
 /*

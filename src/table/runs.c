@@ -239,7 +239,7 @@ prune_run(Pruning *pruning)
 	}
 	ShedlockSlotToHistoryRun(store->slot, &run);
 	if (!has_just_ended(pruning) && !is_last_run(pruning, &run) &&
-		ShedlockDelete(store, false) == TM_Ok)
+		ShedlockDelete(store, false))
 		pruning->removed++;
 	else
 		pruning->kept++;

@@ -147,8 +147,7 @@ count(Oid nsp, const char *name, const Increase *more)
 		if (!found)
 			start_row(&columns, name);
 		add(&store, &columns, found, more);
-		written = found ? ShedlockUpdate(&store, &columns, false) == TM_Ok :
-			ShedlockInsert(&store, &columns);
+		written = ShedlockWrite(&store, &columns, false);
 	} while (!written && ShedlockAwaitForeignLock(&tries));
 	ShedlockClose(&store, NoLock);
 	if (!written)
@@ -208,7 +207,7 @@ delete_all(ShedlockStore *store)
 		char	   *name = TextDatumGetCString(slot_getattr(store->slot, Anum_name, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
-		if (ShedlockMayUseName(name) && ShedlockDelete(store, false) == TM_Ok)
+		if (ShedlockMayUseName(name) && ShedlockDelete(store, false))
 			deleted = true;
 		pfree(name);
 	}
@@ -235,7 +234,7 @@ ShedlockResetStats(Oid nsp, const char *name)
 	else
 	{
 		while ((found = ShedlockFetch(&store, CStringGetTextDatum(name))) &&
-			   ShedlockDelete(&store, false) != TM_Ok)
+			   !ShedlockDelete(&store, false))
 		{
 			if (!ShedlockAwaitForeignLock(&tries))
 				ereport(ERROR,

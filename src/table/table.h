@@ -241,11 +241,9 @@ extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
-extern bool ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns);
 extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
-extern TM_Result ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns,
-								bool wait);
-extern TM_Result ShedlockDelete(ShedlockStore *store, bool wait);
+extern bool ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait);
+extern bool ShedlockDelete(ShedlockStore *store, bool wait);
 
 /* fetch.c */
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
@@ -276,8 +274,7 @@ extern void ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row);
 extern bool ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now);
 extern List *ShedlockRunsOfProcess(ShedlockStore *store, int pid,
 								   TimestampTz backend_start);
-extern bool ShedlockInsertRow(ShedlockStore *store, const ShedlockRow *row);
-extern TM_Result ShedlockUpdateRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
+extern bool ShedlockWriteRow(ShedlockStore *store, const ShedlockRow *row, bool wait);
 extern HeapTuple ShedlockForeignTuple(ShedlockStore *store, HeapTuple tuple, int64 token);
 extern const char *ShedlockShownBy(const ShedlockRow *row);
 

@@ -210,21 +210,10 @@ insert(ShedlockStore *store, const ShedlockColumns *columns, bool is_new)
 }
 
 /*
- * ShedlockInsert - insert a row without waiting for another transaction
+ * ShedlockInsertNew - insert a row whose key cannot be there already
  *
- * Returns false if there is a row with that key, committed or not.
- */
-bool
-ShedlockInsert(ShedlockStore *store, const ShedlockColumns *columns)
-{
-	return insert(store, columns, false);
-}
-
-/*
- * ShedlockInsertNew - the same for a row whose key cannot be there already
- *
- * Costs less.  If it returns false, the row is there twice, and the caller raises an
- * error.
+ * Costs less than ShedlockWrite().  If it returns false, the row is there twice, and the
+ * caller raises an error.
  */
 bool
 ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns)
@@ -298,15 +287,12 @@ lock_for_change(ShedlockStore *store)
 }
 
 /*
- * ShedlockUpdate - replace columns of the row that was fetched last
+ * update - replace columns of the row that was fetched last
  *
- * wait: wait for a transaction that has the row locked, as UPDATE does; otherwise
- * return TM_BeingModified.  A cancel ends the wait even where a caller holds off cancels.
- * Returns TM_Ok if the row was written.  Errors: 27000 if the current command wrote the row;
- * with wait, 55P03 if shedlock_never_waits is set.
+ * As ShedlockWrite().
  */
-TM_Result
-ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
+static bool
+update(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 {
 	TupleTableSlot *slot;
 	TM_FailureData failure;
@@ -322,7 +308,7 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 	if (!wait)
 		result = lock_unless_free(store, &wait);
 	if (result != TM_Ok)
-		return result;
+		return false;
 	slot_getallattrs(store->slot);
 	for (int i = 0; i < store->slot->tts_nvalid; i++)
 	{
@@ -359,17 +345,31 @@ ShedlockUpdate(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 		CommandCounterIncrement();
 	}
 	ExecDropSingleTupleTableSlot(slot);
-	return result;
+	return result == TM_Ok;
+}
+
+/*
+ * ShedlockWrite - update the row that was fetched last, or insert one if none was found
+ *
+ * wait: an update waits for a transaction that has the row locked, as UPDATE does.  A cancel
+ * ends the wait even where a caller holds off cancels.  An insert waits for nobody.  Returns
+ * false if nothing was written: the row was updated or deleted by another transaction, is
+ * locked, or is there already, committed or not.  Errors: 27000 if the current command wrote
+ * the row; with wait, 55P03 if shedlock_never_waits is set.
+ */
+bool
+ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
+{
+	return TTS_EMPTY(store->slot) ? insert(store, columns, false) : update(store, columns, wait);
 }
 
 /*
  * ShedlockDelete - delete the row that was fetched last
  *
- * wait: wait for a transaction that has the row locked, as DELETE does; otherwise return
- * TM_BeingModified.  Returns TM_Ok if it was deleted.  Errors: 27000 if the current
- * command wrote the row.
+ * wait: wait for a transaction that has the row locked, as DELETE does.  Returns true if it was
+ * deleted.  Errors: 27000 if the current command wrote the row.
  */
-TM_Result
+bool
 ShedlockDelete(ShedlockStore *store, bool wait)
 {
 	TM_FailureData failure;
@@ -381,5 +381,5 @@ ShedlockDelete(ShedlockStore *store, bool wait)
 						  &failure);
 	if (result == TM_Ok)
 		CommandCounterIncrement();
-	return result;
+	return result == TM_Ok;
 }
