@@ -233,10 +233,7 @@ shedlock_run_end(PG_FUNCTION_ARGS)
 
 	ShedlockBeginCall(fcinfo, "shedlock_run_end()", &name);
 	token = ShedlockGetToken(fcinfo, 1);
-	if (token == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("token of lock \"%s\" must not be null", name.str)));
+	ShedlockRefuseNull(token == 0, "token", name.str);
 	ending.outcome = ShedlockFindOutcome(outcome);
 	if (ending.outcome < SHEDLOCK_SUCCEEDED || ending.outcome > SHEDLOCK_CANCELLED)
 		ereport(ERROR,
@@ -306,10 +303,7 @@ shedlock_once(PG_FUNCTION_ARGS)
 	TimestampTz tick;
 
 	ShedlockBeginCall(fcinfo, "shedlock_once()", &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("tick of lock \"%s\" must not be null", name.str)));
+	ShedlockRefuseNull(PG_ARGISNULL(1), "tick", name.str);
 	tick = PG_GETARG_TIMESTAMPTZ(1);
 	if (TIMESTAMP_NOT_FINITE(tick))
 		ereport(ERROR,
@@ -338,10 +332,7 @@ shedlock_once_every(PG_FUNCTION_ARGS)
 	ShedlockPlan plan = {0};
 
 	ShedlockBeginCall(fcinfo, "shedlock_once_every()", &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("period of lock \"%s\" must not be null", name.str)));
+	ShedlockRefuseNull(PG_ARGISNULL(1), "period", name.str);
 	plan.period = PG_GETARG_INTERVAL_P(1);
 	ShedlockPeriodSchedule(plan.period, name.str, &plan.schedule);
 	PG_RETURN_BOOL(claim(&name, ShedlockTickOfTimer(&plan.schedule, GetCurrentTimestamp()),

@@ -124,10 +124,7 @@ get_count(FunctionCallInfo fcinfo)
 {
 	int			count;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("count must not be null")));
+	ShedlockRefuseNull(PG_ARGISNULL(1), "count", NULL);
 	count = PG_GETARG_INT32(1);
 	if (count <= 0)
 		ereport(ERROR,

@@ -139,10 +139,7 @@ shedlock_pause(PG_FUNCTION_ARGS)
 	char	   *reason;
 
 	ShedlockBeginCall(fcinfo, "shedlock_pause()", &name);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("end of the pause of lock \"%s\" must not be null", name.str)));
+	ShedlockRefuseNull(PG_ARGISNULL(1), "end of the pause", name.str);
 	until = PG_GETARG_TIMESTAMPTZ(1);
 	if (until <= GetCurrentTimestamp())
 		ereport(ERROR,

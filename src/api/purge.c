@@ -136,10 +136,8 @@ shedlock_purge(PG_FUNCTION_ARGS)
 	int			purged;
 
 	ShedlockCheckMayWrite("shedlock_purge()");
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "older_than" : "ticks")));
+	ShedlockRefuseNull(PG_ARGISNULL(0), "older_than", NULL);
+	ShedlockRefuseNull(PG_ARGISNULL(1), "ticks", NULL);
 	ShedlockCheckDuration(PG_GETARG_INTERVAL_P(0), "older_than", NULL, true, 0, NULL);
 	limit = GetCurrentTimestamp() -
 		ShedlockIntervalMicroseconds(PG_GETARG_INTERVAL_P(0));

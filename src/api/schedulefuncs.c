@@ -37,10 +37,8 @@ enum
 static void
 get_schedule(FunctionCallInfo fcinfo, ShedlockSchedule *schedule)
 {
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "schedule" : "time zone")));
+	ShedlockRefuseNull(PG_ARGISNULL(0), "schedule", NULL);
+	ShedlockRefuseNull(PG_ARGISNULL(1), "time zone", NULL);
 	(void) ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
 								 text_to_cstring(PG_GETARG_TEXT_PP(1)), false, schedule);
 }
@@ -77,10 +75,7 @@ shedlock_next_tick(PG_FUNCTION_ARGS)
 	TimestampTz tick;
 
 	get_schedule(fcinfo, &schedule);
-	if (PG_ARGISNULL(2))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("after must not be null")));
+	ShedlockRefuseNull(PG_ARGISNULL(2), "after", NULL);
 	tick = ShedlockNextTick(&schedule, PG_GETARG_TIMESTAMPTZ(2));
 	if (tick == DT_NOEND)
 		PG_RETURN_NULL();

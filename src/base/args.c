@@ -84,6 +84,21 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 }
 
 /*
+ * ShedlockRefuseNull - raise an error if a value that must be given is null
+ *
+ * what: the argument, for the message.  name: that of the lock, or NULL.  Errors: 22004.
+ */
+void
+ShedlockRefuseNull(bool isnull, const char *what, const char *name)
+{
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 name ? errmsg("%s of lock \"%s\" must not be null", what, name) :
+				 errmsg("%s must not be null", what)));
+}
+
+/*
  * use_name - set *name to a name that a caller gives
  */
 static void
@@ -102,10 +117,7 @@ use_name(Oid nsp, char *str, ShedlockName *name)
 void
 ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 {
-	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("lock name must not be null")));
+	ShedlockRefuseNull(PG_ARGISNULL(argno), "lock name", NULL);
 	use_name(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(argno)), name);
 }
 
@@ -122,10 +134,7 @@ ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
 	Datum	   *elems;
 	bool	   *nulls;
 
-	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("lock names must not be null")));
+	ShedlockRefuseNull(PG_ARGISNULL(argno), "lock names", NULL);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argno), TEXTOID, -1, false, TYPALIGN_INT,
 					  &elems, &nulls, n);
 	if (*n > max)
@@ -138,10 +147,7 @@ ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
 	names = palloc((Size) *n * sizeof(ShedlockName));
 	for (int i = 0; i < *n; i++)
 	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("lock name must not be null")));
+		ShedlockRefuseNull(nulls[i], "lock name", NULL);
 		use_name(nsp, TextDatumGetCString(elems[i]), &names[i]);
 	}
 	return names;

@@ -130,6 +130,7 @@ extern int64 ShedlockIntervalMicroseconds(const Interval *span);
 
 /* args.c */
 extern Oid	ShedlockSchema(FunctionCallInfo fcinfo);
+extern void ShedlockRefuseNull(bool isnull, const char *what, const char *name);
 extern void ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name);
 extern ShedlockName *ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n);
 extern void ShedlockCheckMayWrite(const char *call);

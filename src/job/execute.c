@@ -94,10 +94,7 @@ ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees)
 	char	   *command;
 	ListCell   *lc;
 
-	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("command must not be null")));
+	ShedlockRefuseNull(PG_ARGISNULL(argno), "command", NULL);
 	command = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	push_command(&context, command);
 	*parsetrees = pg_parse_query(command);
