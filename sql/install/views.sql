@@ -118,7 +118,7 @@ COMMENT ON VIEW shedlock_history IS
 COMMENT ON COLUMN shedlock_history.name IS 'Name of the job and of its lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
-'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the log, on a standby';
+'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the history, on a standby';
 COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_history.ended_at IS 'When the outcome was recorded';
 COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at; null if one of them is infinite';

@@ -50,8 +50,8 @@ typedef enum ShedlockOutcome
 	SHEDLOCK_TIMED_OUT,
 	SHEDLOCK_CANCELLED,
 	SHEDLOCK_RUN_LOST,
-	SHEDLOCK_RUN_UNKNOWN		/* running according to the history, on a standby,
-								 * which has no holders */
+	SHEDLOCK_RUN_UNKNOWN		/* running according to the history, on a
+								 * standby, which has no holders */
 } ShedlockOutcome;
 
 /* Is, or may, a run with that outcome be at work? */
@@ -173,7 +173,8 @@ typedef struct ShedlockEnding
 /* What the history has of a run. */
 typedef struct ShedlockHistoryRun
 {
-	int64		token;			/* 0: the history has none, and all else is zero */
+	int64		token;			/* 0: the history has none, and all else is
+								 * zero */
 	char	   *name;
 	ShedlockOutcome outcome;
 	char	   *sqlstate;		/* or NULL */
