@@ -1,10 +1,9 @@
 /* Views */
 
--- Both halves of every lock that is not free, or of these names.  PUBLIC may call it,
+-- Both halves of every lock that is not free.  PUBLIC may call it,
 -- because the functions of a view run with the privileges of the role that reads the
 -- view.
 CREATE FUNCTION _shedlock_status(
-	names text[] DEFAULT NULL,
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -21,8 +20,8 @@ CREATE FUNCTION _shedlock_status(
 	OUT pause_reason text)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_status(text[]) IS
-'Returns the locks that are not free, of all names or of these; the view shedlock_locks shows them';
+COMMENT ON FUNCTION _shedlock_status() IS
+'Returns the locks that are not free; the view shedlock_locks shows them';
 
 -- No column is infinite, or in a year that has not four digits: many drivers cannot read
 -- that, and would fail at the whole answer because of one row.
@@ -30,7 +29,7 @@ CREATE VIEW shedlock_locks AS
 SELECT s.name,
 	   s.state,
 	   s.kind,
-	   CASE WHEN s.state OPERATOR(pg_catalog.<>) 'paused' AND s.state OPERATOR(pg_catalog.<>) 'kept'
+	   CASE WHEN s.state OPERATOR(pg_catalog.<>) ALL (ARRAY['paused', 'kept', 'in use'])
 			THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at END AS held_for,
 	   CASE WHEN s.lock_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 			THEN s.lock_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp() END AS remaining,
@@ -53,9 +52,9 @@ FROM _shedlock_status() s
 COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holders';
 COMMENT ON COLUMN shedlock_locks.name IS 'Name of the lock';
 COMMENT ON COLUMN shedlock_locks.state IS
-'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired before a failover, or in another cluster, and counts as a lease; paused; unknown: cannot be told on a standby';
+'held; uncommitted: acquired by an open transaction; kept: released, or its holder died, before the end of lock_at_least_for; lost: acquired before a failover, or in another cluster, and counts as a lease; paused; in use: free but for an open transaction that keeps others off; unknown: cannot be told on a standby';
 COMMENT ON COLUMN shedlock_locks.kind IS 'lease, session, run or leased run, as last acquired; released: the holder released the lock, or it was never acquired';
-COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused and kept, which have no holder';
+COMMENT ON COLUMN shedlock_locks.held_for IS 'Time since the lock was acquired; NULL in the states paused, kept and in use, which have no holder';
 COMMENT ON COLUMN shedlock_locks.remaining IS 'Time until lock_until; NULL if that is NULL or in the past';
 COMMENT ON COLUMN shedlock_locks.lock_until IS 'When the lock ends unless it is extended or released; its server ends the holder of a session lock or run a little sooner; NULL: when its session ends';
 COMMENT ON COLUMN shedlock_locks.locked_at IS 'When the lock was last acquired';
@@ -223,17 +222,8 @@ COMMENT ON COLUMN shedlock_schedules.overdue IS
 'By how much more than a minute the oldest run that is due is late; NULL if none is, if it is at work, while the lock is paused, and if ticks are only claimed';
 COMMENT ON COLUMN shedlock_schedules.paused IS 'Whether the lock is paused';
 
-CREATE FUNCTION _shedlock_why(name text, state text)
-RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-
-COMMENT ON FUNCTION _shedlock_why(text, text) IS
-'Returns what an acquire or a run would be answered, by the state of the lock';
-
 CREATE FUNCTION shedlock_why(name text)
-RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
-BEGIN ATOMIC
-	SELECT _shedlock_why($1, (SELECT s.state FROM _shedlock_status(ARRAY[$1]) s));
-END;
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_why(text) IS
 'Says what an acquire or a run of the name would be answered now, and why';

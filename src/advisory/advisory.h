@@ -23,6 +23,17 @@ typedef struct ShedlockHolder
 	bool		exclusive;
 } ShedlockHolder;
 
+/* Who holds a lock. */
+typedef struct ShedlockUse
+{
+	bool		known;			/* false: the rest was not read yet */
+	bool		exclusive;		/* then there is one holder */
+	bool		by_other;		/* another process or a prepared transaction */
+	int			pid;			/* of such a holder, else of this process; 0: a
+								 * prepared transaction, or nobody */
+	List	   *pids;			/* of all holders */
+} ShedlockUse;
+
 /* How long a waiter that is woken has time to react. */
 #define SHEDLOCK_REACT_MS		8
 
@@ -41,7 +52,8 @@ extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
 extern void ShedlockUnlock(const LOCKTAG *tag, LOCKMODE mode);
 extern List *ShedlockHolders(const LOCKTAG *tag);
 extern int	ShedlockBlockedHolder(const LOCKTAG *tag);
-extern bool ShedlockHeldByPid(const LOCKTAG *tag, int pid);
+extern void ShedlockAddToUse(ShedlockUse *use, const ShedlockHolder *holder);
+extern void ShedlockReadUse(const LOCKTAG *tag, ShedlockUse *use);
 extern bool ShedlockBackendAlive(int pid, TimestampTz backend_start);
 
 /* wake.c */

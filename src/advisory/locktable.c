@@ -170,19 +170,29 @@ ShedlockBlockedHolder(const LOCKTAG *tag)
 }
 
 /*
- * ShedlockHeldByPid - does the backend with that pid hold the lock?
+ * ShedlockAddToUse - note that a process holds a lock
  */
-bool
-ShedlockHeldByPid(const LOCKTAG *tag, int pid)
+void
+ShedlockAddToUse(ShedlockUse *use, const ShedlockHolder *holder)
+{
+	use->exclusive |= holder->exclusive;
+	if (!use->by_other)
+		use->pid = holder->pid;
+	use->by_other |= holder->pid != MyProcPid;
+	use->pids = lappend_int(use->pids, holder->pid);
+}
+
+/*
+ * ShedlockReadUse - find out who holds a lock; *use is zero before
+ */
+void
+ShedlockReadUse(const LOCKTAG *tag, ShedlockUse *use)
 {
 	ListCell   *lc;
-	List	   *holders = ShedlockHolders(tag);
-	bool		found = false;
 
-	foreach(lc, holders)
-		found |= ((ShedlockHolder *) lfirst(lc))->pid == pid;
-	list_free_deep(holders);
-	return found;
+	use->known = true;
+	foreach(lc, ShedlockHolders(tag))
+		ShedlockAddToUse(use, lfirst(lc));
 }
 
 /*

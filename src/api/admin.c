@@ -91,8 +91,10 @@ static bool
 names_its_holder(const ShedlockRow *row, const ShedlockName *name)
 {
 	PGPROC	   *proc = BackendPidGetProc(row->pid);
+	ShedlockUse use = {0};
 
-	if (ShedlockHeldByPid(&name->tag, row->pid) ||
+	ShedlockReadUse(&name->tag, &use);
+	if (list_member_int(use.pids, row->pid) ||
 		(proc && OidIsValid(row->locked_role) &&
 		 is_member_of_role(proc->roleId, row->locked_role)))
 		return true;
@@ -260,7 +262,7 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *released)
 	*released = 0;
 	ShedlockReadRow(store, name->str, &row);
 	if (!row.found || ShedlockCountsAsLease(&row) ||
-		!ShedlockHolderLives(&row, name, false) || !names_its_holder(&row, name))
+		!ShedlockIsHeld(&row, name, GetCurrentTimestamp()) || !names_its_holder(&row, name))
 		return false;
 	if (row.pid == MyProcPid)
 		ereport(ERROR,
@@ -409,7 +411,7 @@ static bool
 free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 {
 	ShedlockRow row;
-	ShedlockVerdict verdict;
+	ShedlockState state;
 	const char *holder;
 	TimestampTz refused_until;
 	bool		is_run;
@@ -427,14 +429,14 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 			ShedlockUnlock(&name->tag, ExclusiveLock);
 			return false;
 		}
-		verdict = ShedlockJudge(&row, name, now, true);
+		state = ShedlockJudge(&row, name, now, SHEDLOCK_MINE);
 		is_run = SHEDLOCK_IS_RUN(row.kind);
-		if (is_run && verdict == SHEDLOCK_HELD)
+		if (is_run && SHEDLOCK_HAS_HOLDER(state))
 			end_run_by_force(name, row.token);
 		else if (is_run && ShedlockHistoryLost(name->nsp, row.token))
 			ShedlockTellEnd(name->nsp, row.token, NULL);
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
-		refused_until = verdict == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;
+		refused_until = state == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;
 		ShedlockSetReleased(&row, now, false);
 	} while (!ShedlockWriteRow(store, &row, true));
 
@@ -451,7 +453,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 			(errmsg("lock \"%s\" released by force by role %s, token " INT64_FORMAT,
 					name->str, ShedlockActingRole(), row.token)));
 	ShedlockTellLock("forced", name, row.token, DT_NOBEGIN);
-	return verdict == SHEDLOCK_HELD || verdict == SHEDLOCK_KEPT;
+	return SHEDLOCK_HAS_HOLDER(state) || state == SHEDLOCK_KEPT;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_force_release);
@@ -533,17 +535,19 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	ShedlockRow row;
+	ShedlockUse use = {0};
+	ShedlockState state;
 	bool		as_lease;
 
 	ShedlockBeginCall(fcinfo, "shedlock_cancel()", &name);
 	ShedlockLookUpRow(&name, &row);
+	state = ShedlockJudge(&row, &name, GetCurrentTimestamp(), &use);
 
 	as_lease = row.found && ShedlockCountsAsLease(&row);
-	if (row.found && row.kind == SHEDLOCK_RUN && !as_lease &&
-		ShedlockBackendAlive(row.pid, row.backend_start))
+	if (state == SHEDLOCK_HELD && row.kind == SHEDLOCK_RUN && !as_lease)
 		PG_RETURN_BOOL(cancel_run(&name, &row));
 
-	if (ShedlockIsHeld(&row, &name, GetCurrentTimestamp()))
+	if (SHEDLOCK_HAS_HOLDER(state))
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lock \"%s\" has no command to cancel", name.str),
@@ -553,7 +557,7 @@ shedlock_cancel(PG_FUNCTION_ARGS)
 				 errdetail("It is held as a lease.") :
 				 errdetail("It is held as a session lock."),
 				 errhint("Use shedlock_force_release to end it.")));
-	else if (ShedlockHolders(&name.tag) != NIL)
+	else if (state == SHEDLOCK_IN_USE)
 		ereport(NOTICE,
 				(errmsg("lock \"%s\" is in use by an open transaction", name.str)));
 	else

@@ -47,9 +47,9 @@ is_old(ShedlockStore *store, TupleTableSlot *slot, const ShedlockName *name, uin
 	if (row->lock_until >= limit || row->paused_until >= limit)
 		return false;
 	if (have_advisory)
-		return ShedlockJudge(row, name, GetCurrentTimestamp(), true) == SHEDLOCK_FREE;
+		return ShedlockJudge(row, name, GetCurrentTimestamp(), SHEDLOCK_MINE) == SHEDLOCK_FREE;
 	ShedlockLearnOrigin(store->rel, row);
-	return ShedlockCountsAsLease(row) || !ShedlockHolderLives(row, name, false);
+	return !ShedlockIsHeld(row, name, GetCurrentTimestamp());
 }
 
 /*

@@ -201,19 +201,17 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-PG_FUNCTION_INFO_V1(_shedlock_why);
+PG_FUNCTION_INFO_V1(shedlock_why);
 /*
- * _shedlock_why(name, state) - what an acquire or a run would be answered now, and why
+ * shedlock_why(name) - what an acquire or a run would be answered now, and why
  *
- * state: as shedlock_locks shows it; null if the lock is free.  Errors: 22004, 22023,
- * 42501.
+ * Errors: 22004, 22023, 42501.
  */
 Datum
-_shedlock_why(PG_FUNCTION_ARGS)
+shedlock_why(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 
 	ShedlockGetName(fcinfo, 0, &name);
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockWhy(&name, PG_ARGISNULL(1) ? NULL :
-												 text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockWhy(&name)));
 }

@@ -10,6 +10,9 @@
  * read first: a lock that is acquired between the two reads is shown without its
  * holder, not left out.
  *
+ * The lock table has no names, and the key of a name costs more than reading its row.  So only
+ * if a lock is in use that was not shown, a second scan looks for its name among the free ones.
+ *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -20,12 +23,9 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -38,24 +38,24 @@ typedef struct KeyStatus
 {
 	uint64		key;			/* hash key: must be first */
 	int			waiters;
-	List	   *pids;			/* of all holders; 0: a prepared transaction */
-	bool		exclusive;		/* then there is one holder */
-	bool		shown;			/* by a committed row */
+	ShedlockUse use;
+	bool		shown;
 } KeyStatus;
 
 /* What the lines are made of */
 typedef struct LockStatus
 {
 	ReturnSetInfo *rsinfo;
+	Oid			nsp;
 	ShedlockStore store;		/* the table */
 	Snapshot	snapshot;
 	HTAB	   *lock_table;		/* of KeyStatus */
 	TimestampTz now;
 	bool		shows_all;		/* also names that the caller may not use */
 	MemoryContext context;		/* of one row */
-	List	   *uncommitted;	/* ShedlockRow, written by open transactions
-								 * that hold the lock exclusively, the last
-								 * one first */
+	List	   *open;			/* ShedlockRow, written by open transactions
+								 * that use the lock, the last one first */
+	bool		looks_for_use;	/* in the second scan */
 } LockStatus;
 
 /*
@@ -74,7 +74,7 @@ read_lock_table(void)
 	foreach(lc, ShedlockHolders(NULL))
 	{
 		ShedlockHolder *holder = lfirst(lc);
-		KeyStatus	empty = {.key = holder->key};
+		KeyStatus	empty = {.key = holder->key,.use.known = true};
 		KeyStatus  *entry;
 		bool		found;
 
@@ -87,80 +87,25 @@ read_lock_table(void)
 		if (holder->lockclass == SHEDLOCK_CLASS_WAITER)
 			entry->waiters++;
 		else
-		{
-			entry->pids = lappend_int(entry->pids, holder->pid);
-			entry->exclusive |= holder->exclusive;
-		}
+			ShedlockAddToUse(&entry->use, holder);
 	}
 	return hash;
 }
 
 /*
- * find_key - what the lock table has for the lock of that name, or NULL
- */
-static KeyStatus *
-find_key(HTAB *lock_table, const char *name)
-{
-	uint64		key = ShedlockKey(name, (int) strlen(name));
-
-	return hash_search(lock_table, &key, HASH_FIND, NULL);
-}
-
-/*
- * committed_state - the state of a lock by its committed row; NULL if it is free
- *
- * Sets *pid to the process that holds the advisory half, or 0.
- */
-static const char *
-committed_state(const ShedlockRow *row, const KeyStatus *entry,
-				TimestampTz now, int *pid)
-{
-	bool		of_process = SHEDLOCK_IS_OF_PROCESS(row->kind);
-	bool		in_use = entry && entry->pids != NIL;
-
-	*pid = 0;
-	if (of_process && RecoveryInProgress())
-		return "unknown";
-	if (ShedlockCountsAsLease(row))
-	{
-		/* A fence keeps the lock from being free after its lease has expired. */
-		bool		fenced = in_use && !entry->exclusive && row->kind != SHEDLOCK_RELEASED;
-
-		if (in_use && (fenced || row->lock_until > now))
-			*pid = linitial_int(entry->pids);
-		if (fenced)
-			return "held";
-		if (row->lock_until > now)
-			return row->kind == SHEDLOCK_RELEASED ? "kept" :
-				of_process ? "lost" : "held";
-	}
-	else
-	{
-		if (!ShedlockDiedWithTimeline(row) &&
-			((in_use && list_member_int(entry->pids, row->pid)) ||
-			 (row->kind == SHEDLOCK_RUN &&
-			  ShedlockBackendAlive(row->pid, row->backend_start))))
-		{
-			*pid = row->pid;
-			return "held";
-		}
-		if (row->keep_until > now)
-			return "kept";
-	}
-	return row->paused_until > now ? "paused" : NULL;
-}
-
-/*
- * put_row - one line of the result
+ * put_row - one line of the result, unless the name is hidden from the caller
  */
 static void
-put_row(const LockStatus *status, const ShedlockRow *row, const char *state,
-		const KeyStatus *entry, int pid)
+put_row(const LockStatus *status, const ShedlockRow *row, ShedlockState state,
+		KeyStatus *entry)
 {
+	bool		of_process = state == SHEDLOCK_HELD && !ShedlockCountsAsLease(row);
+	int			pid = of_process ? row->pid : entry ? entry->use.pid : 0;
+
 	/* in the order of the columns of _shedlock_status() */
 	Datum		values[] = {
 		CStringGetTextDatum(row->name),
-		CStringGetTextDatum(state),
+		CStringGetTextDatum(ShedlockStateText(state)),
 		CStringGetTextDatum(ShedlockKindText(row->kind)),
 		0, 0,
 		CStringGetTextDatum(ShedlockShownBy(row)),
@@ -187,72 +132,85 @@ put_row(const LockStatus *status, const ShedlockRow *row, const char *state,
 	ShedlockShowTime(row->lock_until, &values[3], &nulls[3]);
 	ShedlockShowTime(row->locked_at, &values[4], &nulls[4]);
 	ShedlockShowTime(row->paused_until, &values[11], &nulls[11]);
-	tuplestore_putvalues(status->rsinfo->setResult, status->rsinfo->setDesc, values, nulls);
+	if (entry)
+		entry->shown = true;
+	if (status->shows_all || ShedlockMayUseName(row->name))
+		tuplestore_putvalues(status->rsinfo->setResult, status->rsinfo->setDesc, values, nulls);
 }
 
 /*
- * show_lock - show the lock of the row in a slot, if it is not free by a committed row
+ * find_key - what the lock table has for the lock of that name, or NULL; sets its tag
+ */
+static KeyStatus *
+find_key(const LockStatus *status, ShedlockName *name)
+{
+	uint64		key = ShedlockKey(name->str, name->len);
+
+	ShedlockSetTag(&name->tag, SHEDLOCK_CLASS_LOCK, key);
+	return hash_search(status->lock_table, &key, HASH_FIND, NULL);
+}
+
+/*
+ * show_lock - show the lock of the row in the store's slot, unless it is free by that
  *
  * This transaction does not see the version before one that it wrote, so its own counts as
- * committed, unless it holds the lock exclusively.  Keeps what an open transaction has
- * written of a lock that it holds exclusively.  Returns whether the lock was shown.
+ * committed, unless it holds the lock exclusively.  Keeps what an open transaction has written of a
+ * lock that it uses.
  */
-static bool
-show_lock(TupleTableSlot *slot, void *arg)
+static void
+show_lock(LockStatus *status)
 {
-	LockStatus *status = arg;
-	MemoryContext caller;
+	TupleTableSlot *slot = status->store.slot;
+	MemoryContext caller = CurrentMemoryContext;
+	ShedlockState state;
 	ShedlockRow row;
+	ShedlockName name = {.nsp = status->nsp};
 	KeyStatus  *entry;
-	const char *state = NULL;
 	TransactionId xmin;
 	bool		own;
 	bool		counts;
 	bool		is_open;
-	bool		exclusive;
-	bool		visible;
-	int			pid;
 
 	/* Most rows are of this kind: nothing is computed for them. */
-	if (ShedlockSlotIsFree(slot, status->now))
-		return false;
+	if (!status->looks_for_use && ShedlockSlotIsFree(slot, status->now))
+		return;
 
 	/* Of any other version, what is stored out of line may be gone. */
 	xmin = HeapTupleHeaderGetXmin(ExecFetchSlotHeapTuple(slot, false, NULL)->t_data);
 	own = TransactionIdIsCurrentTransactionId(xmin);
 	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
 	is_open = !own && XidInMVCCSnapshot(xmin, status->snapshot) && !TransactionIdDidAbort(xmin);
-	if (!counts && !is_open)
-		return false;
+	if (!counts && (!is_open || status->looks_for_use))
+		return;
+
 	MemoryContextReset(status->context);
-	caller = MemoryContextSwitchTo(status->context);
+	MemoryContextSwitchTo(status->context);
 	ShedlockSlotToRow(slot, &row);
-	entry = find_key(status->lock_table, row.name);
-	exclusive = entry && entry->exclusive;
-	visible = status->shows_all || ShedlockMayUseName(row.name);
-	if (visible && counts && !(exclusive && own))
+	name.str = row.name;
+	name.len = (int) strlen(name.str);
+	entry = find_key(status, &name);
+	if (counts && !(own && entry && entry->use.exclusive))
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
-		state = committed_state(&row, entry, status->now, &pid);
-		if (state)
-			put_row(status, &row, state, entry, pid);
-		if (state && entry)
-			entry->shown = true;
-	}
-	else if (visible && exclusive && row.kind != SHEDLOCK_RELEASED)
-	{
-		ShedlockRow *copy = MemoryContextAlloc(caller, sizeof(ShedlockRow));
-
+		state = ShedlockJudge(&row, &name, status->now, entry ? &entry->use : SHEDLOCK_MINE);
+		if (state == SHEDLOCK_IN_USE ? status->looks_for_use && !entry->shown :
+			state != SHEDLOCK_FREE && !status->looks_for_use)
+			put_row(status, &row, state, entry);
 		MemoryContextSwitchTo(caller);
-		ShedlockSlotToRow(slot, copy);
-		status->uncommitted = lcons(copy, status->uncommitted);
+		return;
 	}
 	MemoryContextSwitchTo(caller);
-	return state != NULL;
+	if (entry && (entry->use.by_other || row.kind != SHEDLOCK_RELEASED))
+	{
+		ShedlockRow *copy = palloc(sizeof(ShedlockRow));
+
+		ShedlockSlotToRow(slot, copy);
+		status->open = lcons(copy, status->open);
+	}
 }
 
 /*
- * scan_locks - show the locks that are not free by their committed rows
+ * scan_locks - show the locks of all versions of rows
  */
 static void
 scan_locks(LockStatus *status)
@@ -263,42 +221,63 @@ scan_locks(LockStatus *status)
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) show_lock(store->slot, status);
+		show_lock(status);
 	}
 	table_endscan(scan);
 }
 
 /*
- * look_up_locks - the same of some names only, by the primary key
+ * show_open - show the locks that open transactions have acquired or use, and whose row they
+ * have written
  */
 static void
-look_up_locks(LockStatus *status, ArrayType *names)
+show_open(LockStatus *status)
 {
-	Datum	   *elems;
-	bool	   *nulls;
-	int			count;
+	ListCell   *lc;
 
-	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &count);
-	for (int i = 0; i < count; i++)
+	foreach(lc, status->open)
 	{
+		ShedlockRow *row = lfirst(lc);
+		ShedlockName name = {.str = row->name,.len = (int) strlen(row->name)};
+		KeyStatus  *entry = find_key(status, &name);
+
 		CHECK_FOR_INTERRUPTS();
-		if (!nulls[i])
-			ShedlockFetchVersions(&status->store, elems[i], show_lock, status);
+		if (!entry->shown)
+			put_row(status, row, entry->use.exclusive && row->kind != SHEDLOCK_RELEASED ?
+					SHEDLOCK_UNCOMMITTED : SHEDLOCK_IN_USE, entry);
 	}
+}
+
+/*
+ * show_in_use - show the locks that are in use, if there is one that was not shown
+ */
+static void
+show_in_use(LockStatus *status)
+{
+	HASH_SEQ_STATUS seq;
+	KeyStatus  *entry;
+
+	hash_seq_init(&seq, status->lock_table);
+	while ((entry = hash_seq_search(&seq)))
+		status->looks_for_use |= entry->use.pids != NIL && !entry->shown;
+	if (status->looks_for_use)
+		scan_locks(status);
 }
 
 PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
- * _shedlock_status(names) - the locks that are not free; with names, those of them
+ * _shedlock_status() - the locks that are not free
  *
- * names: each once, or null.  Hides names that the caller may not use, unless it has the
- * privileges of pg_read_all_stats.  Locks: AccessShareLock on the table.
+ * Hides names that the caller may not use, unless it has the privileges of
+ * pg_read_all_stats.  Locks: AccessShareLock on the table.
  */
 Datum
 _shedlock_status(PG_FUNCTION_ARGS)
 {
-	LockStatus	status = {.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo};
-	ListCell   *lc;
+	LockStatus	status = {
+		.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo,
+		.nsp = ShedlockSchema(fcinfo)
+	};
 
 	InitMaterializedSRF(fcinfo, 0);
 	status.lock_table = read_lock_table();
@@ -306,22 +285,11 @@ _shedlock_status(PG_FUNCTION_ARGS)
 	status.now = GetCurrentTimestamp();
 	status.context = AllocSetContextCreate(CurrentMemoryContext, "shedlock status row",
 										   ALLOCSET_SMALL_SIZES);
-	ShedlockOpen(&status.store, ShedlockSchema(fcinfo), "shedlock", AccessShareLock);
+	ShedlockOpen(&status.store, status.nsp, "shedlock", AccessShareLock);
 	status.snapshot = RegisterSnapshot(GetLatestSnapshot());
-	if (PG_ARGISNULL(0))
-		scan_locks(&status);
-	else
-		look_up_locks(&status, PG_GETARG_ARRAYTYPE_P(0));
-	foreach(lc, status.uncommitted)
-	{
-		ShedlockRow *row = lfirst(lc);
-		KeyStatus  *entry = find_key(status.lock_table, row->name);
-
-		CHECK_FOR_INTERRUPTS();
-		if (!entry->shown)
-			put_row(&status, row, "uncommitted", entry, linitial_int(entry->pids));
-		entry->shown = true;
-	}
+	scan_locks(&status);
+	show_open(&status);
+	show_in_use(&status);
 	UnregisterSnapshot(status.snapshot);
 	ShedlockClose(&status.store, AccessShareLock);
 	return (Datum) 0;

@@ -174,7 +174,7 @@ static HeapTuple
 acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 		TimestampTz now, HeapTuple tuple)
 {
-	if (ShedlockJudge(old, name, now, true) != SHEDLOCK_FREE)
+	if (ShedlockJudge(old, name, now, SHEDLOCK_MINE) != SHEDLOCK_FREE)
 	{
 		ShedlockUnlock(&name->tag, ExclusiveLock);
 		return turn_away(name);
@@ -225,7 +225,7 @@ on_insert(ShedlockStore *store, const ShedlockName *name, ShedlockRow *new,
 		return acquire(store, name, &there, now, tuple);
 
 	/* on_update() draws the token */
-	if (ShedlockJudge(&there, name, now, true) == SHEDLOCK_FREE)
+	if (ShedlockJudge(&there, name, now, SHEDLOCK_MINE) == SHEDLOCK_FREE)
 		return tuple;
 	ShedlockUnlock(&name->tag, ExclusiveLock);
 	return turn_away(name);
@@ -302,7 +302,7 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 		ShedlockWakeLater(&name->tag);
 	}
 	else if (!same_owner && !ShedlockCountsAsLease(old) &&
-			 ShedlockHolderLives(old, name, false))
+			 ShedlockIsHeld(old, name, now))
 		return turn_away(name); /* nothing held */
 	return tuple;
 }
@@ -313,17 +313,17 @@ on_update(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old
 static HeapTuple
 on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 {
-	ShedlockVerdict verdict = SHEDLOCK_BUSY;
+	ShedlockState state = SHEDLOCK_IN_USE;
 
 	if (ShedlockTryLock(&name->tag, ExclusiveLock))
-		verdict = ShedlockJudge(old, name, GetCurrentTimestamp(), true);
-	if (verdict != SHEDLOCK_FREE)
+		state = ShedlockJudge(old, name, GetCurrentTimestamp(), SHEDLOCK_MINE);
+	if (state != SHEDLOCK_FREE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg(verdict == SHEDLOCK_PAUSED ?
+				 errmsg(state == SHEDLOCK_PAUSED ?
 						"cannot delete lock \"%s\" because it is paused" :
 						"cannot delete lock \"%s\" because it is in use", name->str),
-				 verdict == SHEDLOCK_PAUSED ?
+				 state == SHEDLOCK_PAUSED ?
 				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to delete locks.") :
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to delete locks.")));
 	if (SHEDLOCK_IS_RUN(old->kind))

@@ -203,7 +203,7 @@ may_begin(void *arg)
 /*
  * acquire - acquire the lock of the run
  *
- * Returns false with the verdict SHEDLOCK_FREE if the run is not due any more.  Otherwise
+ * Returns false with the state SHEDLOCK_FREE if the run is not due any more.  Otherwise
  * as ShedlockAcquire().
  */
 static bool
@@ -221,8 +221,8 @@ acquire(Try *try, ShedlockResult *result)
 	ShedlockClose(&locks, acquired ? NoLock : RowExclusiveLock);
 	if (acquired)
 		run->token = result->row.token;
-	else if (try->tick_in_use && result->verdict == SHEDLOCK_FREE)
-		result->verdict = SHEDLOCK_BUSY;
+	else if (try->tick_in_use && result->state == SHEDLOCK_FREE)
+		result->state = SHEDLOCK_IN_USE;
 	return acquired;
 }
 
@@ -258,7 +258,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 		/* The end of another run takes a moment to commit. */
 		if (try->tick_in_use && ShedlockAwaitForeignLock(&tries))
 			continue;
-		if (result->verdict == SHEDLOCK_FREE)
+		if (result->state == SHEDLOCK_FREE)
 			return SHEDLOCK_NOT_DUE;
 		if (!is_at_work(try, result) && !ShedlockIsKept(name, result))
 			return SHEDLOCK_REFUSED;
@@ -318,7 +318,7 @@ decide(Try *try, ShedlockResult *result)
 			ShedlockLookUpRow(&try->run->request.name, &result->row);
 			if (result->row.paused_until > GetCurrentTimestamp())
 			{
-				result->verdict = SHEDLOCK_PAUSED;
+				result->state = SHEDLOCK_PAUSED;
 				return SHEDLOCK_REFUSED;
 			}
 		}
@@ -345,7 +345,7 @@ try_tick(Try *try, ShedlockResult *result)
 		if (try->locked_out)
 		{
 			try->reason = "Its tick is being claimed by an open transaction.";
-			result->verdict = SHEDLOCK_BUSY;
+			result->state = SHEDLOCK_IN_USE;
 		}
 		else
 		{
@@ -393,7 +393,7 @@ try_request(Try *try, ShedlockResult *result)
 	if (try->locked_out)
 	{
 		try->reason = "Its request is being answered in an open transaction.";
-		result->verdict = SHEDLOCK_BUSY;
+		result->state = SHEDLOCK_IN_USE;
 		return SHEDLOCK_NOT_DUE;
 	}
 	ShedlockHistoryFind(&run->request.name, run->client_request, &past);
@@ -473,7 +473,7 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 	/* A wait may have ended in another refusal than that of its last acquire. */
 	*reason = try.reason;
 	if (try.beginning == SHEDLOCK_REFUSED)
-		*reason = try.tick_in_use && result.verdict == SHEDLOCK_BUSY ?
+		*reason = try.tick_in_use && result.state == SHEDLOCK_IN_USE ?
 			"The row of its tick is being changed by an open transaction." :
 			ShedlockBusyReason(name, &result);
 	else if (try.beginning == SHEDLOCK_NOT_DUE && explain && !try.reason)

@@ -166,7 +166,7 @@ extern bool ShedlockIsKept(const ShedlockName *name, const ShedlockResult *resul
 extern char *ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
 extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 								const ShedlockPlan *plan, TimestampTz now);
-extern char *ShedlockWhy(const ShedlockName *name, const char *state);
+extern char *ShedlockWhy(const ShedlockName *name);
 
 /* event.c */
 extern bool ShedlockTells(bool is_normal);

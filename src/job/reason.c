@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "job/job.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -19,18 +18,66 @@
 #define ERROR_MAX	400
 
 /*
- * ShedlockIsKept - is a lock that was refused kept by its at-least time alone?
+ * refused_for - the state that an acquire was refused for, as exactly as it can be told
  *
- * Without the advisory half, a dead holder's at-least time looks held.
+ * It does not look for the holder of a session lock or run: who has died looks as if it held
+ * the lock, and who holds it as if it used it.
+ */
+static ShedlockState
+refused_for(const ShedlockName *name, const ShedlockResult *result)
+{
+	const ShedlockRow *row = &result->row;
+	ShedlockUse use = {0};
+	ShedlockState state;
+
+	if (!row->found || ShedlockCountsAsLease(row) ||
+		(result->state != SHEDLOCK_HELD && result->state != SHEDLOCK_IN_USE))
+		return result->state;
+	state = ShedlockJudge(row, name, GetCurrentTimestamp(), &use);
+	if (state == SHEDLOCK_FREE)
+		return result->state == SHEDLOCK_HELD ? SHEDLOCK_KEPT : SHEDLOCK_IN_USE;
+	return state;
+}
+
+/*
+ * ShedlockIsKept - is a lock that was refused kept by its at-least time alone?
  */
 bool
 ShedlockIsKept(const ShedlockName *name, const ShedlockResult *result)
 {
-	const ShedlockRow *row = &result->row;
+	return refused_for(name, result) == SHEDLOCK_KEPT;
+}
 
-	return result->verdict == SHEDLOCK_KEPT ||
-		(result->verdict == SHEDLOCK_HELD && !ShedlockCountsAsLease(row) &&
-		 !ShedlockHolderLives(row, name, false));
+/*
+ * state_reason - why a lock in that state is refused; palloc'd
+ */
+static char *
+state_reason(const ShedlockRow *row, ShedlockState state)
+{
+	switch (state)
+	{
+		case SHEDLOCK_PAUSED:
+			return psprintf("It was paused by \"%s\" until %s%s%s.",
+							row->paused_by ? row->paused_by : "",
+							TIMESTAMP_IS_NOEND(row->paused_until) ?
+							"shedlock_resume" : ShedlockTimeString(row->paused_until),
+							row->pause_reason ? ": " : "",
+							row->pause_reason ? row->pause_reason : "");
+		case SHEDLOCK_KEPT:
+			return psprintf("It was last held by \"%s\" and is kept until %s by its lock_at_least_for.",
+							ShedlockShownBy(row),
+							ShedlockTimeString(row->kind == SHEDLOCK_RELEASED ?
+											   row->lock_until : row->keep_until));
+		case SHEDLOCK_HELD:
+		case SHEDLOCK_LOST:
+			return psprintf("It has been held by \"%s\" since %s.",
+							ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+		case SHEDLOCK_UNKNOWN:
+			return psprintf("It was acquired by \"%s\" at %s; only the primary can tell whether it is still held.",
+							ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+		default:
+			return pstrdup("It is in use by an open transaction.");
+	}
 }
 
 /*
@@ -39,25 +86,7 @@ ShedlockIsKept(const ShedlockName *name, const ShedlockResult *result)
 char *
 ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
 {
-	const ShedlockRow *row = &result->row;
-
-	if (result->verdict == SHEDLOCK_PAUSED)
-		return psprintf("It was paused by \"%s\" until %s%s%s.",
-						row->paused_by ? row->paused_by : "",
-						TIMESTAMP_IS_NOEND(row->paused_until) ?
-						"shedlock_resume" : ShedlockTimeString(row->paused_until),
-						row->pause_reason ? ": " : "",
-						row->pause_reason ? row->pause_reason : "");
-	if (ShedlockIsKept(name, result))
-		return psprintf("It was last held by \"%s\" and is kept until %s by its lock_at_least_for.",
-						ShedlockShownBy(row),
-						ShedlockTimeString(row->kind == SHEDLOCK_RELEASED ?
-										   row->lock_until : row->keep_until));
-	if (!row->found || row->kind == SHEDLOCK_RELEASED ||
-		(result->verdict == SHEDLOCK_BUSY && SHEDLOCK_IS_LEASE(row->kind)))
-		return pstrdup("It is in use by an open transaction.");
-	return psprintf("It has been held by \"%s\" since %s.",
-					ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
+	return state_reason(&result->row, refused_for(name, result));
 }
 
 /*
@@ -191,64 +220,33 @@ ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 }
 
 /*
- * lock_reason - what an acquire would be answered, by the row and its state
+ * lock_reason - what an acquire would be answered; palloc'd
  *
- * state: as shedlock_locks has it; NULL if the lock is free.  The row may be gone since.
+ * use: who holds the advisory half.
  */
 static char *
-lock_reason(const ShedlockName *name, const ShedlockRow *row, const char *state)
+lock_reason(const ShedlockRow *row, ShedlockState state, const ShedlockUse *use, TimestampTz now)
 {
-	ShedlockResult result = {.verdict = SHEDLOCK_HELD};
 	TimestampTz end;
 	char	   *reason;
 
-	if (state == NULL)
+	if (state == SHEDLOCK_FREE)
 	{
-		ListCell   *lc;
-
-		/*
-		 * A caller fences what it has just released, or another name has the
-		 * same key.
-		 */
-		foreach(lc, ShedlockHolders(&name->tag))
-		{
-			ShedlockHolder *holder = lfirst(lc);
-
-			if (holder->pid == 0)
-				return pstrdup("It is in use by a prepared transaction.");
-			if (holder->pid != MyProcPid)
-				return psprintf("It is in use by process %d.", holder->pid);
-		}
-	}
-	if (state == NULL && row->found && row->token != 0)
-	{
+		if (row->token == 0)
+			return pstrdup("It is free, and was never acquired.");
 		reason = psprintf("It is free, and was last acquired by \"%s\" at %s.",
 						  ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
-		if (row->lock_until > GetCurrentTimestamp())
+		if (row->lock_until > now)
 			reason = psprintf("%s  Its holder has died; ShedLock's clients are refused until %s.",
 							  reason, ShedlockTimeString(row->lock_until));
 		return reason;
 	}
-	if (state == NULL || (!row->found && strcmp(state, "uncommitted") != 0))
-		return pstrdup("It is free, and was never acquired.");
-	if (strcmp(state, "unknown") == 0)
-		return psprintf("It was acquired by \"%s\" at %s; only the primary can tell whether it is still held.",
-						ShedlockShownBy(row), ShedlockTimeString(row->locked_at));
-
-	result.row = *row;
-	if (strcmp(state, "uncommitted") == 0)
-	{
-		/* The row is that of an earlier acquire. */
-		result.verdict = SHEDLOCK_BUSY;
-		result.row.found = false;
-	}
-	else if (strcmp(state, "kept") == 0)
-		result.verdict = SHEDLOCK_KEPT;
-	else if (strcmp(state, "paused") == 0)
-		result.verdict = SHEDLOCK_PAUSED;
-	reason = ShedlockBusyReason(name, &result);
+	if (state == SHEDLOCK_IN_USE)
+		return use->pid == 0 ? pstrdup("It is in use by a prepared transaction.") :
+			psprintf("It is in use by process %d.", use->pid);
+	reason = state_reason(row, state);
 	end = ShedlockCountsAsLease(row) ? row->lock_until : ShedlockHolderEnd(row);
-	if (result.verdict == SHEDLOCK_HELD && end != DT_NOEND && end > GetCurrentTimestamp())
+	if (SHEDLOCK_HAS_HOLDER(state) && end != DT_NOEND && end > now)
 		reason = psprintf("%s  It ends at %s unless it is extended.", reason,
 						  ShedlockTimeString(end));
 	return reason;
@@ -309,34 +307,46 @@ is_unknown(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick 
 /*
  * ShedlockWhy - what an acquire or a run would be answered now, and why; palloc'd
  *
- * state: as for lock_reason().  The lock, the last run and what is due next are lines of
- * their own.
+ * The lock, the last run and what is due next are lines of their own.
  */
 char *
-ShedlockWhy(const ShedlockName *name, const char *state)
+ShedlockWhy(const ShedlockName *name)
 {
+	ShedlockUse use = {0};
+	ShedlockState state;
 	ShedlockRow row;
 	ShedlockTick last;
+	TimestampTz now;
 	StringInfoData buf;
 	const char *run = NULL;
 
+	/* Who releases the lock between these two is told as its user. */
+	ShedlockReadUse(&name->tag, &use);
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
+	now = GetCurrentTimestamp();
+	state = ShedlockJudge(&row, name, now, &use);
+
+	/* The row is that of this transaction, or the use, which does not keep itself off. */
+	if (SHEDLOCK_HAS_HOLDER(state) && use.exclusive && !use.by_other)
+		state = SHEDLOCK_UNCOMMITTED;
+	else if (state == SHEDLOCK_IN_USE && !use.by_other)
+		state = SHEDLOCK_FREE;
 
 	initStringInfo(&buf);
-	appendStringInfoString(&buf, lock_reason(name, &row, state));
-	if (row.found && SHEDLOCK_IS_RUN(row.kind) && state && strcmp(state, "held") == 0)
+	appendStringInfoString(&buf, lock_reason(&row, state, &use, now));
+	if (state == SHEDLOCK_HELD && SHEDLOCK_IS_RUN(row.kind))
 		run = run_reason(name, row.token, &last);
 	if (run)
 		appendStringInfo(&buf, "\n%s", run);
 	else if (last.found)
 	{
 		appendStringInfoChar(&buf, '\n');
-		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, GetCurrentTimestamp(), true);
+		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, now, true);
 	}
 	else if (row.found && row.token != 0)
 		add_last_run(&buf, name, row.token);
-	else if (state == NULL && is_unknown(name, &row, &last))
+	else if (state == SHEDLOCK_FREE && is_unknown(name, &row, &last))
 		appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
 	return buf.data;
 }

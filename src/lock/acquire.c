@@ -109,7 +109,7 @@ fill_row(const ShedlockRequest *request, TimestampTz now, int64 token,
 /*
  * write_row - steps 3 and 4, with the advisory half held
  *
- * Returns false, with the verdict, if the lock is not free after all; or with
+ * Returns false, with the state, if the lock is not free after all; or with
  * SHEDLOCK_FREE if the caller does not want it any more.
  */
 static bool
@@ -127,8 +127,8 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 
 		ShedlockRereadRow(store, request->name.str, row);
 		now = GetCurrentTimestamp();
-		result->verdict = ShedlockJudge(row, &request->name, now, true);
-		if (result->verdict != SHEDLOCK_FREE)
+		result->state = ShedlockJudge(row, &request->name, now, SHEDLOCK_MINE);
+		if (result->state != SHEDLOCK_FREE)
 			return false;
 		if (request->confirm && !request->confirm(request->confirm_arg))
 			return false;
@@ -148,7 +148,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		*row = old;
 		if (!ShedlockAwaitForeignLock(&tries))
 		{
-			result->verdict = SHEDLOCK_BUSY;
+			result->state = SHEDLOCK_IN_USE;
 			return false;
 		}
 	}
@@ -158,7 +158,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
  * ShedlockAcquire - acquire a lock if it is free; never wait for a holder
  *
  * Returns true if it is acquired, with result->row as written.  If it returns
- * false, result has the verdict and the row that stood in the way; the verdict is
+ * false, result has the state and the row that stood in the way; the state is
  * SHEDLOCK_FREE if request->confirm has returned false.  That function is called with the
  * advisory half held, before anything is written, and again if a foreign writer has
  * changed the row meanwhile; it must write nothing.  Errors: those of
@@ -176,13 +176,13 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 
 	ShedlockCheckPromises(store);
 	ShedlockReadRow(store, name->str, row);
-	result->verdict = ShedlockJudge(row, name, GetCurrentTimestamp(), false);
-	if (result->verdict != SHEDLOCK_FREE)
+	result->state = ShedlockJudge(row, name, GetCurrentTimestamp(), NULL);
+	if (result->state != SHEDLOCK_FREE)
 		return false;
 
 	if (!ShedlockTryLock(&name->tag, ExclusiveLock))
 	{
-		result->verdict = SHEDLOCK_BUSY;
+		result->state = SHEDLOCK_IN_USE;
 		return false;
 	}
 
@@ -193,7 +193,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 		ShedlockUnlock(&name->tag, ExclusiveLock);
 
 		/* The try of a waiter may have failed because of this call alone. */
-		if (result->verdict == SHEDLOCK_FREE)
+		if (result->state == SHEDLOCK_FREE)
 			ShedlockWake(&name->tag);
 		return false;
 	}

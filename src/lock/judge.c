@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -42,73 +43,107 @@ is_of_this_backend(const ShedlockRow *row)
 }
 
 /*
- * ShedlockHolderLives - does a session lock or run still have its holder? (I8)
+ * holder_lives - does a session lock or run still have its holder? (I8)
  *
- * Do not call this for rows that count as leases.  have_advisory: this call holds
- * the advisory half exclusively, so that no other process holds any of it.  A
- * process never conflicts with its own locks, so that for its own locks its
- * memory decides.
+ * Not for rows that count as leases.  A process never conflicts with its own locks, so that
+ * for its own locks its memory decides.
  */
-bool
-ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
-					bool have_advisory)
+static bool
+holder_lives(const ShedlockRow *row, const ShedlockName *name, ShedlockUse *use)
 {
-	if (ShedlockDiedWithTimeline(row))
+	/* Its timeline has ended, and another process may have the pid now. */
+	if (row->origin != ShedlockOrigin())
 		return false;
 	if (is_of_this_backend(row))
 		return ShedlockHolds(name, row->token);
 
-	/* Another process may have its pid now, and may have fenced this lock. */
-	if (!ShedlockBackendAlive(row->pid, row->backend_start))
-		return false;
-
 	/* A guarded command may drop its advisory locks: its process decides. */
-	return row->kind == SHEDLOCK_RUN ||
-		(!have_advisory && ShedlockHeldByPid(&name->tag, row->pid));
+	if (row->kind != SHEDLOCK_RUN)
+	{
+		if (!use->known)
+			ShedlockReadUse(&name->tag, use);
+		if (!list_member_int(use->pids, row->pid))
+			return false;
+	}
+	/* Another process may have its pid now, and may have fenced this lock. */
+	return ShedlockBackendAlive(row->pid, row->backend_start);
+}
+
+static const char *const state_names[] = {
+	[SHEDLOCK_FREE] = "free",
+	[SHEDLOCK_HELD] = "held",
+	[SHEDLOCK_LOST] = "lost",
+	[SHEDLOCK_KEPT] = "kept",
+	[SHEDLOCK_PAUSED] = "paused",
+	[SHEDLOCK_IN_USE] = "in use",
+	[SHEDLOCK_UNCOMMITTED] = "uncommitted",
+	[SHEDLOCK_UNKNOWN] = "unknown",
+};
+
+/*
+ * ShedlockStateText - the name of a state
+ */
+const char *
+ShedlockStateText(ShedlockState state)
+{
+	return state_names[state];
 }
 
 /*
- * ShedlockJudge - is the lock free, as far as the row is concerned?
+ * ShedlockJudge - the state of a lock by its row, which is committed, and its advisory half
  *
- * have_advisory: as for ShedlockHolderLives().  Without it, the holder of a
- * session lock or run counts as gone unless it is this process: the try for the
- * advisory half decides.
+ * use: who holds the advisory half; if it is not known yet, this reads the server's lock table
+ * when that decides, and sets *use.  NULL, before the try for the advisory half, which
+ * decides: the holder of a session lock or run counts as gone unless it is this process, and
+ * what its at-least time keeps counts as held.
  */
-ShedlockVerdict
+ShedlockState
 ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
-			  TimestampTz now, bool have_advisory)
+			  TimestampTz now, ShedlockUse *use)
 {
-	if (!row->found)
-		return SHEDLOCK_FREE;
-	if (ShedlockCountsAsLease(row))
+	bool		of_process = row->found && SHEDLOCK_IS_OF_PROCESS(row->kind);
+
+	if (of_process && RecoveryInProgress())
+		return SHEDLOCK_UNKNOWN;
+	if (row->found && ShedlockCountsAsLease(row))
 	{
 		if (row->lock_until > now)
-			return row->kind == SHEDLOCK_RELEASED ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
+			return row->kind == SHEDLOCK_RELEASED ? SHEDLOCK_KEPT :
+				of_process ? SHEDLOCK_LOST : SHEDLOCK_HELD;
 	}
-	else
+	else if (row->found)
 	{
-		if ((have_advisory || is_of_this_backend(row)) &&
-			ShedlockHolderLives(row, name, have_advisory))
+		if ((use || is_of_this_backend(row)) && holder_lives(row, name, use))
 			return SHEDLOCK_HELD;
 		if (row->keep_until > now)
-			return have_advisory ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
+			return use ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
 	}
-	return row->paused_until > now ? SHEDLOCK_PAUSED : SHEDLOCK_FREE;
+	if (row->paused_until > now)
+		return SHEDLOCK_PAUSED;
+	if (use == NULL)
+		return SHEDLOCK_FREE;
+	if (!use->known)
+		ShedlockReadUse(&name->tag, use);
+
+	/* What this transaction has released counts as released. */
+	if (use->by_other ||
+		(use->pids != NIL && row->found && row->kind != SHEDLOCK_RELEASED))
+		return SHEDLOCK_IN_USE;
+	return SHEDLOCK_FREE;
 }
 
 /*
  * ShedlockIsHeld - has a lock a holder, whether it is paused or not?
  *
- * A lock that is being acquired, or fenced, looks free.  This may read the server's lock
+ * A lock that is being acquired, or fenced, has none.  This may read the server's lock
  * table.
  */
 bool
 ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
 {
-	if (!row->found || row->kind == SHEDLOCK_RELEASED)
-		return false;
-	return ShedlockCountsAsLease(row) ? row->lock_until > now :
-		ShedlockHolderLives(row, name, false);
+	ShedlockUse use = {0};
+
+	return SHEDLOCK_HAS_HOLDER(ShedlockJudge(row, name, now, &use));
 }
 
 /*
@@ -170,9 +205,9 @@ ShedlockCallerOwns(const ShedlockRow *row, const ShedlockName *name,
 	ShedlockCheckRole(row, name);
 	if (ShedlockCountsAsLease(row))
 		return row->lock_until > now;
-	if (ShedlockDiedWithTimeline(row))
+	if (row->origin != ShedlockOrigin())
 		return false;
-	return !is_of_this_backend(row) || ShedlockHolderLives(row, name, false);
+	return !is_of_this_backend(row) || ShedlockHolds(name, row->token);
 }
 
 /*

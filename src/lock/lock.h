@@ -13,15 +13,24 @@
 #include "session/session.h"
 #include "table/table.h"
 
-/* Why a lock is not free, or that it is. */
-typedef enum ShedlockVerdict
+/* That a lock is free, or why not; the texts are in judge.c. */
+typedef enum ShedlockState
 {
 	SHEDLOCK_FREE,
 	SHEDLOCK_HELD,				/* the row is alive */
+	SHEDLOCK_LOST,				/* likewise, but its process ran elsewhere: it
+								 * counts as a lease */
 	SHEDLOCK_KEPT,				/* without holder; its at-least time runs */
 	SHEDLOCK_PAUSED,
-	SHEDLOCK_BUSY				/* only the advisory half says so */
-} ShedlockVerdict;
+	SHEDLOCK_IN_USE,			/* only the advisory half says so */
+	SHEDLOCK_UNCOMMITTED,		/* likewise, and a row that is not committed */
+	SHEDLOCK_UNKNOWN			/* on a standby, which has no advisory half */
+} ShedlockState;
+
+#define SHEDLOCK_HAS_HOLDER(state)	((state) == SHEDLOCK_HELD || (state) == SHEDLOCK_LOST)
+
+/* For ShedlockJudge(): this call holds the advisory half, exclusively. */
+#define SHEDLOCK_MINE	(&(ShedlockUse) {.known = true})
 
 /* What an acquire asks for; the durations are checked. */
 typedef struct ShedlockRequest
@@ -39,7 +48,7 @@ typedef struct ShedlockRequest
 /* What an acquire got. */
 typedef struct ShedlockResult
 {
-	ShedlockVerdict verdict;	/* SHEDLOCK_FREE: acquired, or not confirmed */
+	ShedlockState state;		/* SHEDLOCK_FREE: acquired, or not confirmed */
 	ShedlockRow row;			/* as written, or as it stood in the way */
 	int64		lost_run;		/* that held the lock before; 0 if none did */
 } ShedlockResult;
@@ -65,22 +74,9 @@ typedef struct ShedlockWait
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
-
-/*
- * ShedlockDiedWithTimeline - is the holder gone because its timeline has ended?
- *
- * Do not call this for rows that count as leases.  Another process may have the pid now.
- */
-static inline bool
-ShedlockDiedWithTimeline(const ShedlockRow *row)
-{
-	return row->origin != ShedlockOrigin();
-}
-
-extern bool ShedlockHolderLives(const ShedlockRow *row, const ShedlockName *name,
-								bool have_advisory);
-extern ShedlockVerdict ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
-									 TimestampTz now, bool have_advisory);
+extern const char *ShedlockStateText(ShedlockState state);
+extern ShedlockState ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
+								   TimestampTz now, ShedlockUse *use);
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,
 						   TimestampTz now);
 extern bool ShedlockCallerHasRole(const ShedlockRow *row);

@@ -99,7 +99,7 @@ fence(OwnerCall *call)
 			break;
 
 		/* The row does not tell whether another session's holder is gone. */
-		owned = ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false);
+		owned = ShedlockIsHeld(row, name, call->now);
 		if (!owned)
 			break;
 		ShedlockAwaitShare(name, &wait, 1);
@@ -110,8 +110,7 @@ fence(OwnerCall *call)
 
 	/* Only what is read and measured under share cannot change any more (I4). */
 	ShedlockRereadRow(&call->store, name->str, row);
-	owned = owns_lock(call) &&
-		(ShedlockCountsAsLease(row) || ShedlockHolderLives(row, name, false));
+	owned = owns_lock(call) && ShedlockIsHeld(row, name, call->now);
 	if (!owned)
 		ShedlockUnlock(&name->tag, ShareLock);
 	else if (!SHEDLOCK_IS_LEASE(row->kind))

@@ -118,12 +118,12 @@ ShedlockNapMs(const ShedlockResult *result)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz then = TimestampTzPlusMilliseconds(now, RECHECK_MS);
 
-	if (result->verdict == SHEDLOCK_PAUSED)
+	if (result->state == SHEDLOCK_PAUSED)
 		then = Min(then, row->paused_until);
-	else if (result->verdict != SHEDLOCK_BUSY && row->kind == SHEDLOCK_RUN)
+	else if (result->state != SHEDLOCK_IN_USE && row->kind == SHEDLOCK_RUN)
 		then = TimestampTzPlusMilliseconds(now, RECHECK_RUN_MS);
 	/* A session lock may outlast its time: do not spin on it. */
-	else if (result->verdict != SHEDLOCK_BUSY && row->lock_until > now)
+	else if (result->state != SHEDLOCK_IN_USE && row->lock_until > now)
 		then = Min(then, row->lock_until);
 	return (long) Max(1, TimestampDifferenceMilliseconds(now, then));
 }

@@ -310,19 +310,3 @@ ShedlockInserter(ShedlockStore *store, const char *name)
 	ExecClearTuple(store->slot);
 	return dirty.xmin;
 }
-
-/*
- * ShedlockFetchVersions - show a function all versions of a row, until it returns true
- */
-void
-ShedlockFetchVersions(ShedlockStore *store, Datum key,
-					  bool (*show) (TupleTableSlot *slot, void *arg), void *arg)
-{
-	IndexScanDesc scan = begin_key_scan(store, key, SnapshotAny);
-
-	while (index_getnext_slot(scan, ForwardScanDirection, store->slot) &&
-		   !show(store->slot, arg))
-		continue;
-	index_endscan(scan);
-	ExecClearTuple(store->slot);
-}

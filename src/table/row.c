@@ -97,8 +97,8 @@ ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 /*
  * ShedlockSlotIsFree - was the lock in a slot released, kept no longer, and not paused?
  *
- * Then it is free, whatever the advisory half says.  For scans: allocates nothing, and
- * reads only the columns that it needs.
+ * Then it is free, or in use.  For scans: allocates nothing, and reads only the columns that
+ * it needs.
  */
 bool
 ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now)

@@ -98,7 +98,7 @@ INSERT INTO api VALUES
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_schedules'), ('_shedlock_why'), ('_shedlock_row_trigger'),
+('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_schedules'), ('_shedlock_row_trigger'),
 ('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
 ('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
 ('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
@@ -135,7 +135,7 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT is(f.proretset, a.name = 'shedlock_acquire_any', 'rows of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name IN ('shedlock_adopt', 'shedlock_why') THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
+SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name = 'shedlock_adopt' THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
 
 SELECT is(f.proparallel::text, CASE f.proname WHEN 'shedlock_permits' THEN 's' ELSE 'u' END, 'parallel safety of ' || f.proname)
