@@ -23,14 +23,14 @@ typedef struct ShedlockHolder
 	bool		exclusive;
 } ShedlockHolder;
 
-/* Who holds a lock. */
+/* The holders of a lock. */
 typedef struct ShedlockUse
 {
 	bool		known;			/* false: the rest was not read yet */
 	bool		exclusive;		/* then there is one holder */
 	bool		by_other;		/* another process or a prepared transaction */
-	int			pid;			/* of such a holder, else of this process; 0: a
-								 * prepared transaction, or nobody */
+	int			pid;			/* of such a holder, or if there is none, of this
+								 * process; 0: a prepared transaction, or nobody */
 	List	   *pids;			/* of all holders */
 } ShedlockUse;
 

@@ -121,6 +121,32 @@ ShedlockHolders(const LOCKTAG *tag)
 }
 
 /*
+ * ShedlockAddToUse - note that a process holds a lock
+ */
+void
+ShedlockAddToUse(ShedlockUse *use, const ShedlockHolder *holder)
+{
+	use->exclusive |= holder->exclusive;
+	if (!use->by_other)
+		use->pid = holder->pid;
+	use->by_other |= holder->pid != MyProcPid;
+	use->pids = lappend_int(use->pids, holder->pid);
+}
+
+/*
+ * ShedlockReadUse - find out who holds a lock; *use is zero before
+ */
+void
+ShedlockReadUse(const LOCKTAG *tag, ShedlockUse *use)
+{
+	ListCell   *lc;
+
+	use->known = true;
+	foreach(lc, ShedlockHolders(tag))
+		ShedlockAddToUse(use, lfirst(lc));
+}
+
+/*
  * waits_for_me - does a process wait for a lock of this one, directly or through others?
  */
 static bool
@@ -157,42 +183,10 @@ waits_for_me(int pid)
 int
 ShedlockBlockedHolder(const LOCKTAG *tag)
 {
-	ListCell   *lc;
+	ShedlockUse use = {0};
 
-	foreach(lc, ShedlockHolders(tag))
-	{
-		ShedlockHolder *holder = lfirst(lc);
-
-		if (holder->exclusive && holder->pid != 0 && waits_for_me(holder->pid))
-			return holder->pid;
-	}
-	return 0;
-}
-
-/*
- * ShedlockAddToUse - note that a process holds a lock
- */
-void
-ShedlockAddToUse(ShedlockUse *use, const ShedlockHolder *holder)
-{
-	use->exclusive |= holder->exclusive;
-	if (!use->by_other)
-		use->pid = holder->pid;
-	use->by_other |= holder->pid != MyProcPid;
-	use->pids = lappend_int(use->pids, holder->pid);
-}
-
-/*
- * ShedlockReadUse - find out who holds a lock; *use is zero before
- */
-void
-ShedlockReadUse(const LOCKTAG *tag, ShedlockUse *use)
-{
-	ListCell   *lc;
-
-	use->known = true;
-	foreach(lc, ShedlockHolders(tag))
-		ShedlockAddToUse(use, lfirst(lc));
+	ShedlockReadUse(tag, &use);
+	return use.exclusive && use.pid != 0 && waits_for_me(use.pid) ? use.pid : 0;
 }
 
 /*

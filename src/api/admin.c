@@ -311,18 +311,6 @@ is_in(const char *table, const ShedlockName *name)
 }
 
 /*
- * has_run - does the history have a run of that name?
- */
-static bool
-has_run(const ShedlockName *name)
-{
-	ShedlockHistoryRun past;
-
-	ShedlockHistoryFind(name, NULL, &past);
-	return past.token != 0;
-}
-
-/*
  * ShedlockWarnIfUnknown - warn if no lock, no tick and no run has that name
  *
  * hint: or NULL.  Returns true if it warned.  Keeps no lock on a table.
@@ -330,7 +318,12 @@ has_run(const ShedlockName *name)
 bool
 ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint)
 {
-	if (is_in("shedlock", name) || is_in("_shedlock_tick", name) || has_run(name))
+	ShedlockHistoryRun past;
+
+	if (is_in("shedlock", name) || is_in("_shedlock_tick", name))
+		return false;
+	ShedlockHistoryFind(name, NULL, &past);
+	if (past.token != 0)
 		return false;
 	ereport(WARNING,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -348,17 +341,6 @@ report_not_held(const ShedlockName *name)
 	if (!ShedlockWarnIfUnknown(name, NULL))
 		ereport(NOTICE,
 				(errmsg("lock \"%s\" is not held", name->str)));
-}
-
-/*
- * is_successor - has the lock another holder than the one that has released it?
- *
- * released: as from end_holder().
- */
-static bool
-is_successor(const ShedlockRow *row, int64 released)
-{
-	return released != 0 && row->token != released;
 }
 
 /*
@@ -388,7 +370,7 @@ take_over(ShedlockStore *store, const ShedlockName *name, int64 released)
 		ShedlockRow row;
 
 		ShedlockReadRow(store, name->str, &row);
-		if (is_successor(&row, released))
+		if (released != 0 && row.token != released)
 			return false;
 
 		/* No user: it has gone since the try was refused. */
@@ -424,7 +406,8 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 		ShedlockReadHeldRow(store, name->str, &row);
 		now = GetCurrentTimestamp();
 		is_lease = row.found && ShedlockCountsAsLease(&row);
-		if (!row.found || is_successor(&row, released) || (is_lease && row.lock_until <= now))
+		if (!row.found || (released != 0 && row.token != released) ||
+			(is_lease && row.lock_until <= now))
 		{
 			ShedlockUnlock(&name->tag, ExclusiveLock);
 			return false;

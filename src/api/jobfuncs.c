@@ -174,7 +174,7 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
 	else
 		*result = answer(fcinfo, 0, 0, 0,
 						 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-								  past.token, ShedlockOutcomeText(past.outcome)));
+								  past.token, shedlock_outcome_names[past.outcome]));
 	return true;
 }
 
@@ -271,7 +271,7 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (run.outcome == SHEDLOCK_NO_RUN)
 		run.outcome = SHEDLOCK_RUN_LOST;
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockOutcomeText(run.outcome)));
+	PG_RETURN_TEXT_P(cstring_to_text(shedlock_outcome_names[run.outcome]));
 }
 
 /*

@@ -134,7 +134,7 @@ put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSl
 	values[0] = CStringGetTextDatum(name->str);
 	values[1] = schedule;
 	values[2] = slot->tts_values[Anum_time_zone - 1];
-	values[4] = CStringGetTextDatum(ShedlockOutcomeText(run.outcome));
+	values[4] = CStringGetTextDatum(shedlock_outcome_names[run.outcome]);
 	values[5] = Int32GetDatum(last.attempt);
 	values[6] = slot->tts_values[Anum_attempts - 1];
 	values[9] = 0;

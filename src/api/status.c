@@ -105,8 +105,8 @@ put_row(const LockStatus *status, const ShedlockRow *row, ShedlockState state,
 	/* in the order of the columns of _shedlock_status() */
 	Datum		values[] = {
 		CStringGetTextDatum(row->name),
-		CStringGetTextDatum(ShedlockStateText(state)),
-		CStringGetTextDatum(ShedlockKindText(row->kind)),
+		CStringGetTextDatum(shedlock_state_names[state]),
+		CStringGetTextDatum(shedlock_kind_names[row->kind]),
 		0, 0,
 		CStringGetTextDatum(ShedlockShownBy(row)),
 		Int64GetDatum(row->token),

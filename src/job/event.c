@@ -181,7 +181,7 @@ ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
 	if (run.outcome <= SHEDLOCK_RUNNING)
 		return NIL;
 	if (ShedlockTells(run.outcome == SHEDLOCK_SUCCEEDED))
-		events = add_run(events, ShedlockOutcomeText(run.outcome), nsp, &run, before);
+		events = add_run(events, shedlock_outcome_names[run.outcome], nsp, &run, before);
 	if (run.gave_up)
 		events = add_run(events, "gave up", nsp, &run, before);
 	return events;
@@ -200,7 +200,7 @@ ShedlockTell(const List *events)
 }
 
 /*
- * tell_run - tell of a run what is not its end
+ * tell_run - tell an event of a run, other than its end
  */
 static void
 tell_run(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)

@@ -404,7 +404,7 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 	ereport(WARNING,
 			(errcode((*failure)->sqlerrcode),
 			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
-					ShedlockOutcomeText(run->outcome), run->request.name.str, (*failure)->message)));
+					shedlock_outcome_names[run->outcome], run->request.name.str, (*failure)->message)));
 	if (run->plan)
 		*failure = try_now(run, end_unrecorded);
 	if (*failure)
@@ -458,7 +458,7 @@ ShedlockEndRun(ShedlockRun *run)
 		ereport(WARNING,
 				(errcode(untold->sqlerrcode),
 				 errmsg("could not notify listeners of outcome \"%s\" of lock \"%s\": %s",
-						ShedlockOutcomeText(run->outcome), name, untold->message)));
+						shedlock_outcome_names[run->outcome], name, untold->message)));
 	if (failure)
 		ereport(WARNING,
 				(errcode(failure->sqlerrcode),
@@ -491,7 +491,7 @@ ended_before(const ShedlockName *name, const ShedlockHistoryRun *past, ShedlockO
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
 						name->str, past->token),
-				 errdetail("Its outcome is \"%s\".", ShedlockOutcomeText(past->outcome))));
+				 errdetail("Its outcome is \"%s\".", shedlock_outcome_names[past->outcome])));
 	return true;
 }
 

@@ -129,14 +129,14 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
 						 "Tick %s was claimed.", tick);
 	else if (last->token != 0 && last->attempt == 0)
 		appendStringInfo(buf, "Tick %s passed while an older one was run by \"%s\"; outcome: %s.", tick,
-						 last->claimed_by, ShedlockOutcomeText(run->outcome));
+						 last->claimed_by, shedlock_outcome_names[run->outcome]);
 	else if (last->token == 0)
 		appendStringInfo(buf, "Tick %s was claimed at %s by \"%s\".", tick,
 						 ShedlockTimeString(last->claimed_at), last->claimed_by);
 	else
 		appendStringInfo(buf, "Attempt %d at tick %s began at %s by \"%s\"; outcome: %s.",
 						 last->attempt, tick, ShedlockTimeString(last->claimed_at),
-						 last->claimed_by, ShedlockOutcomeText(run->outcome));
+						 last->claimed_by, shedlock_outcome_names[run->outcome]);
 }
 
 /*
@@ -286,22 +286,8 @@ add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
 	if (run.outcome <= SHEDLOCK_RUNNING || !ShedlockMaySee(run.role))
 		return;
 	appendStringInfo(buf, "\nIts last run began at %s; outcome: %s.",
-					 ShedlockTimeString(run.started_at), ShedlockOutcomeText(run.outcome));
+					 ShedlockTimeString(run.started_at), shedlock_outcome_names[run.outcome]);
 	(void) add_error(buf, &run);
-}
-
-/*
- * is_unknown - has no lock, no tick and no run that name?
- */
-static bool
-is_unknown(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last)
-{
-	ShedlockHistoryRun past;
-
-	if (row->found || last->found)
-		return false;
-	ShedlockHistoryFind(name, NULL, &past);
-	return past.token == 0;
 }
 
 /*
@@ -316,11 +302,12 @@ ShedlockWhy(const ShedlockName *name)
 	ShedlockState state;
 	ShedlockRow row;
 	ShedlockTick last;
+	ShedlockHistoryRun past;
 	TimestampTz now;
 	StringInfoData buf;
 	const char *run = NULL;
 
-	/* Who releases the lock between these two is told as its user. */
+	/* A lock that is released between these two is told to be in use. */
 	ShedlockReadUse(&name->tag, &use);
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
@@ -346,7 +333,11 @@ ShedlockWhy(const ShedlockName *name)
 	}
 	else if (row.found && row.token != 0)
 		add_last_run(&buf, name, row.token);
-	else if (state == SHEDLOCK_FREE && is_unknown(name, &row, &last))
-		appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
+	else if (state == SHEDLOCK_FREE && !row.found)
+	{
+		ShedlockHistoryFind(name, NULL, &past);
+		if (past.token == 0)
+			appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
+	}
 	return buf.data;
 }

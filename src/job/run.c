@@ -148,7 +148,7 @@ execute_run(ShedlockRun *run)
 		/* A cancel that comes too late must not replace it. */
 		HOLD_CANCEL_INTERRUPTS();
 		ereport(LOG,
-				(errmsg("run of lock \"%s\": %s", name, ShedlockOutcomeText(run->outcome)),
+				(errmsg("run of lock \"%s\": %s", name, shedlock_outcome_names[run->outcome]),
 				 errdetail_internal("%s", run->error->message),
 				 errhidestmt(true)));
 		RESUME_CANCEL_INTERRUPTS();

@@ -69,7 +69,7 @@ holder_lives(const ShedlockRow *row, const ShedlockName *name, ShedlockUse *use)
 	return ShedlockBackendAlive(row->pid, row->backend_start);
 }
 
-static const char *const state_names[] = {
+const char *const shedlock_state_names[] = {
 	[SHEDLOCK_FREE] = "free",
 	[SHEDLOCK_HELD] = "held",
 	[SHEDLOCK_LOST] = "lost",
@@ -79,15 +79,6 @@ static const char *const state_names[] = {
 	[SHEDLOCK_UNCOMMITTED] = "uncommitted",
 	[SHEDLOCK_UNKNOWN] = "unknown",
 };
-
-/*
- * ShedlockStateText - the name of a state
- */
-const char *
-ShedlockStateText(ShedlockState state)
-{
-	return state_names[state];
-}
 
 /*
  * ShedlockJudge - the state of a lock by its row, which is committed, and its advisory half

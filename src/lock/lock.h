@@ -74,7 +74,7 @@ typedef struct ShedlockWait
 
 /* judge.c */
 extern bool ShedlockCountsAsLease(const ShedlockRow *row);
-extern const char *ShedlockStateText(ShedlockState state);
+extern const char *const shedlock_state_names[];
 extern ShedlockState ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 								   TimestampTz now, ShedlockUse *use);
 extern bool ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name,

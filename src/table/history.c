@@ -28,7 +28,7 @@ enum
 /* Bytes of a command that are kept. */
 #define COMMAND_MAX		8192
 
-static const char *const outcome_names[] = {
+const char *const shedlock_outcome_names[] = {
 	[SHEDLOCK_NO_RUN] = "no longer in the history",
 	[SHEDLOCK_RUNNING] = "running",
 	[SHEDLOCK_SUCCEEDED] = "succeeded",
@@ -40,15 +40,6 @@ static const char *const outcome_names[] = {
 };
 
 /*
- * ShedlockOutcomeText - the name of an outcome
- */
-const char *
-ShedlockOutcomeText(ShedlockOutcome outcome)
-{
-	return outcome_names[outcome];
-}
-
-/*
  * ShedlockFindOutcome - the outcome that a text names, of those that are recorded, or
  * SHEDLOCK_NO_RUN
  */
@@ -57,7 +48,7 @@ ShedlockFindOutcome(const char *text)
 {
 	for (int i = SHEDLOCK_RUNNING; i <= SHEDLOCK_RUN_LOST; i++)
 	{
-		if (strcmp(text, outcome_names[i]) == 0)
+		if (strcmp(text, shedlock_outcome_names[i]) == 0)
 			return (ShedlockOutcome) i;
 	}
 	return SHEDLOCK_NO_RUN;
@@ -132,7 +123,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 		ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(attempt));
 	}
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
-	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(outcome_names[SHEDLOCK_RUNNING]));
+	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[SHEDLOCK_RUNNING]));
 	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(row->locked_role));
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
@@ -191,7 +182,7 @@ ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past)
 static void
 set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
 {
-	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(outcome_names[ending->outcome]));
+	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[ending->outcome]));
 	if (ending->outcome != SHEDLOCK_RUN_LOST)
 		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	set_text_if_given(columns, Anum_sqlstate, ending->sqlstate);
@@ -244,7 +235,7 @@ bool
 ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 {
 	int			elevel = ending->outcome == SHEDLOCK_RUN_LOST ? ERROR : WARNING;
-	const char *what = psprintf("outcome \"%s\"", outcome_names[ending->outcome]);
+	const char *what = psprintf("outcome \"%s\"", shedlock_outcome_names[ending->outcome]);
 	ShedlockStore store;
 	ShedlockHistoryRun past;
 	bool		written = false;

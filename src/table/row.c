@@ -25,9 +25,9 @@ enum
 };
 
 #define DatumGetIntervalCopy(d) ShedlockCopyInterval(DatumGetIntervalP(d))
-#define KindGetDatum(kind)		CStringGetTextDatum(kind_names[kind])
+#define KindGetDatum(kind)		CStringGetTextDatum(shedlock_kind_names[kind])
 
-static const char *const kind_names[] = {
+const char *const shedlock_kind_names[] = {
 	[SHEDLOCK_LEASE] = "lease",
 	[SHEDLOCK_SESSION] = "session",
 	[SHEDLOCK_RUN] = "run",
@@ -48,19 +48,10 @@ DatumGetKind(Datum d)
 
 	for (int i = 0; i < SHEDLOCK_RELEASED; i++)
 	{
-		if (len == strlen(kind_names[i]) && memcmp(VARDATA_ANY(str), kind_names[i], len) == 0)
+		if (len == strlen(shedlock_kind_names[i]) && memcmp(VARDATA_ANY(str), shedlock_kind_names[i], len) == 0)
 			return (ShedlockKind) i;
 	}
 	return SHEDLOCK_LEASE;
-}
-
-/*
- * ShedlockKindText - the name of a kind
- */
-const char *
-ShedlockKindText(ShedlockKind kind)
-{
-	return kind_names[kind];
 }
 
 /*

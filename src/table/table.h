@@ -263,7 +263,7 @@ extern bool ShedlockOriginIsOver(const ShedlockRow *row);
 extern void ShedlockWriteOrigin(Relation locks, const ShedlockRow *old);
 
 /* row.c */
-extern const char *ShedlockKindText(ShedlockKind kind);
+extern const char *const shedlock_kind_names[];
 extern void ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row);
 extern void ShedlockLookUpRow(const ShedlockName *name, ShedlockRow *row);
 extern void ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row);
@@ -285,7 +285,7 @@ extern void ShedlockShowStats(Oid nsp, Tuplestorestate *stats);
 extern bool ShedlockResetStats(Oid nsp, const char *name);
 
 /* history.c */
-extern const char *ShedlockOutcomeText(ShedlockOutcome outcome);
+extern const char *const shedlock_outcome_names[];
 extern ShedlockOutcome ShedlockFindOutcome(const char *text);
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
