@@ -458,7 +458,7 @@ SKIP:
 	ok(defined await($crowd, q{SELECT count(*) = 1 FROM pg_locks WHERE objsubid = 21325}), 'no memory for the list: a waiter waits');
 	ask($starved, "BEGIN; SELECT shedlock_release('no memory')");
 	open my $file, '+<', $control or die "$control: $!";
-	syswrite $file, pack('l3', $starved_pid, 100_000, 2);
+	syswrite $file, pack('l3', $starved_pid, 100_000, 1);
 	is(ask($starved, "COMMIT;\nSELECT 'alive'"), 'alive', 'no memory for the list: a COMMIT completes');
 	is((unpack 'l3', slurp_file($control))[2], -1, 'no memory for the list: malloc() has failed');
 	is(ask($waiter, 'SELECT 1'), "t\n1", 'no memory for the list: the waiter acquires the lock');
