@@ -29,8 +29,9 @@ typedef struct ShedlockUse
 	bool		known;			/* false: the rest was not read yet */
 	bool		exclusive;		/* then there is one holder */
 	bool		by_other;		/* another process or a prepared transaction */
-	int			pid;			/* of such a holder, or if there is none, of this
-								 * process; 0: a prepared transaction, or nobody */
+	int			pid;			/* of such a holder, or if there is none, of
+								 * this process; 0: a prepared transaction, or
+								 * nobody */
 	List	   *pids;			/* of all holders */
 } ShedlockUse;
 

@@ -314,7 +314,10 @@ ShedlockWhy(const ShedlockName *name)
 	now = GetCurrentTimestamp();
 	state = ShedlockJudge(&row, name, now, &use);
 
-	/* The row is that of this transaction, or the use, which does not keep itself off. */
+	/*
+	 * What this transaction has acquired is not committed, and what it only
+	 * uses it could acquire.
+	 */
 	if (SHEDLOCK_HAS_HOLDER(state) && use.exclusive && !use.by_other)
 		state = SHEDLOCK_UNCOMMITTED;
 	else if (state == SHEDLOCK_IN_USE && !use.by_other)
