@@ -66,6 +66,11 @@ sub proofs
 sub recycle_wal
 {
 	my ($node) = @_;
+	my %small = (min_wal_size => '32MB', max_wal_size => '32MB', wal_keep_size => 0, wal_recycle => 'off');
+
+	# not before: a standby that is slow must still find what it needs
+	$node->adjust_conf('postgresql.conf', $_, "'$small{$_}'") foreach keys %small;
+	$node->reload;
 	my $segment = $node->safe_psql($dbname, 'SELECT pg_walfile_name(pg_current_wal_insert_lsn())');
 	my $is_gone = "SELECT count(*) = 0 FROM pg_ls_waldir() WHERE right(name, 16) <= right('$segment', 16) AND name ~ '^[0-9A-F]{24}\$'";
 
@@ -78,13 +83,11 @@ sub recycle_wal
 	return;
 }
 
-my $small_wal = "min_wal_size = 32MB\nmax_wal_size = 32MB\nwal_keep_size = 0\nwal_recycle = off\n";
-
 #
 # A planned switchover
 #
 {
-	my ($primary, $standby, @clients) = start_pair('planned', conf => $small_wal);
+	my ($primary, $standby, @clients) = start_pair('planned');
 	my $started = $primary->safe_psql($dbname, "SELECT shedlock_acquire('lease', '1 hour')");
 
 	ask(session($primary), "SELECT shedlock_acquire_session('later')");
@@ -141,7 +144,7 @@ foreach my $end ('immediate', 'kill -9', 'none: the old primary lives on')
 # The WAL was recycled before a caller asked
 #
 {
-	my ($primary, $standby, @clients) = start_pair('recycled', conf => $small_wal);
+	my ($primary, $standby, @clients) = start_pair('recycled');
 
 	$primary->stop('fast');
 	$standby->promote;
