@@ -752,7 +752,7 @@ COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
 -- that it was scheduled later.  A claim by shedlock_once also prevents runs, and is
 -- shown, but explains nothing.  Runs that the reader cannot see in shedlock_history
 -- count as well.  The barrier keeps functions in the reader's WHERE from seeing the
--- rows of other names.  All locks are read in one call, because each call reads the
+-- rows of other names.  All locks are looked up in one call, because each call reads the
 -- server's lock table; and most jobs are called alike.
 CREATE VIEW shedlock_jobs WITH (security_barrier) AS
 WITH job AS MATERIALIZED (
@@ -761,7 +761,8 @@ WITH job AS MATERIALIZED (
 		 CROSS JOIN LATERAL _shedlock_guarded_call(r.command) c),
 status AS MATERIALIZED (
 	SELECT s.name, s.state, s.kind
-	FROM _shedlock_status() s),
+	FROM _shedlock_status(ARRAY(
+		SELECT DISTINCT (job.g).name FROM job)) s),
 way AS MATERIALIZED (
 	SELECT w.schema_name, w.username, w.database, p.problem
 	FROM (SELECT DISTINCT (job.g).schema_name, (job.j).username, (job.j).database

@@ -1,9 +1,10 @@
 /* Views */
 
--- Both halves of every lock that is not free.  PUBLIC may call it,
+-- Both halves of every lock that is not free, or of these names.  PUBLIC may call it,
 -- because the functions of a view run with the privileges of the role that reads the
 -- view.
 CREATE FUNCTION _shedlock_status(
+	names text[] DEFAULT NULL,
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -20,8 +21,8 @@ CREATE FUNCTION _shedlock_status(
 	OUT pause_reason text)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_status() IS
-'Returns the locks that are not free; the view shedlock_locks shows them';
+COMMENT ON FUNCTION _shedlock_status(text[]) IS
+'Returns the locks that are not free, of all names or of these; the view shedlock_locks shows them';
 
 -- No column is infinite, or in a year that has not four digits: many drivers cannot read
 -- that, and would fail at the whole answer because of one row.

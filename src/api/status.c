@@ -23,9 +23,11 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -48,6 +50,9 @@ typedef struct LockStatus
 	ReturnSetInfo *rsinfo;
 	Oid			nsp;
 	ShedlockStore store;		/* the table */
+	Datum	   *names;			/* NULL: all */
+	bool	   *nulls;			/* of these names */
+	int			n;
 	Snapshot	snapshot;
 	HTAB	   *lock_table;		/* of KeyStatus */
 	TimestampTz now;
@@ -158,8 +163,9 @@ find_key(const LockStatus *status, ShedlockName *name)
  * lock that it uses.
  */
 static void
-show_lock(LockStatus *status)
+show_lock(void *arg)
 {
+	LockStatus *status = arg;
 	TupleTableSlot *slot = status->store.slot;
 	MemoryContext caller = CurrentMemoryContext;
 	ShedlockState state;
@@ -210,14 +216,23 @@ show_lock(LockStatus *status)
 }
 
 /*
- * scan_locks - show the locks of all versions of rows
+ * scan_locks - show the locks of all versions of rows, or of those with the names
  */
 static void
 scan_locks(LockStatus *status)
 {
 	ShedlockStore *store = &status->store;
-	TableScanDesc scan = begin_table_scan(store->rel, SnapshotAny);
+	TableScanDesc scan;
 
+	for (int i = 0; i < status->n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!status->nulls[i])
+			ShedlockFetchVersions(store, status->names[i], show_lock, status);
+	}
+	if (status->names)
+		return;
+	scan = begin_table_scan(store->rel, SnapshotAny);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -266,9 +281,9 @@ show_in_use(LockStatus *status)
 
 PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
- * _shedlock_status() - the locks that are not free
+ * _shedlock_status(names) - the locks that are not free; with names, those of them
  *
- * Hides names that the caller may not use, unless it has the privileges of
+ * names: each once, or null.  Hides names that the caller may not use, unless it has the privileges of
  * pg_read_all_stats.  Locks: AccessShareLock on the table.
  */
 Datum
@@ -280,6 +295,9 @@ _shedlock_status(PG_FUNCTION_ARGS)
 	};
 
 	InitMaterializedSRF(fcinfo, 0);
+	if (!PG_ARGISNULL(0))
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,
+						  &status.names, &status.nulls, &status.n);
 	status.lock_table = read_lock_table();
 	status.shows_all = ShedlockMaySee(InvalidOid);
 	status.now = GetCurrentTimestamp();
