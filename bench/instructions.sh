@@ -71,8 +71,8 @@ run, its command writes:run_write:the bare statement:write
 run_begin and run_end:run_begin_end:SELECT 1:one
 not due, run_begin:due_begin:SELECT 1:one
 not due, CALL run:due_call:SELECT 1:one
-_shedlock_tick, daily in Berlin:tick_daily:SELECT 1:one
-_shedlock_tick, every 5 minutes:tick_often:SELECT 1:one
+shedlock_tick, daily in Berlin:tick_daily:SELECT 1:one
+shedlock_tick, every 5 minutes:tick_often:SELECT 1:one
 END
 }
 
