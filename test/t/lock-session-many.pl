@@ -1,5 +1,5 @@
-# A session with hundreds of session locks: what each costs hardly grows with their number,
-# what is undone is undone in both halves, and the next deadline rules.
+# A session with hundreds of session locks: each costs at most a few times what it costs with
+# dozens, what is undone is undone in both halves, and the next deadline rules.
 
 use strict;
 use warnings FATAL => 'all';
