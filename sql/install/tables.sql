@@ -148,7 +148,7 @@ COMMENT ON COLUMN _shedlock_history.locked_by IS 'Name of the holder, for people
 COMMENT ON COLUMN _shedlock_history.pid IS 'Process ID of the server process that began the run';
 COMMENT ON COLUMN _shedlock_history.warning IS 'Last WARNING of the command that the server logged';
 COMMENT ON COLUMN _shedlock_history.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
-COMMENT ON COLUMN _shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is logged as running may succeed yet';
+COMMENT ON COLUMN _shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is recorded as running may succeed yet';
 COMMENT ON COLUMN _shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
 CREATE TABLE _shedlock_stats (

@@ -78,9 +78,9 @@ RETURNS text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_run_outcome(bigint, text, text) IS
 'Returns the outcome of a run at this moment; the view shedlock_history shows it';
 
--- A run is lost as soon as nothing holds its lock any more; the log says so only
--- after the next acquire.  The barrier keeps functions in the reader's WHERE from
--- seeing rows that the view hides.
+-- A run is lost as soon as nothing holds its lock any more; its row says so only after
+-- the next acquire.  The barrier keeps functions in the reader's WHERE from seeing rows
+-- that the view hides.
 CREATE VIEW shedlock_history WITH (security_barrier) AS
 SELECT r.name,
 	   r.token,

@@ -112,7 +112,7 @@ SELECT shedlock_release('by_hand deleted');
 SELECT shedlock_token('by_hand deleted');
 SELECT pg_advisory_unlock_all();
 
--- A command can edit the row and the log of its own run.
+-- A command can edit the lock and the history of its own run.
 CALL shedlock_run('by_hand run', 'DELETE FROM shedlock WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET token = token - 1 WHERE name = ''by_hand run''');
 CALL shedlock_run('by_hand run', 'UPDATE shedlock SET kind = NULL, lock_until = locked_at WHERE name = ''by_hand run''');

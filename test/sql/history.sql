@@ -67,7 +67,7 @@ SELECT * FROM history_seen;
 DROP TABLE history_seen;
 
 -- If the process of a run has died, the view shows that at once, and the next acquire
--- writes it to the log.
+-- writes it to the table.
 SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
 UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
 INSERT INTO _shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)

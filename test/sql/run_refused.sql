@@ -98,7 +98,7 @@ CALL shedlock_run('refused', 'SELECT 1', '1 h', '-1 s');
 CALL shedlock_run('refused', 'SELECT 1', '1 h', '2 h');
 CALL shedlock_run('refused', 'SELECT 1', '1000 years');
 
--- Refused calls did, acquired and logged nothing.
+-- Refused calls did, acquired and recorded nothing.
 SELECT count(*) FROM run_refused;
 SELECT count(*) FROM shedlock WHERE name = 'refused';
 SELECT count(*) FROM shedlock_history WHERE name = 'refused';

@@ -81,7 +81,7 @@ sub check_all
 	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round', once_every => '20000 days')"),
 		qr/^Attempt 1 at tick .*; outcome: lost/, "$round: its tick is not due, and the reason says so");
 	is($node->safe_psql($dbname, "SELECT outcome FROM _shedlock_history WHERE name = 'run $round'"),
-		'running', "$round: the log has not recorded that yet");
+		'running', "$round: the history has not recorded that yet");
 	is($node->safe_psql($dbname, $lost), '', "$round: and it is not counted");
 	is($node->safe_psql($dbname, "SELECT shedlock_acquire('run $round', '1 hour')"),
 		't', "$round: the lock of a lost run is free at once");

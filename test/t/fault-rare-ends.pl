@@ -87,13 +87,13 @@ ask($other, 'COMMIT');
 ask($runner, 'SET lock_timeout = 3000');
 begin_run('deadlock');
 ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'deadlock: the log entry waits');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'deadlock: the row of the history waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
 like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: a WARNING and no error');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
 begin_run('own error', '; SELECT 1 / 0');
 ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
-ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'own error: the log entry waits');
+ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'own error: the row of the history waits');
 ask($other, "SELECT pg_cancel_backend($pid), pg_sleep(3.5); COMMIT");
 like(end_of_run(), qr/ERROR: +division by zero/, 'own error: the client gets the command\'s error');
 ask($_, 'RESET lock_timeout; RESET deadlock_timeout') foreach $runner, $other;
@@ -587,7 +587,7 @@ ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(0.2); ALTER TABLE she
 	ALTER TABLE _shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE _shedlock_history ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
 is($other->{heard}, '', 'a run that adds CHECK constraints: the client gets no warning');
 is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN _shedlock_tick t USING (name) WHERE name = 'alters'}),
-	'succeeded|t|t', '... its outcome is logged, its lock free, and the ticks that it missed are claimed');
+	'succeeded|t|t', '... its outcome is recorded, its lock free, and the ticks that it missed are claimed');
 is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altered lease') > 0, shedlock_release('altered lease')"), 't|t|t', '... a held lock can be extended, asserted and released');
 like(error_of($node, "SELECT $_"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, "... no new call begins: $_")
   foreach "shedlock_acquire('altered lease')", "shedlock_purge('0')";

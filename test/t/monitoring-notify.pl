@@ -227,7 +227,7 @@ told('one more run fails', 'failed unheard');
 ask($client, q{UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = 'unheard'});
 is($node->safe_psql('postgres', q{SET shedlock.notify = none; SELECT shedlock_once_every('unheard', '1 h')}), 't', '  a later tick is claimed');
 told('  and is given up, which is not told with none', ());
-is(ask($client, q{SELECT gave_up FROM shedlock_history WHERE name = 'unheard'}), 't', '  but logged');
+is(ask($client, q{SELECT gave_up FROM shedlock_history WHERE name = 'unheard'}), 't', '  but recorded');
 
 # Locks
 ask($client, q{SELECT shedlock_pause('paused', '2100-01-01 00:00:00+00', 'secret')});

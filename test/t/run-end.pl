@@ -1,6 +1,6 @@
 # A run that succeeds ends in the last transaction of its command: its lock is free, its
-# outcome logged and its tick used up if, and only if, the work is committed.  Where that is
-# not possible it ends in a transaction of its own, and neither delays nor undoes the work.
+# outcome recorded and its tick used up if, and only if, the work is committed.  Where that
+# is not possible it ends in a transaction of its own, and neither delays nor undoes the work.
 
 use strict;
 use warnings FATAL => 'all';
@@ -171,7 +171,7 @@ ends_in_command('concurrently', "CALL shedlock_run('concurrently', 'CREATE INDEX
 ask($runner, call('trigger', work => "INSERT INTO asserted VALUES ('trigger');"));
 unlike($runner->{heard}, qr/ERROR|of its own/, 'trigger: can assert the lock');
 is(together('trigger', 'work'), 't', 'trigger: ends with the command\'s transaction');
-is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_history WHERE name = 'trigger'}), 'asserted at the commit', 'trigger: its warning is logged');
+is($node->safe_psql('postgres', q{SELECT warning FROM shedlock_history WHERE name = 'trigger'}), 'asserted at the commit', 'trigger: its warning is recorded');
 
 ask($runner, call('cursor', then => "; DECLARE asserting CURSOR WITH HOLD FOR SELECT shedlock_assert('cursor')"));
 unlike($runner->{heard}, qr/ERROR|of its own/, 'cursor: can assert the lock');
@@ -334,7 +334,7 @@ ask($runner, 'SET client_min_messages = debug1');
 # Nothing that is wrong with the end undoes the work.
 ask($runner, call('lost', work => 'TRUNCATE shedlock;'));
 like($runner->{heard}, qr/of its own\nDETAIL: +lock "lost" was lost.*WARNING: +lock "lost" was lost while its command ran/s, 'lost: the client is told, once');
-is(outcome('lost'), 'succeeded', 'lost: the outcome is logged');
+is(outcome('lost'), 'succeeded', 'lost: the outcome is recorded');
 ask($runner, call('unlogged', then => '; ALTER TABLE _shedlock_stats RENAME TO renamed'));
 like($runner->{heard}, qr/of its own\nDETAIL: +relation "_shedlock_stats".*WARNING: +could not log outcome "succeeded" of lock "unlogged"/s, 'unlogged: the client is told');
 $node->safe_psql('postgres', 'ALTER TABLE renamed RENAME TO _shedlock_stats');
@@ -399,7 +399,7 @@ my $warning = 'canceling wait for synchronous replication due to user request';
 begin_call('standby');
 like(cancel_wait('standby'), qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning(?:(?!ERROR|of its own).)*\z/s, 'standby: the client is warned');
 is(outcome('standby'), 'succeeded', 'standby: what has committed has succeeded');
-is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby'}), $warning, 'standby: the warning is logged');
+is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby'}), $warning, 'standby: the warning is recorded');
 $standby->start;
 is_free('standby');
 
@@ -409,11 +409,11 @@ begin_sql('standby twice', "CALL shedlock_run('standby twice', 'CALL commits(''s
 ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), 'standby twice: is in progress');
 like(cancel_wait('standby twice'), qr/WARNING: +$warning.*of its own\nDETAIL: +The wait for the synchronous standby was canceled(?:(?!ERROR|$warning).)*\z/s, 'standby twice: ends in a transaction of its own');
 is(outcome('standby twice'), 'succeeded', 'standby twice: what has committed has succeeded');
-is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby twice'}), $warning, 'standby twice: the warning is logged');
+is($node->safe_psql('postgres', q{SELECT warning FROM _shedlock_history WHERE name = 'standby twice'}), $warning, 'standby twice: the warning is recorded');
 $standby->start;
 is_free('standby twice');
 
-# The warning cannot be logged.
+# The warning cannot be recorded.
 my $renamer = session($node);
 begin_call('standby unlogged');
 like(cancel_wait(
