@@ -118,7 +118,7 @@ remove_at_end() {
 }
 
 # Loops in subshells come first: they would start new clients.  Another script has
-# servers to end.  A process that does not heed the signal, as the first of a
+# servers to end.  A process that ignores the signal, as the first of a
 # namespace, has a minute and a half.
 end_children() {
     local pids try

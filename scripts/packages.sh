@@ -49,9 +49,9 @@ require_programs() {
     apt-get -s install --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
         die "apt-get cannot install ${missing[*]}: $(why_apt_failed "$log")"
     refuse_to_touch_servers "$log"
-    # dpkg must come to its end.  Ctrl-C is for the whole foreground, so that apt-get
-    # has a session of its own and its reader does not mind; the script obeys
-    # afterwards.  tee reads on when nobody reads the script's output any more.
+    # dpkg must come to its end.  Ctrl-C goes to the whole foreground, so apt-get has a
+    # session of its own, and its reader ignores the signal; the script ends afterwards.
+    # tee reads on when nobody reads the script's output any more.
     NEEDRESTART_MODE=l DEBIAN_FRONTEND=noninteractive setsid --wait apt-get -q -o Dpkg::Use-Pty=0 \
         -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" \
         </dev/null 2>&1 | (

@@ -8,9 +8,10 @@
  * order, without the caller.  So a waiter remembers who was there before it.  It tries
  * when it is woken and nobody is ahead of it: first come, first served.
  *
- * A process that is stopped does not react: its latch is set, and stays set.  So everybody
- * passes over those whose latches are set.  But one whose latch has just been set will run
- * soon, and has SHEDLOCK_REACT_MS for that: who is woken behind such a one naps first.
+ * A process that is stopped does not react: its latch is set, and stays set.  So waiters
+ * pass over those ahead whose latches are set.  But a process whose latch has just been set
+ * will run soon, and has SHEDLOCK_REACT_MS for that: a waiter that is woken behind such a
+ * process naps first.
  *
  * A waiter whose nap ends without a wake-up tries only if nobody ahead of it has left
  * since it looked last.  Otherwise the lock is being handed over, and its turn comes.

@@ -210,7 +210,7 @@ what_role_forgets(Oid role, const ShedlockName *name, int64 last_run)
  * _shedlock_cron_forget(name, username) - forget the ticks and the schedule of a job that
  * is guarded no more
  *
- * username: role of the job.  Its privileges decide, not the caller's: who writes a job
+ * username: role of the job.  Its privileges decide, not the caller's: that role
  * chooses the name in its CALL, and a superuser may remove it.  The caller must have them,
  * and may execute one of the functions that end a guard.  Strict.  Returns false if nothing
  * is forgotten, and warns if nothing may be.  Errors: 42501, 25006.

@@ -20,8 +20,8 @@
 /*
  * refused_for - the state that an acquire was refused for, as exactly as it can be told
  *
- * It does not look for the holder of a session lock or run: who has died looks as if it held
- * the lock, and who holds it as if it used it.
+ * An acquire does not look for the holder of a session lock or run: it takes a lock that is
+ * kept for one that is held, and one that is held for one that is in use.
  */
 static ShedlockState
 refused_for(const ShedlockName *name, const ShedlockResult *result)

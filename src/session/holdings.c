@@ -15,8 +15,9 @@
  * acquires its lock again.
  *
  * They are one list, and each acquire, release, extend and commit of one goes through it.
- * With a hundred of them an acquire and its release take a twentieth more of the processor,
- * with a thousand half as much again.
+ * An acquire and its release take 14 microseconds of the processor with none of them, 19
+ * with a hundred, and 92 with a thousand.  The server, too, goes through all locks of a
+ * session at each commit, so without this list a thousand would still take some 60.
  *
  * The changes of a transaction are a list, the last one first.  Each has the state
  * that its rollback brings back (I6).  Those of the innermost subtransaction come

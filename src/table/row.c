@@ -105,7 +105,7 @@ ShedlockSlotIsFree(TupleTableSlot *slot, TimestampTz now)
 /*
  * ShedlockReadHeldRow - read the row of a lock again, with its advisory half held
  *
- * As ShedlockReadRow(), which was called before, but reads no WAL: who has changed the row
+ * As ShedlockReadRow(), which was called before, but reads no WAL: what has changed the row
  * since did so on the current timeline, or replicates a row that counts as a lease.
  */
 void
