@@ -55,12 +55,28 @@ check_context(FunctionCallInfo fcinfo)
 }
 
 /*
+ * new_run - a run with nothing set, and no warning
+ */
+static ShedlockRun *
+new_run(void)
+{
+	ShedlockRun *run = palloc(sizeof(ShedlockRun));
+
+	/*
+	 * Zeroing all of the room for a warning costs more than reading the
+	 * arguments.
+	 */
+	memset(run, 0, offsetof(ShedlockRun, warning) + 1);
+	return run;
+}
+
+/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
 make_run(FunctionCallInfo fcinfo)
 {
-	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
+	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
 	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
 
@@ -128,7 +144,7 @@ answer(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt, cons
 static ShedlockRun *
 make_leased_run(FunctionCallInfo fcinfo)
 {
-	ShedlockRun *run = palloc0(sizeof(ShedlockRun));
+	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
 
 	ShedlockGetName(fcinfo, 0, &request->name);

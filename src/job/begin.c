@@ -469,7 +469,6 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const cha
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
 
-
 	/* A wait may have ended in another refusal than that of its last acquire. */
 	*reason = try.reason;
 	if (try.beginning == SHEDLOCK_REFUSED)

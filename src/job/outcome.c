@@ -36,6 +36,11 @@ run_lives(const ShedlockName *name, int64 token)
 void
 ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run)
 {
+	if (token == 0)
+	{
+		memset(run, 0, sizeof(*run));
+		return;
+	}
 	ShedlockHistoryRead(name->nsp, token, run);
 	if (run->outcome != SHEDLOCK_RUNNING)
 		return;
