@@ -38,6 +38,7 @@ OBJS = \
 	src/lock/wait.o \
 	src/lock/any.o \
 	src/lock/owner.o \
+	src/job/every.o \
 	src/job/schedule.o \
 	src/job/calendar.o \
 	src/job/plan.o \

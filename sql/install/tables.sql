@@ -81,9 +81,9 @@ COMMENT ON COLUMN _shedlock_tick.attempt IS 'Number of runs of the tick that hav
 COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
 COMMENT ON COLUMN _shedlock_tick.again IS 'Whether the next caller can claim or run the tick once more';
 COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
-COMMENT ON COLUMN _shedlock_tick.period IS 'Period of the job; NULL if it has a cron expression, or if only shedlock_once has claimed ticks';
-COMMENT ON COLUMN _shedlock_tick.schedule IS 'Cron expression of the job';
-COMMENT ON COLUMN _shedlock_tick.time_zone IS 'Time zone of the cron expression';
+COMMENT ON COLUMN _shedlock_tick.period IS 'Period of the job; NULL if it has a schedule, or if only shedlock_once has claimed ticks';
+COMMENT ON COLUMN _shedlock_tick.schedule IS 'Schedule of the job, unless it has a period';
+COMMENT ON COLUMN _shedlock_tick.time_zone IS 'Time zone of the schedule';
 COMMENT ON COLUMN _shedlock_tick.catch_up IS 'What becomes of missed ticks: latest or all; this and the following columns are as the last run had them';
 COMMENT ON COLUMN _shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
 COMMENT ON COLUMN _shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';

@@ -210,8 +210,8 @@ FROM _shedlock_schedules() s;
 
 COMMENT ON VIEW shedlock_schedules IS 'The names that have a schedule or period, of runs or of claims';
 COMMENT ON COLUMN shedlock_schedules.name IS 'Name of the job';
-COMMENT ON COLUMN shedlock_schedules.schedule IS 'Cron expression of the job, or "every" and its period';
-COMMENT ON COLUMN shedlock_schedules.time_zone IS 'Time zone of the cron expression';
+COMMENT ON COLUMN shedlock_schedules.schedule IS 'Schedule of the job, or "every" and its period';
+COMMENT ON COLUMN shedlock_schedules.time_zone IS 'Time zone of the schedule';
 COMMENT ON COLUMN shedlock_schedules.last_tick IS 'The latest tick that was claimed or run, or that had passed before the job had this schedule';
 COMMENT ON COLUMN shedlock_schedules.last_outcome IS
 'Outcome of the last run of that tick, as in shedlock_history; NULL if the tick was claimed without a run, or if the reader cannot see the run there';

@@ -225,9 +225,11 @@ find_tick(const ShedlockSchedule *schedule, bool forward, pg_time_t at, pg_time_
  * in_period - how long a period has run at an instant, in microseconds
  */
 static int64
-in_period(int64 period, TimestampTz at)
+in_period(const ShedlockSchedule *schedule, TimestampTz at)
 {
-	int64		rest = (at % period + EPOCH_DISTANCE % period) % period;
+	int64		period = schedule->period;
+	TimestampTz begin = schedule->has_from ? schedule->from : -EPOCH_DISTANCE;
+	int64		rest = (at % period - begin % period) % period;
 
 	return rest < 0 ? rest + period : rest;
 }
@@ -260,8 +262,8 @@ ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
 	at = Min(at, END_TIMESTAMP - 1);
 	if (schedule->period != 0)
 	{
-		at -= in_period(schedule->period, at);
-		return at < MIN_TIMESTAMP ? DT_NOBEGIN : at;
+		at -= in_period(schedule, at);
+		return at < (schedule->has_from ? schedule->from : MIN_TIMESTAMP) ? DT_NOBEGIN : at;
 	}
 	if (!find_tick(schedule, false,
 				   floor_div(at, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC, &tick))
@@ -284,9 +286,12 @@ ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after)
 	after = Max(after, MIN_TIMESTAMP - 1);
 	if (schedule->period != 0)
 	{
-		int64		left = schedule->period - in_period(schedule->period, after);
+		int64		left;
 
-		return left >= END_TIMESTAMP - after ? DT_NOEND : after + left;
+		if (schedule->has_from)
+			after = Max(after, schedule->from - 1);
+		left = schedule->period - in_period(schedule, after);
+		return after >= END_TIMESTAMP - left ? DT_NOEND : after + left;
 	}
 	if (!find_tick(schedule, true,
 				   floor_div(after, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC + 1, &tick))

@@ -141,7 +141,7 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
 		!ShedlockSameSchedule(&last->plan.schedule, &plan->schedule);
 	if (is_new && (!last->found || previous > last->tick))
 	{
-		if ((plan->period || is_fresh) && now <= ShedlockLastTime(previous, plan))
+		if ((plan->schedule.period != 0 || is_fresh) && now <= ShedlockLastTime(previous, plan))
 			return run_tick(previous, 1);
 		due.action = SHEDLOCK_REGISTER;
 		due.tick = previous;

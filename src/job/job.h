@@ -18,11 +18,14 @@
 
 /*
  * The instants that are ticks: those of a cron expression in a time zone, or the
- * starts of periods, which are counted in UTC from the epoch.
+ * starts of periods, which are counted in UTC from 1970-01-01.
  */
 typedef struct ShedlockSchedule
 {
-	int64		period;			/* microseconds; 0: the rest counts */
+	int64		period;			/* microseconds; 0: what follows "from" counts */
+	bool		has_from;		/* periods count from this, and no tick is
+								 * before */
+	TimestampTz from;
 	uint64		minutes;		/* bit n: minute n; likewise below */
 	uint32		hours;
 	uint32		days;			/* of the month; bit 0: its last day */
@@ -111,6 +114,10 @@ typedef enum ShedlockBeginning
 	SHEDLOCK_NOT_DUE,
 	SHEDLOCK_REFUSED			/* the lock is not free */
 } ShedlockBeginning;
+
+/* every.c */
+extern bool ShedlockIsEvery(const char *text);
+extern const char *ShedlockReadEvery(const char *text, pg_tz *zone, ShedlockSchedule *schedule);
 
 /* schedule.c */
 extern bool ShedlockParseSchedule(const char *text, const char *zone, bool noerror,

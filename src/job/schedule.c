@@ -3,10 +3,11 @@
  * schedule.c
  *	  Schedules: reading cron expressions and periods, and comparing them.
  *
- * The grammar is a subset of pg_cron's with the same meaning.  What pg_cron skips
- * without a word, such as the rest of "0;", is an error here.
+ * The grammar of cron expressions is a subset of pg_cron's with the same meaning.  What
+ * pg_cron skips without a word, such as the rest of "0;", is an error here, and so is a
+ * step that is larger than its field: people who write it mean something else.
  *
- *	schedule = minute hour day month weekday | "@daily" and its like
+ *	schedule = minute hour day month weekday | "@daily" and its like | period (every.c)
  *	field    = range {"," range};  a day of the month can also be "$", the last one
  *	range    = "*" ["/" step] | value | value "-" value ["/" step]
  *
@@ -15,6 +16,8 @@
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <ctype.h>
 
 #include "job/job.h"
 #include "lib/stringinfo.h"
@@ -27,7 +30,8 @@
 /* The longest schedule, in bytes. */
 #define TEXT_MAX		1000
 
-#define STEP_MAX		9999
+/* No number of a schedule is as large. */
+#define NUMBER_MAX		9999
 
 enum
 {
@@ -44,16 +48,17 @@ typedef struct Field
 	const char *what;
 	int			low;
 	int			high;
+	int			values;			/* how many: Sunday has two */
 	const char *names;			/* of low and what follows, three letters each */
 	const char *allowed_names;	/* for messages */
 } Field;
 
 static const Field fields[FIELDS] = {
-	{"minute", 0, 59, "", ""},
-	{"hour", 0, 23, "", ""},
-	{"day of month", 1, 31, "", ""},
-	{"month", 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec", "a name from jan to dec"},
-	{"day of week", 0, 7, "sunmontuewedthufrisat", "a name from sun to sat"}
+	{"minute", 0, 59, 60, "", ""},
+	{"hour", 0, 23, 24, "", ""},
+	{"day of month", 1, 31, 31, "", ""},
+	{"month", 1, 12, 12, "janfebmaraprmayjunjulaugsepoctnovdec", "a name from jan to dec"},
+	{"day of week", 0, 7, 7, "sunmontuewedthufrisat", "a name from sun to sat"}
 };
 
 static const char *const shorthands[][2] = {
@@ -107,7 +112,7 @@ read_value(Parser *parser, int low, int high, const char *names, int *value)
 
 	*value = 0;
 	for (; *end >= '0' && *end <= '9'; end++)
-		*value = Min(*value * 10 + (*end - '0'), STEP_MAX + 1);
+		*value = Min(*value * 10 + (*end - '0'), NUMBER_MAX);
 	if (end == word)
 	{
 		*value = low - 1;
@@ -166,8 +171,8 @@ read_range(Parser *parser, bool first)
 	if (has_step)
 	{
 		parser->pos++;
-		if (!read_value(parser, 1, STEP_MAX, "", &step))
-			return fail(parser, psprintf("a number from 1 to %d", STEP_MAX));
+		if (!read_value(parser, 1, field->values, "", &step))
+			return fail(parser, psprintf("a number from 1 to %d", field->values));
 	}
 	if (*parser->pos && *parser->pos != ',' && !is_blank(*parser->pos))
 		return fail(parser, psprintf("%s\",\" or %s", !is_range ? "\"-\", " : has_step ? "" : "\"/\", ",
@@ -271,12 +276,12 @@ parse_fields(Parser *parser, ShedlockSchedule *schedule)
 }
 
 /*
- * parse - read a cron expression, and set all of the schedule but its zone
+ * parse - read a cron expression or a period, and set all of the schedule but its zone
  *
  * Returns NULL, or a sentence that says what is wrong.
  */
 static const char *
-parse(const char *text, ShedlockSchedule *schedule)
+parse(const char *text, pg_tz *zone, ShedlockSchedule *schedule)
 {
 	Parser		parser;
 	size_t		len = strlen(text);
@@ -291,6 +296,8 @@ parse(const char *text, ShedlockSchedule *schedule)
 		len--;
 	parser.begin = pnstrdup(text, len);
 	parser.pos = parser.begin + strspn(parser.begin, " \t\n");
+	if (ShedlockIsEvery(parser.pos))
+		return ShedlockReadEvery(parser.pos, zone, schedule);
 
 	if (*parser.pos == '@')
 	{
@@ -383,18 +390,81 @@ find_zone(const char *name)
 }
 
 /*
- * ShedlockParseSchedule - read a cron expression and its time zone
+ * is_alone - is there a character of that set that a letter neither precedes nor follows?
+ */
+static bool
+is_alone(const char *text, const char *set)
+{
+	for (const char *pos = text; (pos = strpbrk(pos, set)) != NULL; pos++)
+	{
+		if ((pos == text ||!isalpha((unsigned char) pos[-1])) &&!isalpha((unsigned char) pos[1]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * count_words - how many words has a text?
+ */
+static int
+count_words(const char *text)
+{
+	int			words = 0;
+
+	while (*(text +=strspn(text, " \t\r\n")))
+	{
+		words++;
+		text	  +=strcspn(text, " \t\r\n");
+	}
+	return words;
+}
+
+/*
+ * hint_for - what is to be written instead of a schedule that is refused
  *
- * schedule->text is the expression with single blanks, palloc'd.  Returns whether both are
- * valid; also not valid is an expression for which no day can match.  Errors, unless
- * noerror: 22023 if they are not.
+ * These are what people bring along who come from another scheduler.
+ */
+static const char *
+hint_for(const char *text)
+{
+	int			words = count_words(text);
+
+	text	  +=strspn(text, " \t\r\n");
+
+	if (pg_strncasecmp(text, "CRON_TZ=", 8) == 0 || pg_strncasecmp(text, "TZ=", 3) == 0)
+		return "Pass the time zone as time_zone.";
+	if (pg_strncasecmp(text, "every", 5) == 0 || pg_strncasecmp(text, "@every", 6) == 0 ||
+		(words == 2 && isdigit((unsigned char) *text)))
+		return "Write a period as \"every 5 min\", or as \"every 14 days from 2026-01-05 03:00\".";
+	if (*text == '@')
+		return "A schedule can be @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly, and has five fields else.";
+	if (strpbrk(text, "?#") || is_alone(text, "LW"))
+		return "\"*\" is any day and \"$\" the last one of the month; the first Monday is \"0 5 */31,1-7 * mon\".";
+	if (is_alone(text, "H"))
+		return "Choose a minute, such as \"17 * * * *\".";
+	if (words == 6)
+		return "There is no field for seconds or years: leave it out.";
+	if (strstr(text, "-sun") || strstr(text, "-0"))
+		return "Sunday is 0 and 7: write \"6-7\" for Saturday and Sunday.";
+	if (strchr(text, '/'))
+		return "A step is a number of its field's: for every two hours write \"0 */2 * * *\", or \"every 2 hours\".";
+	return "A schedule has five fields: minute, hour, day of month, month and day of week; or it is a period, such as \"every 5 min\".";
+}
+
+/*
+ * ShedlockParseSchedule - read a schedule and its time zone
+ *
+ * schedule->text is a cron expression with single blanks, or a period as given; palloc'd.
+ * Returns whether both are valid; also not valid is an expression for which no day can match.
+ * Errors, unless noerror: 22023 if they are not.
  */
 bool
 ShedlockParseSchedule(const char *text, const char *zone, bool noerror, ShedlockSchedule *schedule)
 {
-	const char *problem = parse(text, schedule);
+	pg_tz	   *found = find_zone(zone);
+	const char *problem = found ? parse(text, found, schedule) : NULL;
 
-	schedule->zone = problem ? NULL : find_zone(zone);
+	schedule->zone = problem ? NULL : found;
 	if (schedule->zone || noerror)
 		return schedule->zone != NULL;
 	if (problem)
@@ -406,7 +476,7 @@ ShedlockParseSchedule(const char *text, const char *zone, bool noerror, Shedlock
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid schedule: \"%s\"", shown),
 				 errdetail_internal("%s", problem),
-				 errhint("A schedule has five fields: minute, hour, day of month, month and day of week.")));
+				 errhint("%s", hint_for(text))));
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -444,7 +514,7 @@ bool
 ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedule *b)
 {
 	if (a->period != 0 || b->period != 0)
-		return a->period == b->period;
+		return a->period == b->period && a->has_from == b->has_from && a->from == b->from;
 	return a->minutes == b->minutes && a->hours == b->hours && a->days == b->days &&
 		a->months == b->months && a->weekdays == b->weekdays &&
 		a->either_day == b->either_day && a->wildcard == b->wildcard &&

@@ -7,7 +7,7 @@ SELECT to_json(schedule) AS schedule, array_to_string(ARRAY[to_char(a, 'YY-MM-DD
 FROM unnest(ARRAY[
 	-- minutes and hours
 	'* * * * *', '0 * * * *', '59 * * * *', '05 * * * *', '0000005 * * * *', '*/20 * * * *', '*/1 * * * *', '*/59 * * * *',
-	'*/60 * * * *', '*/9999 * * * *', '*/020 * * * *', '1-3 * * * *', '3-3 * * * *', '0-59 * * * *', '10-30/10 * * * *', '10-30/7 * * * *',
+	'*/60 * * * *', '*/020 * * * *', '1-3 * * * *', '3-3 * * * *', '0-59 * * * *', '10-30/10 * * * *', '10-30/7 * * * *',
 	'10-30/21 * * * *', '0-59/20 * * * *', '1,2 * * * *', '2,1 * * * *', '2,2 * * * *', '1,3,5-7,59 * * * *', '*,5 * * * *', '5,* * * * *',
 	'*/30,5 * * * *', '5,*/30 * * * *', '1-2,10-20/5 * * * *', '0 0 * * *', '0 23 * * *', '30 3-5,22 * * *', '0 */2 * * *', '0 */23 * * *',
 	'0 */24 * * *', '0 9-17/4 * * *', '0 009 * * *', '59 23 * * *', '* 0 * * *', '*/30 0-1 * * *',
@@ -17,7 +17,7 @@ FROM unnest(ARRAY[
 	-- months
 	'0 0 1 1 *', '0 0 1 12 *', '0 0 1 jan *', '0 0 1 FEB *', '0 0 1 Mar *', '0 0 1 aPr *', '0 0 1 may *', '0 0 1 jun *', '0 0 1 jul *',
 	'0 0 1 aug *', '0 0 1 sep *', '0 0 1 oct *', '0 0 1 nov *', '0 0 1 dec *', '0 0 1 jan-mar *', '0 0 1 1-mar *', '0 0 1 feb-12/5 *',
-	'0 0 1 jan,6,DEC *', '0 0 1 */6 *', '0 0 1 */12 *', '0 0 1 */13 *', '0 0 1 01 *',
+	'0 0 1 jan,6,DEC *', '0 0 1 */6 *', '0 0 1 */12 *', '0 0 1 01 *',
 	-- days of the week
 	'0 0 * * 0', '0 0 * * 1', '0 0 * * 6', '0 0 * * 7', '0 0 * * sun', '0 0 * * MON', '0 0 * * Tue', '0 0 * * weD', '0 0 * * thu', '0 0 * * fri', '0 0 * * sat',
 	'0 0 * * mon-fri', '0 0 * * 0-7', '0 0 * * 5-7', '0 0 * * fri-7', '0 0 * * sun-tue', '0 0 * * 1-5/2', '0 0 * * */7', '0 0 * * */2', '0 0 * * 0,7',
@@ -59,7 +59,7 @@ FROM unnest(ARRAY[
 	'5- * * * *', '5-', '-5 * * * *', '5-- * * * *', '30-10 * * * *', '0 22-4 * * *', '0 0 20-10 * *', '0 0 1 dec-jan *', '0 0 * * sat-sun', '0 0 * * 5-sun', '1-5-7 * * * *',
 	'*-5 * * * *', '5-* * * * *', '0 0 $-5 * *', '0 0 1-$ * *',
 	-- steps
-	'*/0 * * * *', '*/00 * * * *', '*/ * * * *', '*/-5 * * * *', '*/10000 * * * *', '*/99999999999999999999 * * * *', '5/10 * * * *', '0 9/2 * * *', '0-30/0 * * * *',
+	'*/0 * * * *', '*/00 * * * *', '*/ * * * *', '*/-5 * * * *', '*/61 * * * *', '*/120 * * * *', '0 */25 * * *', '0 0 */32 * *', '0 0 1 */13 *', '0 0 * * */8', '10-30/61 * * * *', '*/10000 * * * *', '*/99999999999999999999 * * * *', '5/10 * * * *', '0 9/2 * * *', '0-30/0 * * * *',
 	'*/5/5 * * * *', '*/a * * * *', '*/* * * * *', '1-5/2-3 * * * *', '0 0 * */jan *', '0 0 $/2 * *', '0 0 * * mon/2', '*/5.5 * * * *',
 	-- lists
 	'1, * * * *', ',1 * * * *', '1,,2 * * * *', '1,60 * * * *', '1;2 * * * *', '1 ,2 * * * *', '1, 2 * * * *', '0 0 1,$ * *', '0 0 $,1 * *', '0 0 $$ * *', '0 0 * $ *', '$ * * * *', '0 0 * * $',
@@ -74,6 +74,51 @@ FROM unnest(ARRAY[
 	-- no day of these months
 	'0 0 30 2 *', '0 0 31 2 *', '0 0 31 4,6,9,11 *', '0 0 30-31 2 *', '0 0 31 apr */2', '0 0 30,31 feb */7', '@yearly 2']) WITH ORDINALITY AS s(schedule, n)
 ORDER BY n;
+
+-- The hint is for who comes from another scheduler
+CREATE FUNCTION pg_temp.hint(schedule text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	hint text;
+BEGIN
+	RETURN shedlock_next_tick(schedule);
+EXCEPTION WHEN invalid_parameter_value THEN
+	GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+	RETURN hint;
+END
+$$;
+SELECT pg_temp.hint(schedule), string_agg(schedule, '  |  ' ORDER BY n) AS schedules
+FROM unnest(string_to_array('0 0 3 * * *,0 3 * * * 2026,* * * * * *,0 0 ? * *,0 0 ? * MON,0 0 12 L * ?,0 0 L * *,0 0 LW * *,0 0 15W * *,0 0 * * 5L,0 0 * * 6#3,0 0 0 JUL WED,CRON_TZ=Europe/Berlin 0 3 * * *,TZ=UTC 0 3 * * *,@every 5m,@every 1h30m,5 minutes,30 seconds,1 day,every,every day,every 5 parsecs,everyday,every 5,@reboot,@dailly,H * * * *,H/15 * * * *,H H * * *,0 0 * * sat-sun,0 0 * * 6-0,*/120 * * * *,0 9/2 * * *,nightly,,0 25 * * *,1.5 * * * *', ',')) WITH ORDINALITY AS s(schedule, n)
+GROUP BY 1 ORDER BY min(n);
+
+-- Periods: the last tick and the next three from Thursday, the 1st of January 2026, on
+SELECT to_json(schedule) AS schedule, time_zone, to_char(a, 'YY-MM-DD HH24:MI:SS') AS first, b - a AS second, c - b AS third
+FROM (VALUES ('every 10 min', 'UTC'), ('every 10 minutes', 'utc'), ('EVERY 90 MIN', 'UTC'), ('every 1 second', 'UTC'), ('every 1.5 s', 'UTC'), ('every 1 day', 'UTC'), ('every 7 days', 'UTC'),
+	('every 1 day 12:00', 'UTC'), ('every 36:00', 'UTC'), ('every PT2H', 'UTC'), ('every P2D', 'UTC'), ('  every   1  hour ', 'UTC'), (E'every\t1 hour\n', 'UTC'), ('every 36600 days', 'UTC'),
+	('every 7 days from 2026-01-05', 'UTC'), ('every 14 days from 2026-01-05 03:00', 'UTC'), ('every 14 days from 2026-01-05 03:00', 'Europe/Berlin'), ('every 14 days from 2026-01-05 03:00', 'Asia/Kolkata'),
+	('every 14 days from 2026-01-05T03:00:30', 'UTC'), ('every 14 days from 2026-01-05T03:00Z', 'UTC'), ('every 14 days from 2026-01-05 03:00+01', 'UTC'), ('every 14 days from 2026-01-05 03:00:00-03:30', 'UTC'),
+	('every 1 hour from 2000-01-01 00:17', 'UTC'), ('every 1 hour from 2026-01-01', 'UTC'), ('Every 1 Hour From 9999-12-31', 'UTC'), ('every 1 day from 2026-03-29 02:30', 'Europe/Berlin'),
+	('every 1 hour from 1900-01-01', 'UTC')) AS s(schedule, time_zone),
+	 shedlock_next_tick(schedule, time_zone, '2025-12-31 23:59:59') a,
+	 shedlock_next_tick(schedule, time_zone, a) b,
+	 shedlock_next_tick(schedule, time_zone, b) c;
+SELECT shedlock_tick('every 1 day from 9999-12-31') AS before_it, shedlock_tick('every 1 day') = date_trunc('day', clock_timestamp() + '30 s') AS today,
+	   shedlock_tick('every 1 day from 2026-01-01 06:00') = date_bin('1 day', clock_timestamp() + '30 s', '2026-01-01 06:00') AS at_six;
+-- nothing in a session changes what a text means
+SET intervalstyle = 'sql_standard';
+SET datestyle = 'SQL, DMY';
+SET timezone = 'Asia/Tokyo';
+SELECT extract(epoch FROM shedlock_next_tick('every 14 days from 2026-05-06 03:00', 'UTC', to_timestamp(0)))::bigint = extract(epoch FROM timestamptz '2026-05-06 03:00Z')::bigint AS same,
+	   shedlock_next_tick('every 1 day 2 hours', 'UTC', to_timestamp(0)) - to_timestamp(0) AS length;
+RESET intervalstyle;
+SET datestyle = 'ISO';
+SET timezone = 'UTC';
+SELECT to_json(left(schedule, 45)) AS schedule, pg_temp.refusal(schedule, time_zone)
+FROM (VALUES ('every 0 min', 'UTC'), ('every -5 min', 'UTC'), ('every 1 day -2 hours', 'UTC'), ('every -1 day 36:00', 'UTC'), ('every 999 ms', 'UTC'), ('every 1 month', 'UTC'), ('every 1 year', 'UTC'), ('every 36601 days', 'UTC'),
+	('every 99999999999 days', 'UTC'), ('every 9999999999999 hours', 'UTC'), ('every infinity', 'UTC'), ('every ' || repeat(' 1 s', 60), 'UTC'), ('every 5', 'UTC'), ('every @ 5 min ago', 'UTC'), ('every five min', 'UTC'), ('every 5 min 5 min', 'UTC'), ('every min', 'UTC'),
+	('every 5 min until 2026-01-05', 'UTC'), ('every 5 min from', 'UTC'), ('every 5 min from ', 'UTC'), ('every from 2026-01-05', 'UTC'), ('every 5 min from now', 'UTC'), ('every 5 min from today', 'UTC'), ('every 5 min from 05.01.2026', 'UTC'),
+	('every 5 min from 2026-1-5', 'UTC'), ('every 5 min from 2026-02-29', 'UTC'), ('every 5 min from 2026-13-01', 'UTC'), ('every 5 min from 2026-00-01', 'UTC'), ('every 5 min from 2026-01-05 24:00', 'UTC'), ('every 5 min from 2026-01-05 3:00', 'UTC'),
+	('every 5 min from 2026-01-05 03:60', 'UTC'), ('every 5 min from 2026-01-05 03:00:60', 'UTC'), ('every 5 min from 2026-01-05 03:00+16', 'UTC'), ('every 5 min from 2026-01-05 03:00 CET', 'UTC'), ('every 5 min from 2026-01-05 from 2026-01-06', 'UTC'),
+	('every 5 min from 0000-01-05', 'UTC'), ('every 5 min from infinity', 'UTC'), ('every 5 min', 'Europe/Berlin'), ('every 5 min from 2026-01-05 03:00Z', 'Europe/Berlin'), ('every 5 min', 'Mars/Olympus')) AS s(schedule, time_zone);
 
 -- Time zones are those of pg_timezone_names: in a rule of POSIX, which SET TIME ZONE accepts,
 -- east and west are the other way round.

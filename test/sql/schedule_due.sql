@@ -168,5 +168,14 @@ CALL shedlock_run('due', 'SELECT 1', schedule => '@yearly', time_zone => NULL, c
 SELECT time_zone, catch_up, max_late, attempts, backoff FROM pg_temp.ticks WHERE name = 'due';
 SELECT * FROM pg_temp.my_locks();
 
+-- A period is a schedule, too; without "from" its first tick was in 1970
+SELECT tick, attempt, reason FROM shedlock_run_begin('due every', '1 hour', schedule => 'every 36500 days');
+SELECT shedlock_run_end('due every', token) FROM shedlock_history WHERE name = 'due every' AND outcome = 'running';
+SELECT tick, attempt, reason IS NULL AS begun FROM shedlock_run_begin('due every', '1 hour', schedule => 'every 36500 days');
+SELECT tick, attempt, reason FROM shedlock_run_begin('due every', '1 hour', schedule => 'every 36500 days from 2020-01-01 03:00', time_zone => 'Europe/Berlin');
+SELECT shedlock_run_end('due every', token) FROM shedlock_history WHERE name = 'due every' AND outcome = 'running';
+SELECT tick, attempt, reason IS NULL AS begun FROM shedlock_run_begin('due every', '1 hour', schedule => 'every 36500 days from 2120-01-01', attempts => 2);
+SELECT schedule, time_zone, last_tick, next_due FROM shedlock_schedules WHERE name = 'due every';
+
 DROP VIEW pg_temp.ticks;
 TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
