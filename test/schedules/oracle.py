@@ -136,9 +136,18 @@ def random_field(rand, number, favourite):
     return ','.join(item() for _ in range(rand.choice((1, 1, 1, 2, 3))))
 
 
+def has_day(schedule):
+    """Whether a day can match; shedlock refuses a schedule of which none does, such as a 31st of April."""
+    return (not schedule.both or schedule.last_day or
+            any(min(schedule.day) <= monthrange(2000, month)[1] for month in schedule.month))
+
+
 def random_schedule(rand, near):
     favourite = (near.minute, near.hour, near.day, near.month, near.isoweekday() % 7)
-    return ' '.join(random_field(rand, i, v) for i, v in enumerate(favourite))
+    while True:
+        text = ' '.join(random_field(rand, i, v) for i, v in enumerate(favourite))
+        if has_day(Schedule(text)):
+            return text
 
 
 def change_near(zone, second):
