@@ -16,7 +16,7 @@ SELECT * FROM shedlock_locks;
 SELECT count(*) FROM shedlock;
 -- shedlock_schedules
 SELECT * FROM shedlock_schedules;
--- shedlock_jobs
-SELECT * FROM shedlock_jobs;
+-- shedlock_cron_jobs
+SELECT * FROM shedlock_cron_jobs;
 -- shedlock_why
 SELECT shedlock_why('job-7');

@@ -754,7 +754,7 @@ COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
 -- count as well.  The barrier keeps functions in the reader's WHERE from seeing the
 -- rows of other names.  All locks are looked up in one call, because each call reads the
 -- server's lock table; and most jobs are called alike.
-CREATE VIEW shedlock_jobs WITH (security_barrier) AS
+CREATE VIEW shedlock_cron_jobs WITH (security_barrier) AS
 WITH job AS MATERIALIZED (
 	SELECT r AS j, c AS g
 	FROM _shedlock_cron_rows(_shedlock_cron_is_readable()) r
@@ -883,40 +883,40 @@ FROM job
 					WHEN d.shown THEN GREATEST(l.started_at, g.scheduled_at) OPERATOR(pg_catalog.<) d.due
 			   END AS overdue) o;
 
-COMMENT ON VIEW shedlock_jobs IS
+COMMENT ON VIEW shedlock_cron_jobs IS
 'The reader''s pg_cron jobs, for superusers those of all roles, with their guards, their last run and whether they are overdue';
-COMMENT ON COLUMN shedlock_jobs.jobid IS 'Number of the job in cron.job';
-COMMENT ON COLUMN shedlock_jobs.job_name IS 'Name of the job; NULL if it has none';
-COMMENT ON COLUMN shedlock_jobs.guarded IS 'Whether its command is a CALL of shedlock_run with constants';
-COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job, whose ticks it claims unless it has once_every';
-COMMENT ON COLUMN shedlock_jobs.time_zone IS 'Time zone of the schedule';
-COMMENT ON COLUMN shedlock_jobs.fire IS 'Schedule by which pg_cron fires the job, if that is another one';
-COMMENT ON COLUMN shedlock_jobs.database IS
+COMMENT ON COLUMN shedlock_cron_jobs.jobid IS 'Number of the job in cron.job';
+COMMENT ON COLUMN shedlock_cron_jobs.job_name IS 'Name of the job; NULL if it has none';
+COMMENT ON COLUMN shedlock_cron_jobs.guarded IS 'Whether its command is a CALL of shedlock_run with constants';
+COMMENT ON COLUMN shedlock_cron_jobs.schedule IS 'Schedule of the job, whose ticks it claims unless it has once_every';
+COMMENT ON COLUMN shedlock_cron_jobs.time_zone IS 'Time zone of the schedule';
+COMMENT ON COLUMN shedlock_cron_jobs.fire IS 'Schedule by which pg_cron fires the job, if that is another one';
+COMMENT ON COLUMN shedlock_cron_jobs.database IS
 'Database that the job runs in; the columns from last_started on are NULL for a guarded job of another one, except next_due and problem';
-COMMENT ON COLUMN shedlock_jobs.username IS 'Role that the job runs as';
-COMMENT ON COLUMN shedlock_jobs.active IS 'Whether pg_cron starts the job';
-COMMENT ON COLUMN shedlock_jobs.lock_name IS 'Name of the lock; NULL for a job that is not guarded';
-COMMENT ON COLUMN shedlock_jobs.command IS 'The command, without the CALL around it';
-COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL for no limit';
-COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held for at least this long';
-COMMENT ON COLUMN shedlock_jobs.once_every IS 'The job runs once in each period of this length';
-COMMENT ON COLUMN shedlock_jobs.attempts IS 'Number of runs that a tick can have; NULL for one';
-COMMENT ON COLUMN shedlock_jobs.backoff IS 'Time from the end of a failed first attempt to the second; NULL for one minute';
-COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest or all; NULL for latest';
-COMMENT ON COLUMN shedlock_jobs.max_late IS 'No attempt begins later than that after its tick; NULL for no limit';
-COMMENT ON COLUMN shedlock_jobs.last_started IS
+COMMENT ON COLUMN shedlock_cron_jobs.username IS 'Role that the job runs as';
+COMMENT ON COLUMN shedlock_cron_jobs.active IS 'Whether pg_cron starts the job';
+COMMENT ON COLUMN shedlock_cron_jobs.lock_name IS 'Name of the lock; NULL for a job that is not guarded';
+COMMENT ON COLUMN shedlock_cron_jobs.command IS 'The command, without the CALL around it';
+COMMENT ON COLUMN shedlock_cron_jobs.lock_at_most_for IS 'A run that takes longer is cancelled; NULL for no limit';
+COMMENT ON COLUMN shedlock_cron_jobs.lock_at_least_for IS 'The lock is held for at least this long';
+COMMENT ON COLUMN shedlock_cron_jobs.once_every IS 'The job runs once in each period of this length';
+COMMENT ON COLUMN shedlock_cron_jobs.attempts IS 'Number of runs that a tick can have; NULL for one';
+COMMENT ON COLUMN shedlock_cron_jobs.backoff IS 'Time from the end of a failed first attempt to the second; NULL for one minute';
+COMMENT ON COLUMN shedlock_cron_jobs.catch_up IS 'What becomes of missed ticks: latest or all; NULL for latest';
+COMMENT ON COLUMN shedlock_cron_jobs.max_late IS 'No attempt begins later than that after its tick; NULL for no limit';
+COMMENT ON COLUMN shedlock_cron_jobs.last_started IS
 'When the latest run under this lock began, whatever started it; NULL if the reader cannot see it in shedlock_history; for a job that is not guarded, this and the next three columns as in cron.job_run_details';
-COMMENT ON COLUMN shedlock_jobs.last_ended IS 'When that run ended';
-COMMENT ON COLUMN shedlock_jobs.last_outcome IS 'Outcome of that run, as in shedlock_history';
-COMMENT ON COLUMN shedlock_jobs.last_message IS 'Message of the error';
-COMMENT ON COLUMN shedlock_jobs.tick_claimed IS
+COMMENT ON COLUMN shedlock_cron_jobs.last_ended IS 'When that run ended';
+COMMENT ON COLUMN shedlock_cron_jobs.last_outcome IS 'Outcome of that run, as in shedlock_history';
+COMMENT ON COLUMN shedlock_cron_jobs.last_message IS 'Message of the error';
+COMMENT ON COLUMN shedlock_cron_jobs.tick_claimed IS
 'The latest tick that was claimed or run; this and claimed_by, lock_state and overdue are NULL for a name that shedlock.role_prefix reserves for other roles';
-COMMENT ON COLUMN shedlock_jobs.claimed_by IS
+COMMENT ON COLUMN shedlock_cron_jobs.claimed_by IS
 'What claimed the tick: a run of the job, or a caller of shedlock_once or shedlock_once_every';
-COMMENT ON COLUMN shedlock_jobs.next_due IS
+COMMENT ON COLUMN shedlock_cron_jobs.next_due IS
 'When the job is due next for a tick that is not claimed; NULL if it is not active, or that cannot be told; for a schedule in seconds, at the latest';
-COMMENT ON COLUMN shedlock_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
-COMMENT ON COLUMN shedlock_jobs.overdue IS
+COMMENT ON COLUMN shedlock_cron_jobs.lock_state IS 'State of the lock, as in shedlock_locks, or free';
+COMMENT ON COLUMN shedlock_cron_jobs.overdue IS
 'Whether the job was due 90 seconds ago or more, has not started since, and nothing explains why; if no run is later, since it was scheduled; NULL if unknown: see problem';
-COMMENT ON COLUMN shedlock_jobs.problem IS
+COMMENT ON COLUMN shedlock_cron_jobs.problem IS
 'That its role or database is gone, which role could make the job call another procedure, that the job calls another schema or there is another shedlock_run, that pg_cron fires it too late, or why overdue is unknown; NULL if there is no problem';

@@ -53,4 +53,4 @@ REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
 
-GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_schedules, shedlock_jobs TO PUBLIC;
+GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_schedules, shedlock_cron_jobs TO PUBLIC;

@@ -264,7 +264,7 @@ _shedlock_shown(PG_FUNCTION_ARGS)
 /*
  * _shedlock_may_use - may the caller use a lock, or see all of them?
  *
- * For shedlock_jobs: the CALL of a job can name any lock.
+ * For shedlock_cron_jobs: the CALL of a job can name any lock.
  */
 Datum
 _shedlock_may_use(PG_FUNCTION_ARGS)

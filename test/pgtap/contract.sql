@@ -254,7 +254,7 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
 	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'),
-			 ('shedlock', 'r'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'), ('shedlock_schedules', 'v'),
+			 ('shedlock', 'r'), ('shedlock_cron_jobs', 'v'), ('shedlock_history', 'v'), ('shedlock_locks', 'v'), ('shedlock_schedules', 'v'),
 			 ('shedlock_stats', 'v'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
@@ -347,7 +347,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_schedules')$$,
 		  'attempt integer', 'attempts integer', 'next_attempt_at timestamp with time zone',
 		  'next_due timestamp with time zone', 'overdue interval', 'paused boolean'],
 	'columns of shedlock_schedules');
-SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_cron_jobs')$$,
 	ARRAY['jobid bigint', 'job_name text', 'guarded boolean', 'schedule text', 'time_zone text', 'fire text',
 		  'database text', 'username text', 'active boolean',
 		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
@@ -355,7 +355,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
 		  'last_started timestamp with time zone', 'last_ended timestamp with time zone',
 		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
 		  'claimed_by text', 'next_due timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
-	'columns of shedlock_jobs');
+	'columns of shedlock_cron_jobs');
 
 -- Names are compared as bytes, so no change of a locale can break the index.
 SELECT is(a.attcollation::regcollation::text, '"C"', 'names in ' || c.relname || ' have no locale')
@@ -443,7 +443,7 @@ SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role acquires a 
 SELECT is((SELECT count(*)::integer FROM shedlock_locks WHERE name LIKE 'by app%'), 1, 'a plain role sees the locks');
 SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the history');
 SELECT lives_ok('SELECT * FROM shedlock_stats', 'a plain role reads the counters');
-SELECT is_empty('SELECT * FROM shedlock_jobs', 'a plain role reads the jobs');
+SELECT is_empty('SELECT * FROM shedlock_cron_jobs', 'a plain role reads the jobs');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
 FROM unnest('{shedlock,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)

@@ -287,7 +287,7 @@ ORDER BY s.n, d.tick});
 		is($query->("SELECT string_agg(to_char(at AT TIME ZONE '$zone', 'HH24:MI'), ' ') FROM done WHERE job = 'late' AND $of_night"),
 			$night->{late}, "$title: a run whose tick is missed by pg_cron begins at the next firing");
 
-		my $overdue = "SELECT job_name, overdue FROM shedlock_jobs WHERE job_name IN ('15 2 * * *', 'latest') ORDER BY jobid";
+		my $overdue = "SELECT job_name, overdue FROM shedlock_cron_jobs WHERE job_name IN ('15 2 * * *', 'latest') ORDER BY jobid";
 		is( $query->($overdue), '15 2 * * *|' . ($night->{later} ? 't' : 'f') . "\nlatest|f",
 			"$title: a tick at which pg_cron does not fire is overdue");
 		next unless $night->{later};

@@ -21,7 +21,7 @@ SELECT error_of($$SELECT shedlock_cron_schedule('nightly', '0 3 * * *', 'VACUUM'
 SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
 SELECT error_of($$SELECT shedlock_cron_guard('nightly')$$);
 SELECT error_of($$SELECT shedlock_cron_unguard('nightly')$$);
-SELECT count(*) FROM shedlock_jobs;
+SELECT count(*) FROM shedlock_cron_jobs;
 
 -- A relation cron.job that is not pg_cron's is never read, because the functions that
 -- it calls would run with the privileges of the reader.
@@ -37,7 +37,7 @@ SELECT 1::bigint AS jobid, '* * * * *' AS schedule, cron.spring() AS command,
 	   current_database()::text AS database, cron.spring() AS username, true AS active,
 	   cron.spring() AS jobname;
 
-SELECT count(*) FROM shedlock_jobs;
+SELECT count(*) FROM shedlock_cron_jobs;
 SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
 SELECT error_of($$SELECT shedlock_cron_guard('1')$$);
 SELECT error_of($$SELECT _shedlock_cron_name_is_shared('nightly', 'bob')$$);

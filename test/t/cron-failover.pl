@@ -109,7 +109,7 @@ my $began = query('workers', 'old', 'SELECT last_value FROM began');
 foreach my $name ('other port', 'same port')
 {
 	is(query($name, 'new', q{SELECT outcome FROM shedlock_history WHERE name = 'long'}), 'lost', "$name: the run that was cut off is lost");
-	is(query($name, 'new', q{SELECT lock_state FROM shedlock_jobs WHERE job_name = 'long'}), 'lost', "$name: the lock of that run counts as a lease");
+	is(query($name, 'new', q{SELECT lock_state FROM shedlock_cron_jobs WHERE job_name = 'long'}), 'lost', "$name: the lock of that run counts as a lease");
 }
 
 #
@@ -166,9 +166,9 @@ FROM shedlock_history WHERE name = 'tick'}),
 }
 
 # The job that still names the old server has not run since.
-comes('other port', q{SELECT overdue FROM shedlock_jobs WHERE job_name = 'left'}, 'shedlock_jobs shows a job with the old port as overdue');
-is(query('other port', 'new', q{SELECT overdue FROM shedlock_jobs WHERE job_name = 'tick'}), 'f',
-	'other port: shedlock_jobs does not show a corrected job as overdue');
+comes('other port', q{SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'left'}, 'shedlock_cron_jobs shows a job with the old port as overdue');
+is(query('other port', 'new', q{SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'tick'}), 'f',
+	'other port: shedlock_cron_jobs does not show a corrected job as overdue');
 
 $pairs{$_}{new}->stop('immediate') foreach keys %pairs;
 $old->stop('immediate');

@@ -1,5 +1,5 @@
 # pg_cron's jobs are guarded, and unguarded to their original state, by the roles that
-# may do so, and shedlock_jobs shows their state.  The test waits for no tick: jobs are due
+# may do so, and shedlock_cron_jobs shows their state.  The test waits for no tick: jobs are due
 # on New Year's Day, or pg_cron looks for them at a port of no server.
 
 use strict;
@@ -82,7 +82,7 @@ is(query("SELECT shedlock_cron_schedule('nightly', '0 5 * * *', 'SELECT 43', '2 
 is( query('SELECT count(*), min(schedule), min(database), bool_and(active) FROM cron.job'),
 	'1|0 5 * * *|postgres|t',
 	'nothing is left of the old job');
-is( query('SELECT lock_name, command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs'),
+is( query('SELECT lock_name, command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_cron_jobs'),
 	'nightly|SELECT 43|02:00:00||',
 	'nothing is left of the old durations');
 
@@ -152,8 +152,8 @@ foreach (
 	is(ticks_of('ticks'), $ticks, $what);
 }
 query("SELECT shedlock_cron_schedule('ticks', $nine, time_zone => 'America/New_York', attempts => 3)");
-is(query("SELECT schedule, time_zone, fire, attempts, to_char(next_due AT TIME ZONE 'America/New_York', 'HH24:MI') FROM shedlock_jobs WHERE job_name = 'ticks'"),
-	'0 9 * * *|America/New_York|* * * * *|3|09:00', 'shedlock_jobs shows the schedule, what fires the job, and when it is due next');
+is(query("SELECT schedule, time_zone, fire, attempts, to_char(next_due AT TIME ZONE 'America/New_York', 'HH24:MI') FROM shedlock_cron_jobs WHERE job_name = 'ticks'"),
+	'0 9 * * *|America/New_York|* * * * *|3|09:00', 'shedlock_cron_jobs shows the schedule, what fires the job, and when it is due next');
 is(query("SELECT shedlock_cron_unguard('ticks')") . query("SELECT schedule, command FROM cron.job"), 't0 9 * * *|SELECT 1',
 	'unguarding restores the schedule, too');
 
@@ -165,7 +165,7 @@ foreach (
 	my ($schedule, $given, $at, $what) = @$_;
 	like(notices_of("SELECT shedlock_cron_schedule('ticks', '$schedule', 'SELECT 1', '1 h', $given)"),
 		qr/WARNING:  pg_cron does not fire job "ticks" at \S+ \S*$at\nDETAIL:  .*\nHINT:  Let the minutes/, $what);
-	like(query("SELECT problem FROM shedlock_jobs WHERE job_name = 'ticks'"), qr/^pg_cron does not fire it at /, 'shedlock_jobs shows that');
+	like(query("SELECT problem FROM shedlock_cron_jobs WHERE job_name = 'ticks'"), qr/^pg_cron does not fire it at /, 'shedlock_cron_jobs shows that');
 }
 is(notices_of("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h', time_zone => 'America/New_York', fire => '0 14,15,16 * * *')"), '',
 	'a fire that has all the hours is accepted silently');
@@ -212,7 +212,7 @@ is($again->("once_every => '1 day'"), "NOTICE:  job \"ticks\" now has once_every
 like(error_of("SELECT shedlock_cron_guard('ticks', time_zone => 'UTC')"), qr/22023: job "ticks" cannot have time_zone\nDETAIL:  .*periods of 1 day.*\nHINT:  .*shedlock_cron_schedule/,
 	'with a period, a job can have no time zone');
 query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1', '1 h', time_zone => 'UTC')");
-is(query('SELECT once_every, schedule, time_zone FROM shedlock_jobs'), '|0 9 * * *|UTC', 'until it is defined again');
+is(query('SELECT once_every, schedule, time_zone FROM shedlock_cron_jobs'), '|0 9 * * *|UTC', 'until it is defined again');
 query("SELECT shedlock_cron_unguard('ticks')");
 query("SELECT shedlock_cron_guard('ticks', '1 h')");
 
@@ -329,7 +329,7 @@ query("SELECT shedlock_forget('hostile'), cron.unschedule(jobid) FROM cron.job")
 
 # Jobs that are not guarded, as pg_cron's own records show them
 query("BEGIN; SELECT cron.schedule('bare', '* * * * *', 'SELECT 1'); UPDATE cron.job SET nodeport = 1; COMMIT");
-my $bare_state = q{SELECT guarded, lock_name, command, last_outcome, overdue, problem FROM shedlock_jobs WHERE job_name = 'bare'};
+my $bare_state = q{SELECT guarded, lock_name, command, last_outcome, overdue, problem FROM shedlock_cron_jobs WHERE job_name = 'bare'};
 is(query($bare_state), 'f||SELECT 1|||unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that',
 	'nothing is known of a job that never ran');
 foreach ([ '80 s', 'succeeded', 'f' ], [ '151 s', 'succeeded', 't' ], [ '151 s', 'running', 'f' ], [ '10 s', 'failed', 'f' ])
@@ -370,7 +370,7 @@ foreach (@hostile)
 	query("SELECT cron.schedule($name, '$new_year', $command)");
 	query("SELECT shedlock_cron_guard($name, '1 hour', once_every => '1 day')");
 	$guarded++
-	  if query("SELECT count(*) FROM shedlock_jobs WHERE job_name = $name AND lock_name = $name AND command = $command") eq '1';
+	  if query("SELECT count(*) FROM shedlock_cron_jobs WHERE job_name = $name AND lock_name = $name AND command = $command") eq '1';
 
 	# Run it like pg_cron.
 	query(query("SELECT command FROM cron.job WHERE jobname = $name"));
@@ -382,7 +382,7 @@ foreach (@hostile)
 is($guarded, scalar @hostile, 'any name and command is guarded and read back');
 is($run, scalar @hostile, 'the guarded job runs the command');
 is($restored, scalar @hostile, 'unguarding restores the original command');
-is(query("SELECT count(*), count(*) FILTER (WHERE guarded) FROM shedlock_jobs"), @hostile . '|0', 'shedlock_jobs shows that a job is not guarded');
+is(query("SELECT count(*), count(*) FILTER (WHERE guarded) FROM shedlock_cron_jobs"), @hostile . '|0', 'shedlock_cron_jobs shows that a job is not guarded');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 query("SELECT cron.schedule('report', '$new_year', 'SELECT 1')");
@@ -392,18 +392,18 @@ is(notices_of("SELECT shedlock_cron_guard('report', '2 hours')") =~ s/^psql:\S+ 
 	qq{NOTICE:  job "report" now has lock_at_most_for 02:00:00 instead of 01:00:00\n}
 	  . "HINT:  What is not passed stays as it is.  To remove something, define the whole job again with shedlock_cron_schedule, also its database, username and active.  A job without a name must be unguarded and guarded again.",
 	'a guarded job can be guarded again, and a notice says what has changed');
-is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
+is( query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_cron_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day',
 	'omitted arguments keep their values, and there is no second guard');
 is(notices_of("SELECT shedlock_cron_guard('report')"), '', 'without arguments nothing changes');
-is(query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"),
+is(query("SELECT command, lock_at_most_for, lock_at_least_for, once_every FROM shedlock_cron_jobs"),
 	'SELECT 1|02:00:00|00:01:00|1 day', 'indeed');
 like(notices_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '0', once_every => '12 h')"),
 	qr/now has lock_at_least_for 00:00:00 instead of 00:01:00, once_every 12:00:00 instead of 1 day\n/, 'several durations can be changed');
 like(error_of("SELECT shedlock_cron_guard('report', lock_at_least_for => '3 h')"),
 	qr/lock_at_least_for is longer than lock_at_most_for/, 'new durations are checked against the others');
 query("SELECT shedlock_cron_unguard('report'), shedlock_cron_guard('report', once_every => '1 day')");
-is(query("SELECT lock_at_most_for, lock_at_least_for, once_every FROM shedlock_jobs"), '||1 day', 'a job unguarded and guarded again has only the new durations');
+is(query("SELECT lock_at_most_for, lock_at_least_for, once_every FROM shedlock_cron_jobs"), '||1 day', 'a job unguarded and guarded again has only the new durations');
 like(notices_of("SELECT shedlock_cron_guard('report', '1 h')"), qr/lock_at_most_for 01:00:00 instead of none/, 'a missing duration can be added');
 is(query("SELECT shedlock_cron_unguard('report')"), 't', 'a job is unguarded');
 is(query("SELECT shedlock_cron_unguard('report')"), 'f', 'a job is unguarded once');
@@ -421,8 +421,8 @@ like(job_command('report'), qr/name => 'by hand'.*lock_at_most_for => '03:00:00'
 my $unnamed = query("SELECT cron.schedule('$new_year', 'SELECT 2')");
 is(query("SELECT shedlock_cron_guard('$unnamed', '1 hour')"),
 	"cron:$unnamed", 'the lock of a job without a name has its number');
-is(query("SELECT job_name, lock_name FROM shedlock_jobs WHERE jobid = $unnamed"),
-	"|cron:$unnamed", 'shedlock_jobs shows a job without a name');
+is(query("SELECT job_name, lock_name FROM shedlock_cron_jobs WHERE jobid = $unnamed"),
+	"|cron:$unnamed", 'shedlock_cron_jobs shows a job without a name');
 is(query("SELECT shedlock_cron_unguard('$unnamed')"), 't', 'a job without a name is unguarded by its number');
 query("SELECT cron.schedule('$unnamed', '$new_year', 'SELECT 3')");
 is(query("SELECT shedlock_cron_guard('$unnamed', '1 hour')"),
@@ -490,13 +490,13 @@ like(error_of("$make)", @as_plain), qr/42501: permission denied for function she
 query("GRANT EXECUTE ON FUNCTION $functions TO plain");
 is(notices_of("$make, '1 h')", @as_plain), '', 'a plain role with the GRANT creates its own jobs');
 query("SELECT shedlock_cron_schedule('admins', '$new_year', 'SELECT 1', '1 h')");
-is(query_as_plain('SELECT job_name, username FROM shedlock_jobs'), 'mine|plain', 'a plain role sees only its own jobs');
-is( query('SELECT job_name, username FROM shedlock_jobs ORDER BY job_name'),
+is(query_as_plain('SELECT job_name, username FROM shedlock_cron_jobs'), 'mine|plain', 'a plain role sees only its own jobs');
+is( query('SELECT job_name, username FROM shedlock_cron_jobs ORDER BY job_name'),
 	"admins|postgres\nmine|plain",
 	'superusers see all jobs');
 is(query_as_plain("SELECT shedlock_cron_unguard('mine'), shedlock_cron_guard('mine', '2 h')"),
 	't|mine', 'changes them');
-is(query("SELECT lock_at_most_for FROM shedlock_jobs WHERE job_name = 'mine'"),
+is(query("SELECT lock_at_most_for FROM shedlock_cron_jobs WHERE job_name = 'mine'"),
 	'02:00:00', 'a plain role guards its job without EXECUTE on cron.alter_job');
 
 like(error_of("SELECT shedlock_cron_guard('admins')", @as_plain),
@@ -504,7 +504,7 @@ like(error_of("SELECT shedlock_cron_guard('admins')", @as_plain),
 like(error_of("$make, username => 'postgres')", @as_plain), qr/ERROR:  42501: /, 'a plain role cannot create jobs for other roles');
 like(error_of("$make, active => false)", @as_plain),
 	qr/42501: permission denied for function alter_job/, 'a plain role cannot do what needs cron.alter_job');
-is(query("SELECT lock_at_most_for, active FROM shedlock_jobs WHERE job_name = 'mine'"),
+is(query("SELECT lock_at_most_for, active FROM shedlock_cron_jobs WHERE job_name = 'mine'"),
 	'02:00:00|t', 'a refused change changes nothing');
 
 $unnamed = query_as_plain("SELECT cron.schedule('$new_year', 'SELECT 4')");
@@ -520,13 +520,13 @@ is(query_as_plain("SELECT shedlock_cron_unschedule('mine')"), 't', 'a plain role
 # Names of jobs are unique for each role, names of locks are unique for all
 $make = "SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1 h'";
 query("$make)");
-is(query("SELECT lock_name FROM shedlock_jobs WHERE job_name = 'same'"),
+is(query("SELECT lock_name FROM shedlock_cron_jobs WHERE job_name = 'same'"),
 	'same', 'the first job of a name gives it to its lock');
 like(notices_of("$make)", @as_plain), qr/NOTICE:  lock of job "same" is named "plain.same"/,
 	'a job of the same name of another role, who cannot see the first, gets a lock of its own');
 is(notices_of("$make)"), '', 'the first job, scheduled again, keeps its lock');
 is(notices_of("$make)", @as_plain), '', 'the second job, scheduled again, keeps its lock');
-is(query("SELECT string_agg(lock_name, ' ' ORDER BY lock_name) FROM shedlock_jobs WHERE job_name = 'same'"),
+is(query("SELECT string_agg(lock_name, ' ' ORDER BY lock_name) FROM shedlock_cron_jobs WHERE job_name = 'same'"),
 	'plain.same same', 'the two jobs have two locks');
 like(
 	error_of("SELECT shedlock_cron_guard('same')"),
@@ -535,7 +535,7 @@ like(
 like(error_of("SELECT shedlock_cron_unschedule('same')"),
 	qr/42P09: job name "same" is ambiguous/, 'a shared name is ambiguous to unschedule');
 query("SELECT shedlock_cron_schedule('same', '0 1 1 1 *', 'SELECT 3', '3 h', username => 'plain')");
-is( query("SELECT schedule, command, lock_name, lock_at_most_for FROM shedlock_jobs"
+is( query("SELECT schedule, command, lock_name, lock_at_most_for FROM shedlock_cron_jobs"
 		  . " WHERE username = 'plain' AND job_name = 'same'"),
 	'0 1 1 1 *|SELECT 3|plain.same|03:00:00',
 	'a superuser replaces the job of another role');
@@ -549,7 +549,7 @@ query('GRANT USAGE ON SCHEMA "Shed Lock" TO other_role');
 is(query_as_plain("SELECT _shedlock_cron_name_is_shared('same', 'nobody'), _shedlock_cron_name_is_shared('none', 'nobody')"), 't|f',
 	'a role with USAGE on schema cron learns that a job name is in use');
 is(query("SET ROLE other_role; SELECT _shedlock_cron_name_is_shared('same', 'nobody')"), 'f', 'a role without USAGE on schema cron learns nothing');
-is(query('SET ROLE other_role; SELECT count(*) FROM shedlock_jobs'), '0', 'a role without USAGE on schema cron sees no jobs, without an error');
+is(query('SET ROLE other_role; SELECT count(*) FROM shedlock_cron_jobs'), '0', 'a role without USAGE on schema cron sees no jobs, without an error');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 # The dot may belong to the role's name or to the job's.
@@ -558,7 +558,7 @@ foreach my $set ('', 'SET quote_all_identifiers = on; ')
 {
 	query("${set}SELECT shedlock_cron_schedule('b.c', '$new_year', 'SELECT 1'), shedlock_cron_schedule('c', '$new_year', 'SELECT 1'), "
 		  . "shedlock_cron_schedule('b.c', '$new_year', 'SELECT 1', username => 'a'), shedlock_cron_schedule('c', '$new_year', 'SELECT 1', username => 'a.b')");
-	is(query('SELECT lock_name FROM shedlock_jobs ORDER BY jobid'), qq{b.c\nc\na."b.c"\n"a.b".c}, "${set}four jobs have four locks");
+	is(query('SELECT lock_name FROM shedlock_cron_jobs ORDER BY jobid'), qq{b.c\nc\na."b.c"\n"a.b".c}, "${set}four jobs have four locks");
 }
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
@@ -570,7 +570,7 @@ is(notices_of("SELECT shedlock_cron_schedule('same', '$new_year', 'SELECT 1', '1
 my $bare = query_as_plain("SELECT cron.schedule('$new_year', 'SELECT 1')");
 is(query_as_plain("SELECT shedlock_cron_guard('$bare', '1 h')"), "plain:cron.$bare", 'a lock of a job without a name begins with the role');
 is(query_as_plain("SELECT shedlock_cron_guard('$bare', '2 h')"), "plain:cron.$bare", 'a job without a name keeps its lock when it is guarded again');
-is(query("SELECT lock_name FROM shedlock_jobs ORDER BY jobid"), "plain:same\nA b:same\nplain:cron.$bare", 'locks begin with the role of the job');
+is(query("SELECT lock_name FROM shedlock_cron_jobs ORDER BY jobid"), "plain:same\nA b:same\nplain:cron.$bare", 'locks begin with the role of the job');
 query_as_plain("CALL shedlock_run('plain:same', 'SELECT 1')");
 query("UPDATE cron.job SET command = replace(command, 'plain:', 'team_')");
 is(query("SELECT shedlock_cron_guard('$bare')"), "plain:cron.$bare", 'a job whose lock has no role gets a lock with its role');
@@ -583,12 +583,12 @@ my $forge = sub { query_as_plain(qq{SELECT cron.schedule('$_[0]', '* * * * *', \
 $forge->($_) foreach 'other_role:claimed', 'plain:claimed', 'plain:once';
 query("UPDATE cron.job SET nodeport = 1; SET ROLE other_role; SET application_name = 'secret'; CALL shedlock_run('other_role:claimed', 'SELECT', once_every => '1 day'); SELECT shedlock_acquire('other_role:claimed')");
 query("SET application_name = 'mine'; SET ROLE plain; CALL shedlock_run('plain:claimed', 'SELECT', once_every => '1 day'); SET application_name = 'theirs'; SELECT shedlock_once('plain:once', now())");
-my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), lock_state, overdue IS NOT NULL, problem FROM shedlock_jobs ORDER BY lock_name};
+my $claims = q{SELECT lock_name, tick_claimed IS NOT NULL, regexp_replace(claimed_by, '@.*', ''), lock_state, overdue IS NOT NULL, problem FROM shedlock_cron_jobs ORDER BY lock_name};
 my $hidden = 'other_role:claimed|f|||f|unknown: shedlock.role_prefix reserves lock "other_role:claimed" for other roles';
-is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|free|t|\nplain:once|t||free|t|", 'shedlock_jobs hides the claims of other names');
-is(query($claims), "other_role:claimed|t|secret|held|t|\nplain:claimed|t|mine|free|t|\nplain:once|t|theirs|free|t|", 'shedlock_jobs shows them to superusers');
-is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_jobs shows them to members of pg_read_all_stats');
-is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_jobs shows them without the setting');
+is(query_as_plain($claims), "$hidden\nplain:claimed|t|mine|free|t|\nplain:once|t||free|t|", 'shedlock_cron_jobs hides the claims of other names');
+is(query($claims), "other_role:claimed|t|secret|held|t|\nplain:claimed|t|mine|free|t|\nplain:once|t|theirs|free|t|", 'shedlock_cron_jobs shows them to superusers');
+is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_cron_jobs shows them to members of pg_read_all_stats');
+is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_cron_jobs shows them without the setting');
 query("SELECT shedlock_force_release('other_role:claimed')");
 query_as_plain("SELECT shedlock_cron_unguard('other_role:claimed'), shedlock_cron_unguard('plain:claimed')");
 is(query("SELECT string_agg(name, ' ' ORDER BY name) FROM shedlock_schedules WHERE name LIKE '%:claimed'"), 'other_role:claimed', 'the end of a guard forgets no ticks of other roles');
@@ -607,7 +607,7 @@ CREATE OPERATOR evil.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.hacked
 SET search_path = evil, pg_catalog;
 SELECT cron.schedule('trapped', '0 0 1 1 *', 'SELECT 1');
 SELECT "Shed Lock".shedlock_cron_guard('trapped', '1 h');
-SELECT * FROM "Shed Lock".shedlock_jobs;
+SELECT * FROM "Shed Lock".shedlock_cron_jobs;
 });
 is( job_command('trapped') =~ s/$scheduled_at//r,
 	q{CALL "Shed Lock".shedlock_run(name => 'trapped'::pg_catalog.text, command => 'SELECT 1'::pg_catalog.text, }
@@ -619,7 +619,7 @@ is( job_command('trapped') =~ s/$scheduled_at//r,
 query('DROP SCHEMA evil CASCADE; SELECT cron.unschedule(jobid) FROM cron.job');
 
 #
-# shedlock_jobs
+# shedlock_cron_jobs
 #
 query(
 	q{
@@ -627,7 +627,7 @@ SELECT cron.schedule('broken 1', '0 0 1 1 *', $$CALL shedlock_run('x, 'y')$$),
 	   cron.schedule('broken 2', '0 0 1 1 *', 'CREATE ASSERTION shedlock_run CHECK (true)'),
 	   cron.schedule('broken 3', '0 0 1 1 *', $$CALL shedlock_run('x', 'y', 'no interval')$$),
 	   shedlock_cron_schedule('fine', '0 0 1 1 *', 'SELECT 1', '1 h')});
-is(query('SELECT job_name FROM shedlock_jobs WHERE guarded'), 'fine', 'the view works with jobs that do not parse');
+is(query('SELECT job_name FROM shedlock_cron_jobs WHERE guarded'), 'fine', 'the view works with jobs that do not parse');
 query('SELECT cron.unschedule(jobid) FROM cron.job');
 
 # Schedules a job that pg_cron does not run during the test.
@@ -638,7 +638,7 @@ sub schedule_state
 }
 
 schedule_state("'* * * * *', 'SELECT 1', '1 h', active => true");
-is(query('SELECT last_started, last_outcome, lock_state, overdue, problem FROM shedlock_jobs'),
+is(query('SELECT last_started, last_outcome, lock_state, overdue, problem FROM shedlock_cron_jobs'),
 	'||free|f|', 'a job that was just scheduled is not overdue');
 
 # Moves the scheduling into the past, and returns overdue and problem.
@@ -647,30 +647,30 @@ sub scheduled_before
 	my ($age) = @_;
 	return query("UPDATE cron.job SET command = concat(regexp_replace(command, ' /. scheduled at .*', ''), "
 		  . "to_char(timezone('UTC', clock_timestamp()) - interval '$age', ' \"/* scheduled at\" YYYY-MM-DD HH24:MI:SS\"+00 */\"'));"
-		  . "SELECT overdue, problem FROM shedlock_jobs WHERE job_name = 'state'");
+		  . "SELECT overdue, problem FROM shedlock_cron_jobs WHERE job_name = 'state'");
 }
 is(scheduled_before('80 s'), 'f|', 'a job is not overdue until 90 seconds after it was due');
 is(scheduled_before('151 s'), 't|', 'a job that never ran is overdue, counted from its scheduling');
 query("SELECT shedlock_cron_guard('state', '2 h')");
-is(query('SELECT overdue FROM shedlock_jobs'), 't', 'a job stays overdue when its durations change');
+is(query('SELECT overdue FROM shedlock_cron_jobs'), 't', 'a job stays overdue when its durations change');
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 't', 'a job stays overdue when it is scheduled again unchanged');
+is(query('SELECT overdue FROM shedlock_cron_jobs'), 't', 'a job stays overdue when it is scheduled again unchanged');
 schedule_state("'*/2 * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a new schedule counts from now');
+is(query('SELECT overdue FROM shedlock_cron_jobs'), 'f', 'a new schedule counts from now');
 scheduled_before('1 h');
 query("BEGIN; SELECT shedlock_cron_unguard('state'), shedlock_cron_guard('state', '1 h'); UPDATE cron.job SET nodeport = 1; COMMIT");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a job that is guarded now counts from now');
+is(query('SELECT overdue FROM shedlock_cron_jobs'), 'f', 'a job that is guarded now counts from now');
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
 scheduled_before('1 h');
 schedule_state("'* * * * *', 'SELECT 1', '1 h', active => false");
 schedule_state("'* * * * *', 'SELECT 1', '1 h'");
-is(query('SELECT overdue FROM shedlock_jobs'), 'f', 'a job that is activated counts from now');
+is(query('SELECT overdue FROM shedlock_cron_jobs'), 'f', 'a job that is activated counts from now');
 query("UPDATE cron.job SET command = regexp_replace(command, ' /. scheduled at .*', ''), nodeport = 1");
-is(query('SELECT overdue, problem FROM shedlock_jobs'),
+is(query('SELECT overdue, problem FROM shedlock_cron_jobs'),
 	'|unknown: no run of it is recorded, nor when it was scheduled; shedlock_cron_guard records that',
 	'overdue is unknown for a job that never ran and was scheduled without shedlock');
 query("UPDATE cron.job SET schedule = '\@reboot'");
-is(query('SELECT overdue, problem FROM shedlock_jobs'),
+is(query('SELECT overdue, problem FROM shedlock_cron_jobs'),
 	'|unknown: cannot tell when schedule "@reboot" was last due',
 	'overdue is unknown for a schedule without a last time');
 query("UPDATE cron.job SET schedule = '* * * * *'");
@@ -683,7 +683,7 @@ sub state_after
 	return query(
 		"UPDATE _shedlock_history SET started_at = clock_timestamp() - interval '$age' WHERE name = 'state';"
 		  . "UPDATE _shedlock_tick SET tick = date_trunc('minute', (SELECT max(started_at) FROM _shedlock_history WHERE name = 'state')) WHERE name = 'state' AND period IS NULL;"
-		  . "SELECT lock_state, overdue FROM shedlock_jobs WHERE job_name = 'state'");
+		  . "SELECT lock_state, overdue FROM shedlock_cron_jobs WHERE job_name = 'state'");
 }
 is(state_after('10 s'), 'free|f', 'a job that has just run is not overdue');
 is(state_after('80 s'), 'free|f', 'a job that was due less than 90 seconds ago is not overdue');
@@ -691,7 +691,7 @@ is(state_after('151 s'), 'free|t', 'a job that was due earlier is overdue');
 scheduled_before('10 s');
 is(state_after('151 s'), 'free|f', 'a job that was scheduled after that is not overdue');
 scheduled_before('1 h');
-is(query("BEGIN; DELETE FROM _shedlock_history; SELECT overdue FROM shedlock_jobs; ROLLBACK"), 't', 'a job with no run in the history is overdue');
+is(query("BEGIN; DELETE FROM _shedlock_history; SELECT overdue FROM shedlock_cron_jobs; ROLLBACK"), 't', 'a job with no run in the history is overdue');
 query("SELECT shedlock_pause('state', reason => 'tonight not')");
 is(state_after('1 h'), 'paused|f', 'a paused job is not overdue');
 query("SELECT shedlock_resume('state')");
@@ -705,7 +705,7 @@ is(state_after('1 h'), 'free|t', 'a job is overdue again after its at-least time
 query("SELECT cron.alter_job(jobid, active => false) FROM cron.job");
 is(state_after('1 h'), 'free|f', 'an inactive job is not overdue');
 query("SELECT cron.alter_job(jobid, active => true, database => 'other') FROM cron.job");
-is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_jobs'),
+is(query('SELECT last_started, last_outcome, tick_claimed, lock_state, overdue, problem FROM shedlock_cron_jobs'),
 	'|||||unknown: it runs in database "other", and whether it is overdue can be seen only there', 'the state of a job in another database is unknown');
 query("SELECT cron.alter_job(jobid, database => 'postgres') FROM cron.job");
 
@@ -714,19 +714,19 @@ query("SELECT shedlock_cron_guard('state', '1 h', once_every => '1 hour')");
 scheduled_before('1 day');
 query(job_command('state'));
 query("UPDATE _shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
-is(query('SELECT next_due - tick_claimed FROM shedlock_jobs'),
-	'01:00:00', 'shedlock_jobs shows the tick, and when pg_cron next fires for another one');
+is(query('SELECT next_due - tick_claimed FROM shedlock_cron_jobs'),
+	'01:00:00', 'shedlock_cron_jobs shows the tick, and when pg_cron next fires for another one');
 # the hour that has perhaps begun since then
 query("UPDATE _shedlock_tick SET tick = date_trunc('hour', clock_timestamp()) WHERE name = 'state'");
 is(state_after('30 min'), 'free|f', 'a job whose tick is claimed is not overdue');
 query("UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'state'");
 is(state_after('2 h'), 'free|t', 'a job that has not claimed a tick for too long is overdue');
-like(query('SELECT claimed_by FROM shedlock_jobs'), qr/^cron-jobs\.pl@\[local\] #\d+$/, 'shedlock_jobs shows who claimed the tick');
+like(query('SELECT claimed_by FROM shedlock_cron_jobs'), qr/^cron-jobs\.pl@\[local\] #\d+$/, 'shedlock_cron_jobs shows who claimed the tick');
 
 # Any role that can connect can claim a tick, and so prevent the job's run.
 query_as_plain(q{SET application_name = 'thief'; SELECT shedlock_once('state', now())});
 is(state_after('2 h'), 'free|t', 'a job whose tick was claimed by hand is overdue');
-is(query('SELECT claimed_by FROM shedlock_jobs'), 'thief@[local]', 'shedlock_jobs shows the claimant of that tick');
+is(query('SELECT claimed_by FROM shedlock_cron_jobs'), 'thief@[local]', 'shedlock_cron_jobs shows the claimant of that tick');
 query("UPDATE _shedlock_tick SET token = (SELECT max(token) + 1 FROM _shedlock_history)");
 is(state_after('2 h'), 'free|t', 'a job whose tick has a token without a run is overdue');
 query("CALL shedlock_run('another', 'SELECT 1'); UPDATE _shedlock_tick SET token = (SELECT max(token) FROM _shedlock_history)");
@@ -739,20 +739,20 @@ foreach ([ 'app@192.0.2.7', 'app' ], [ 'app@fe80::1%eth0 #7', 'app' ], [ 'app@[l
 	my ($by, $shown) = @$_;
 	my $token = $by =~ /( #7)/ && $shown !~ /#7/ ? ' #7' : '';
 	query("UPDATE _shedlock_tick SET claimed_by = '$by'; UPDATE cron.job SET username = 'plain'");
-	is(query('SELECT claimed_by FROM shedlock_jobs'), $by, "superusers see $by");
-	is(query_as_plain('SELECT claimed_by FROM shedlock_jobs'), $shown . $token, 'plain roles see no address');
+	is(query('SELECT claimed_by FROM shedlock_cron_jobs'), $by, "superusers see $by");
+	is(query_as_plain('SELECT claimed_by FROM shedlock_cron_jobs'), $shown . $token, 'plain roles see no address');
 }
 query("UPDATE cron.job SET username = 'postgres'");
 
 my $background = $node->background_psql('postgres');
 $background->query_until(qr/^$/, "\\echo\nCALL shedlock_run('state', 'SELECT pg_sleep(600)');\n");
 ok( $node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM shedlock_jobs WHERE lock_state = 'held' AND last_outcome = 'running'"),
+		"SELECT count(*) = 1 FROM shedlock_cron_jobs WHERE lock_state = 'held' AND last_outcome = 'running'"),
 	'a run in progress is shown');
 is(state_after('2 h'), 'held|f', 'a job with a run in progress is not overdue');
 query("SELECT shedlock_cancel('state')");
 ok( $node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM shedlock_jobs WHERE lock_state = 'free' AND last_outcome = 'cancelled'"),
+		"SELECT count(*) = 1 FROM shedlock_cron_jobs WHERE lock_state = 'free' AND last_outcome = 'cancelled'"),
 	'a cancelled run is shown');
 $background->{run}->finish;
 
@@ -763,7 +763,7 @@ SELECT shedlock_cron_schedule('hidden', '* * * * *', 'SELECT 1', '1 h', username
 UPDATE cron.job SET nodeport = 1;
 COMMIT});
 query(job_command('hidden'));
-is( query_as_plain("SELECT last_started, overdue FROM shedlock_jobs WHERE job_name = 'hidden'"),
+is( query_as_plain("SELECT last_started, overdue FROM shedlock_cron_jobs WHERE job_name = 'hidden'"),
 	'|f', 'a run that is hidden from the reader counts as well');
 
 #
@@ -775,7 +775,7 @@ query(q{
 CREATE ROLE owner_role;
 SELECT shedlock_cron_schedule('super', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_schedule('of plain', '0 0 1 1 *', 'SELECT 1', '1 h', username => 'plain'),
 	   shedlock_cron_schedule('far', '0 0 1 1 *', 'SELECT 1', '1 h', database => 'other'), cron.schedule('bare', '0 0 1 1 *', 'SELECT 1')});
-my $problems = q{SELECT job_name, problem FROM shedlock_jobs WHERE guarded AND problem IS NOT NULL ORDER BY job_name};
+my $problems = q{SELECT job_name, problem FROM shedlock_cron_jobs WHERE guarded AND problem IS NOT NULL ORDER BY job_name};
 my $far = 'far|unknown: it runs in database "other", and whether it is overdue can be seen only there';
 my $replace = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", which the job calls as superuser "postgres"} };
 my $anything = sub { return qq{role "$_[0]" can replace the schema of shedlock_run in database "$_[1]", and so run anything as role "plain"} };
@@ -789,7 +789,7 @@ foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
 
 	query($statement);
 	is(query($problems), "$far\nof plain|" . $anything->('owner_role', 'postgres') . "\nsuper|" . $replace->('owner_role', 'postgres'),
-		"in a schema $whose shedlock_jobs names the jobs whose privileges that role does not have");
+		"in a schema $whose shedlock_cron_jobs names the jobs whose privileges that role does not have");
 	like(error_of("SELECT shedlock_cron_schedule('new', '$new_year', 'SELECT 1', '1 h')"), $refused, 'no such job can be created');
 	like(error_of("SELECT shedlock_cron_schedule('super', '$new_year', 'SELECT 2', '1 h')"), $refused, 'no such job can be replaced');
 	like(error_of("SELECT shedlock_cron_guard('bare', '1 h')"), $refused, 'no such job can be guarded');
@@ -809,7 +809,7 @@ foreach ([ 'ALTER SCHEMA "Shed Lock" OWNER TO owner_role', 'of a plain role' ],
 		query("GRANT $group TO owner_role");
 		unlike(query($problems), qr/plain.*a member of/, 'a member is no problem if the owner is a member, too');
 		is(query("SELECT shedlock_cron_guard('of plain', '1 h')"), 'of plain', 'if the owner is a member, too, jobs of a member can be guarded');
-		is(query("SELECT job_name FROM shedlock_jobs WHERE problem LIKE '% as superuser %'"), $group eq 'postgres' ? '' : 'super', 'jobs of superusers are no problem if the owner is a member of one');
+		is(query("SELECT job_name FROM shedlock_cron_jobs WHERE problem LIKE '% as superuser %'"), $group eq 'postgres' ? '' : 'super', 'jobs of superusers are no problem if the owner is a member of one');
 		query("REVOKE $group FROM owner_role; DROP ROLE between");
 	}
 	query('GRANT plain TO owner_role');
@@ -831,13 +831,13 @@ query('ALTER DATABASE other OWNER TO postgres');
 # Another procedure of that name, with the same arguments in another order
 query('CREATE PROCEDURE "Shed Lock".shedlock_run(command text, name text, lock_at_most_for interval, lock_at_least_for interval, once_every interval, on_busy text, schedule text, time_zone text, catch_up text, max_late interval, attempts integer, backoff interval, more text DEFAULT NULL) LANGUAGE sql AS $$$$');
 like(error_of(job_command('super')), qr/42725: procedure .* is not unique/, 'a stored CALL can be one of two procedures');
-is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_jobs shows that the CALL is ambiguous');
+is(query($problems), join("\n", $far, map { "$_|schema \"Shed Lock\" has another shedlock_run: the call can fail as not unique" } 'of plain', 'super'), 'shedlock_cron_jobs shows that the CALL is ambiguous');
 query('DROP PROCEDURE "Shed Lock".shedlock_run(text, text, interval, interval, interval, text, text, text, text, interval, integer, interval, text)');
 
 # A stored CALL names the former schema.
 query('ALTER SCHEMA "Shed Lock" RENAME TO moved; ALTER ROLE ALL SET search_path = moved, public');
 is(query($problems), join("\n", $far, map { qq{$_|calls shedlock_run of schema "Shed Lock", but the extension is in "moved"; shedlock_cron_guard corrects that} } 'of plain', 'super'),
-	'shedlock_jobs names jobs that call the former schema');
+	'shedlock_cron_jobs names jobs that call the former schema');
 query("SELECT shedlock_cron_guard('super'), shedlock_cron_guard('of plain')");
 is(query($problems), $far, 'shedlock_cron_guard corrects these jobs');
 query('ALTER SCHEMA moved RENAME TO "Shed Lock"; ALTER ROLE ALL SET search_path = "Shed Lock", public');
@@ -853,9 +853,9 @@ query("SELECT shedlock_cron_schedule('guarded', '$new_year', 'SELECT 1', '1 h', 
 my $log_end = -s $node->logfile;
 query('DROP DATABASE gone');
 query('DROP ROLE leaver');
-my $gone = q{SELECT job_name, problem FROM shedlock_jobs WHERE problem LIKE '%gone%' ORDER BY job_name};
+my $gone = q{SELECT job_name, problem FROM shedlock_cron_jobs WHERE problem LIKE '%gone%' ORDER BY job_name};
 is(query($gone), qq{bare|database "gone" is gone: pg_cron cannot start it\n}
-	  . q{guarded|role "leaver" is gone: pg_cron's launcher fails at this job each second, and starts no job of any role}, 'shedlock_jobs names the jobs whose role or database is gone');
+	  . q{guarded|role "leaver" is gone: pg_cron's launcher fails at this job each second, and starts no job of any role}, 'shedlock_cron_jobs names the jobs whose role or database is gone');
 
 # pg_cron's launcher reads the jobs again, and fails each time that it begins.
 query("SELECT cron.unschedule('fine')");
@@ -919,16 +919,16 @@ like(
 # Two jobs can have one lock.
 query(q{SELECT cron.schedule('twin', schedule, command) FROM cron.job WHERE jobname = 'summer'});
 query(q{SELECT shedlock_acquire('summer', '1 h')});
-is(query(q{SELECT string_agg(job_name || ' ' || lock_name || ' ' || lock_state, ', ' ORDER BY job_name) FROM shedlock_jobs WHERE job_name IN ('summer', 'twin')}),
+is(query(q{SELECT string_agg(job_name || ' ' || lock_name || ' ' || lock_state, ', ' ORDER BY job_name) FROM shedlock_cron_jobs WHERE job_name IN ('summer', 'twin')}),
 	'summer summer held, twin summer held', 'both jobs of a lock show its state');
-is(query('SELECT count(*) FROM shedlock_jobs'), query('SELECT count(*) FROM cron.job'), 'each job has one line');
+is(query('SELECT count(*) FROM shedlock_cron_jobs'), query('SELECT count(*) FROM cron.job'), 'each job has one line');
 
 # The view looks the locks of its jobs up, and reads no others.
 query(q{SET session_replication_role = replica;
 	INSERT INTO shedlock (name, kind, lock_until, locked_at, locked_by)
 	SELECT 'free ' || n, NULL, '2026-01-01', '2026-01-01', 'somebody' FROM generate_series(1, 100000) n});
 my $pages = query(q{SELECT pg_relation_size('shedlock') / current_setting('block_size')::int});
-my $explain = 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM shedlock_jobs';
+my $explain = 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM shedlock_cron_jobs';
 # the first time reads catalogs, too
 my ($second) = query("$explain; $explain") =~ /.*^(\[.*)/ms;
 my ($hit) = $second =~ /"Shared Hit Blocks": (\d+)/;

@@ -89,8 +89,8 @@ SELECT cron.schedule('bare', '1 second', $$CALL work('bare')$$),
 		is($query->("SELECT count(*), min(outcome) FROM shedlock_history WHERE name = '$job'"),
 			'1|running', "$mode: the history shows one run of $job");
 	}
-	is($query->("SELECT lock_state, last_outcome, overdue FROM shedlock_jobs WHERE job_name = 'guarded'"),
-		'held|running|f', "$mode: shedlock_jobs shows the run although pg_cron shows it as failed");
+	is($query->("SELECT lock_state, last_outcome, overdue FROM shedlock_cron_jobs WHERE job_name = 'guarded'"),
+		'held|running|f', "$mode: shedlock_cron_jobs shows the run although pg_cron shows it as failed");
 
 	# Release the jobs
 	ask($gate, 'SELECT pg_advisory_unlock(1)');

@@ -51,14 +51,14 @@ await_first_runs($node);
 is( $node->safe_psql('postgres', q{
 SELECT last_started IS NOT NULL, last_ended IS NULL, last_outcome, lock_state,
 	   tick_claimed = date_trunc('minute', last_started), next_due > tick_claimed, overdue
-FROM shedlock_jobs WHERE job_name = 'queued'}),
-	't|t|running|held|t|t|f', 'shedlock_jobs shows a run in progress');
+FROM shedlock_cron_jobs WHERE job_name = 'queued'}),
+	't|t|running|held|t|t|f', 'shedlock_cron_jobs shows a run in progress');
 is( $node->safe_psql('postgres',
-		"SELECT lock_state, last_started, overdue FROM shedlock_jobs WHERE job_name = 'busy'"),
-	'held||f', 'shedlock_jobs shows a lock with another holder');
+		"SELECT lock_state, last_started, overdue FROM shedlock_cron_jobs WHERE job_name = 'busy'"),
+	'held||f', 'shedlock_cron_jobs shows a lock with another holder');
 is( $node->safe_psql('postgres',
-		"SELECT last_outcome, last_message FROM shedlock_jobs WHERE job_name = 'fails'"),
-	'failed|division by zero', 'shedlock_jobs shows the outcome of the last run');
+		"SELECT last_outcome, last_message FROM shedlock_cron_jobs WHERE job_name = 'fails'"),
+	'failed|division by zero', 'shedlock_cron_jobs shows the outcome of the last run');
 
 # pg_cron forgets the run of an unscheduled job, and the backend continues.
 $node->safe_psql(
@@ -119,11 +119,11 @@ FROM (SELECT outcome, started_at, lag(ended_at) OVER (ORDER BY token) AS previou
 	  FROM shedlock_history WHERE name = 'moved') runs}),
 	't|t', 'it runs after the end of that run');
 
-ok(await_minutes($node, "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'"), 'a job that pg_cron fails to start is overdue');
+ok(await_minutes($node, "SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'stuck'"), 'a job that pg_cron fails to start is overdue');
 is( $node->safe_psql(
 		'postgres', q{
 SELECT string_agg(job_name || '=' || overdue, ' ' ORDER BY job_name)
-FROM shedlock_jobs WHERE job_name IN ('inactive', 'insert', 'queued', 'stuck', 'elsewhere')}),
+FROM shedlock_cron_jobs WHERE job_name IN ('inactive', 'insert', 'queued', 'stuck', 'elsewhere')}),
 	'inactive=false insert=false queued=false stuck=true',
 	'and no other job is');
 

@@ -66,14 +66,14 @@ CREATE TABLE done (job text, at timestamptz DEFAULT clock_timestamp());
 foreach my $schedule ('1 second', '1 seconds', '59 seconds')
 {
 	query("SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min', active => false)");
-	is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), $schedule, "$schedule is a schedule");
+	is(query("SELECT schedule FROM shedlock_cron_jobs WHERE job_name = 'bounds'"), $schedule, "$schedule is a schedule");
 }
 foreach my $schedule ('0 seconds', '60 seconds')
 {
 	like(error_of($node, "SELECT shedlock_cron_schedule('bounds', '$schedule', 'SELECT 1', '1 min')"),
 		qr/^22023: invalid schedule: "$schedule"/, "$schedule is refused");
 }
-is(query("SELECT schedule FROM shedlock_jobs WHERE job_name = 'bounds'"), '59 seconds', 'a refused schedule changes nothing');
+is(query("SELECT schedule FROM shedlock_cron_jobs WHERE job_name = 'bounds'"), '59 seconds', 'a refused schedule changes nothing');
 
 #
 # Two servers fire, each at its own seconds
@@ -174,7 +174,7 @@ is(query("SELECT count(*) FROM done WHERE job = 'once'"), '1', 'a job that is st
 is( query(
 		q{
 SELECT string_agg(job_name, ' ' ORDER BY job_name) FILTER (WHERE overdue), count(*) FILTER (WHERE NOT overdue)
-FROM shedlock_jobs WHERE guarded AND job_name <> 'bounds'}),
+FROM shedlock_cron_jobs WHERE guarded AND job_name <> 'bounds'}),
 	'|5', 'no job is overdue');
 
 # A job that cannot be started, with a last run in the past
@@ -191,7 +191,7 @@ sub overdue_after
 
 	return query("UPDATE _shedlock_history SET started_at = clock_timestamp() - interval '$age' WHERE name = 'stuck';"
 		  . "UPDATE _shedlock_tick SET tick = date_bin('20 s', clock_timestamp() - interval '$age', 'epoch') WHERE name = 'stuck';"
-		  . "SELECT overdue FROM shedlock_jobs WHERE job_name = 'stuck'");
+		  . "SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'stuck'");
 }
 is(overdue_after('100 s'), 'f', 'a job of twenty seconds is not overdue after 100 s');
 is(overdue_after('130 s'), 't', 'a job of twenty seconds is overdue 90 seconds after the end of the next period');

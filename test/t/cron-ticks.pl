@@ -50,7 +50,7 @@ is(query('SELECT name, count(*), max(outcome) FROM shedlock_history GROUP BY nam
 is(query("SELECT bool_and(started_at BETWEEN '$tick' AND timestamptz '$tick' + interval '50 s') FROM shedlock_history WHERE attempt = 1"), 't', 'at its time');
 is(query("SELECT count(*) FROM cron.job_run_details d JOIN cron.job USING (jobid) WHERE jobname = 'once'"), '1', 'a job without these arguments is fired by its own schedule');
 is(query("SELECT count(*) FROM _shedlock_tick WHERE name = 'later' AND attempt = 0"), '1', 'the first call of a job notes its last tick as past');
-is(query("SELECT string_agg(job_name, ' ') FROM shedlock_jobs WHERE overdue"), '', 'no job is overdue');
+is(query("SELECT string_agg(job_name, ' ') FROM shedlock_cron_jobs WHERE overdue"), '', 'no job is overdue');
 unlike(slurp_file($node->logfile), qr/lock "later"|"zone" (?:is|was) /, 'calls without a tick write no line to the log');
 
 # "It failed, run it today": the CALL that the NOTICE says where to find

@@ -122,14 +122,14 @@ is( query(
 		q{
 SELECT count(*), count(*) FILTER (WHERE h.tick <> date_bin(j.once_every, date_trunc('minute', h.started_at), 'epoch')),
 	   count(*) - count(DISTINCT (h.name, h.tick))
-FROM shedlock_history h JOIN shedlock_jobs j ON j.lock_name = h.name}),
+FROM shedlock_history h JOIN shedlock_cron_jobs j ON j.lock_name = h.name}),
 	'24|0|0', 'each run has claimed the tick of the instant at which pg_cron fired');
 is( query(
 		q{
 SELECT count(*), count(*) FILTER (WHERE due.last_due <> date_trunc('minute', start_time))
 FROM cron.job_run_details JOIN cron.job USING (jobid), _shedlock_cron_due(schedule, NULL, start_time) due
 WHERE jobname <> 'every minute'}),
-	'31|2', 'shedlock_jobs regards those instants as due, but a fixed time in the repeated hour once');
+	'31|2', 'shedlock_cron_jobs regards those instants as due, but a fixed time in the repeated hour once');
 
 $node->stop;
 done_testing();

@@ -106,7 +106,7 @@ my %reading = map { $_ => "SELECT * FROM $_" } split /\n/, $node->safe_psql('pos
 my $queries = slurp_file('doc/monitoring/queries.yaml');
 $reading{"query $1"} = $2 while $queries =~ /^(\w+):\n  query: \|\n((?:    .*\n)+)/mg;
 cmp_ok(scalar(grep { /^query/ } keys %reading), '>=', 6, 'the queries of doc/monitoring are found');
-delete $reading{shedlock_jobs} if !$has_cron;
+delete $reading{shedlock_cron_jobs} if !$has_cron;
 
 my $python = q{
 import sys, psycopg
