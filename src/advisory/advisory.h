@@ -66,7 +66,7 @@ extern void ShedlockWake(const LOCKTAG *tag);
 
 /* line.c */
 extern bool ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag);
-extern bool ShedlockTurn(ShedlockWaiter *place, bool woken);
+extern bool ShedlockTurn(ShedlockWaiter *place, bool woken, bool over);
 extern void ShedlockLeaveLine(ShedlockWaiter *place);
 
 #endif							/* SHEDLOCK_ADVISORY_H */

@@ -13,8 +13,11 @@
  * will run soon, and has SHEDLOCK_REACT_MS for that: a waiter that is woken behind such a
  * process naps first.
  *
- * A waiter whose nap ends without a wake-up tries only if nobody ahead of it has left
- * since it looked last.  Otherwise the lock is being handed over, and its turn comes.
+ * A waiter whose nap is over tries only if nobody ahead of it has left since it looked
+ * last.  Otherwise the lock is being handed over, and its turn comes.
+ *
+ * Anything may set a latch, again and again.  So a nap that was interrupted before it was the
+ * waiter's turn goes on to its end (lock/wait.c).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -89,11 +92,11 @@ ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag)
 /*
  * ShedlockTurn - is it the turn of this process to try?  Call this after each nap
  *
- * woken: its latch was set.  If place->yields is set, the next nap must not be longer
- * than SHEDLOCK_REACT_MS.
+ * woken: its latch was set.  over: the nap has had its full length.  If place->yields is set, the
+ * next nap must not be longer than SHEDLOCK_REACT_MS.
  */
 bool
-ShedlockTurn(ShedlockWaiter *place, bool woken)
+ShedlockTurn(ShedlockWaiter *place, bool woken, bool over)
 {
 	int			before = place->nahead;
 	bool		yielded = place->yields;
@@ -102,12 +105,12 @@ ShedlockTurn(ShedlockWaiter *place, bool woken)
 	place->yields = false;
 	if (place->nahead == 0)
 		return true;
-	if (!woken && !yielded)
-		return place->nahead == before;
-	if (!none_reacts(place))
+	if (over && !yielded && place->nahead == before)
+		return true;
+	if ((!woken && !yielded) || !none_reacts(place))
 		return false;
-	place->yields = woken;
-	return !woken;
+	place->yields = !(over && yielded);
+	return !place->yields;
 }
 
 /*

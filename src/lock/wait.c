@@ -166,13 +166,27 @@ leave(const Places *places)
  * turn - is it the turn of this process to try for one of them?
  */
 static bool
-turn(const Places *places, bool woken)
+turn(const Places *places, bool woken, bool over)
 {
 	bool		any = false;
 
 	for (int i = 0; i < places->n; i++)
-		any |= ShedlockTurn(&places->waiters[i], woken);
+		any |= ShedlockTurn(&places->waiters[i], woken, over);
 	return any;
+}
+
+/*
+ * yields - does this process nap so that others can react?
+ */
+static bool
+yields(const Places *places)
+{
+	for (int i = 0; i < places->n; i++)
+	{
+		if (places->waiters[i].yields)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -186,12 +200,10 @@ in_turn(const Places *places, long ms)
 {
 	int			ahead = INT_MAX;
 
+	if (yields(places))
+		return Min(ms, SHEDLOCK_REACT_MS);
 	for (int i = 0; i < places->n; i++)
-	{
-		if (places->waiters[i].yields)
-			return Min(ms, SHEDLOCK_REACT_MS);
 		ahead = Min(ahead, places->waiters[i].nahead);
-	}
 	return ms + Min(ahead, RECHECK_MS / SHEDLOCK_REACT_MS) * SHEDLOCK_REACT_MS;
 }
 
@@ -221,27 +233,35 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 	bool		may_try = join(&places);
 	bool		tried = false;
 	bool		done = false;
+	int64		nap_end = 0;
+	bool		goes_on = false;	/* the nap was interrupted for nothing */
 
 	for (;;)
 	{
-		int64		left = give_up - ShedlockSteadyNow();
+		int64		now = ShedlockSteadyNow();
+		int64		left = give_up - now;
+		bool		yielded = yields(&places);
 		bool		woken;
-		long		ms;
+		bool		over;
 
 		if (may_try || left <= 0)
 		{
 			done = attempt(arg, result);
 			tried = true;
-			left = give_up - ShedlockSteadyNow();
+			now = ShedlockSteadyNow();
+			left = give_up - now;
 		}
 		if (done || left <= 0)
 			break;
-		ms = in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS);
+		if (!goes_on)
+			nap_end = now + in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS) * INT64CONST(1000);
 
 		/* The latch is set already if a session freed the lock after the try. */
-		woken = await_lock(&names[0], &wait, Min(ms, left / 1000 + 1));
+		woken = await_lock(&names[0], &wait, (long) Max(1, (Min(nap_end - now, left) + 999) / 1000));
 		ShedlockCheckClient();
-		may_try = turn(&places, woken);
+		over = ShedlockSteadyNow() >= nap_end;
+		may_try = turn(&places, woken, over);
+		goes_on = !may_try && !over && yields(&places) == yielded;
 	}
 
 	ShedlockEndWait(&wait);

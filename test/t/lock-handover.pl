@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use POSIX ();
 use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(sleep);
@@ -187,6 +188,57 @@ foreach my $stopped ([0], [2], [4], [ 0, 1, 2 ], [ 0, 2 ])
 		{ patience => 2000 },
 		sub { kill 'CONT', map { $pids[$_] } @$stopped });
 }
+
+# Wakes waiters each 2 ms, as other signals to their processes do, until still() is called.
+my $bell;
+
+sub ring
+{
+	my (@who) = @_;
+	my $test = $$;
+
+	$bell = fork;
+	die "fork: $!" unless defined $bell;
+	return if $bell;
+	while (getppid() == $test)
+	{
+		kill 'HUP', map { $pids[$_] } @who;
+		sleep(0.002);
+	}
+	POSIX::_exit(0);
+}
+
+sub still
+{
+	kill 'TERM', $bell;
+	waitpid $bell, 0;
+	return;
+}
+
+# Nor does it keep the next one, which something else wakes again and again, from the lock: neither
+# after a release, which has woken the stopped one, nor after the end of a lease, which wakes nobody.
+rounds(
+	'stopped: 0, and 1 is woken all the time',
+	1,
+	sub {
+		kill 'STOP', $pids[0];
+		ring(1);
+		ask($holder, $release);
+		return (1 .. 4);
+	},
+	{ patience => 2000 },
+	sub { still(); kill 'CONT', $pids[0] });
+rounds(
+	'stopped: 0, and the others are woken all the time until the lease ends',
+	1,
+	sub {
+		kill 'STOP', $pids[0];
+		ring(1 .. 4);
+		ask($watcher, "INSERT INTO let_go SELECT lock_until AT TIME ZONE 'UTC' FROM shedlock WHERE name = 'line'");
+		return (1 .. 4);
+	},
+	{ patience => 2000, take => "SELECT shedlock_acquire('line', '" . 4 * slowness($node) . " s')" },
+	sub { still(); kill 'CONT', $pids[0] });
 
 # It keeps its place: it is woken while the lock is not free, and runs again before it is.
 rounds(
