@@ -41,21 +41,26 @@ OBJS = \
 	src/job/every.o \
 	src/job/schedule.o \
 	src/job/calendar.o \
-	src/job/plan.o \
+	src/job/declared.o \
 	src/job/due.o \
 	src/job/outcome.o \
 	src/job/tick.o \
+	src/job/declare.o \
 	src/job/execute.o \
+	src/job/next.o \
+	src/job/state.o \
 	src/job/reason.o \
 	src/job/event.o \
 	src/job/finish.o \
 	src/job/begin.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \
+	src/api/jobargs.o \
 	src/api/schedulefuncs.o \
 	src/api/crontick.o \
 	src/api/cron.o \
 	src/api/croncall.o \
+	src/api/declarefuncs.o \
 	src/api/jobfuncs.o \
 	src/api/admin.o \
 	src/api/pause.o \

@@ -31,13 +31,13 @@ CREATE FUNCTION shedlock_again(name text)
 RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_again(text) IS
-'Allows the last tick to be claimed or run once more; returns false if there is none';
+'Allows the last tick to be claimed or run once more, or takes a skipped one back; returns false if there is none';
 
-CREATE FUNCTION shedlock_forget(name text)
-RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+CREATE FUNCTION shedlock_skip(name text, reason text DEFAULT NULL)
+RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION shedlock_forget(text) IS
-'Forgets the ticks and the schedule of a job that is no more; returns false if there are none';
+COMMENT ON FUNCTION shedlock_skip(text, text) IS
+'Uses up the coming tick of a job, or the one that is due and has no run yet; returns it';
 
 CREATE FUNCTION shedlock_stats_reset(name text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

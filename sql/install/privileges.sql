@@ -44,7 +44,7 @@ REVOKE EXECUTE ON FUNCTION shedlock_cancel(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_resume(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_again(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_forget(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_skip(text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_stats_reset(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
@@ -53,4 +53,4 @@ REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
 
-GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_schedules, shedlock_cron_jobs TO PUBLIC;
+GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_jobs, shedlock_cron_jobs TO PUBLIC;

@@ -51,6 +51,54 @@ COMMENT ON COLUMN shedlock.paused_until IS 'The lock cannot be acquired before t
 COMMENT ON COLUMN shedlock.paused_by IS 'Role that paused the lock';
 COMMENT ON COLUMN shedlock.pause_reason IS 'Why the lock was paused';
 
+CREATE TABLE _shedlock_job (
+	name varchar(255) COLLATE "C" NOT NULL,
+	schedule text NOT NULL,
+	time_zone text NOT NULL,
+	attempts integer NOT NULL,
+	backoff interval NOT NULL,
+	catch_up text NOT NULL,
+	max_late interval,
+	overdue_after interval NOT NULL,
+	slow_after interval,
+	lock_at_most_for interval,
+	lock_at_least_for interval,
+	description text,
+	since timestamptz NOT NULL,
+	carried timestamptz,
+	spent_token bigint,
+	created_at timestamptz NOT NULL,
+	created_by text NOT NULL,
+	declared_at timestamptz NOT NULL,
+	declared_by text NOT NULL,
+	turns integer NOT NULL,
+	CONSTRAINT _shedlock_job_pkey PRIMARY KEY (name)
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE _shedlock_job IS 'The jobs that shedlock_job has declared';
+COMMENT ON COLUMN _shedlock_job.name IS 'Name of the job';
+COMMENT ON COLUMN _shedlock_job.schedule IS 'Schedule of the job, as it was given';
+COMMENT ON COLUMN _shedlock_job.time_zone IS 'Time zone of the schedule';
+COMMENT ON COLUMN _shedlock_job.attempts IS 'Number of runs that a tick can have';
+COMMENT ON COLUMN _shedlock_job.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
+COMMENT ON COLUMN _shedlock_job.catch_up IS 'What becomes of missed ticks: latest or all';
+COMMENT ON COLUMN _shedlock_job.max_late IS 'No attempt begins later than that after its tick';
+COMMENT ON COLUMN _shedlock_job.overdue_after IS 'The job is overdue if a run that is due has not begun for that long';
+COMMENT ON COLUMN _shedlock_job.slow_after IS 'A run that takes longer is slow';
+COMMENT ON COLUMN _shedlock_job.lock_at_most_for IS 'Longest time that a run may take';
+COMMENT ON COLUMN _shedlock_job.lock_at_least_for IS 'The lock is held for at least this long';
+COMMENT ON COLUMN _shedlock_job.description IS 'What the job is, and whose, for people to read';
+COMMENT ON COLUMN _shedlock_job.since IS 'Ticks count after this';
+COMMENT ON COLUMN _shedlock_job.carried IS 'A tick of the schedule before this one that was due, and counts as long as no later one has';
+COMMENT ON COLUMN _shedlock_job.spent_token IS 'Token of a run before the job was created, whose tick has no attempt left';
+COMMENT ON COLUMN _shedlock_job.created_at IS 'When the job was declared first';
+COMMENT ON COLUMN _shedlock_job.created_by IS 'Role that declared it first, without whose privileges nobody changes it';
+COMMENT ON COLUMN _shedlock_job.declared_at IS 'When the declaration changed last';
+COMMENT ON COLUMN _shedlock_job.declared_by IS 'Role that changed it last';
+COMMENT ON COLUMN _shedlock_job.turns IS 'Number of changes of which each came within an hour of the one before';
+
+-- A declaration and the state of its ticks are two rows, so that an open transaction
+-- that declares a job holds up no run of it.
 CREATE TABLE _shedlock_tick (
 	name varchar(255) COLLATE "C" NOT NULL,
 	tick timestamptz NOT NULL,
@@ -59,35 +107,25 @@ CREATE TABLE _shedlock_tick (
 	token bigint,
 	attempt integer NOT NULL DEFAULT 0,
 	done boolean NOT NULL DEFAULT true,
-	again boolean NOT NULL DEFAULT false,
+	again_at timestamptz,
 	retry_at timestamptz,
+	skipped timestamptz,
 	period interval,
-	schedule text,
-	time_zone text,
-	catch_up text,
-	max_late interval,
-	attempts integer,
-	backoff interval,
 	CONSTRAINT _shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE _shedlock_tick IS 'The latest tick of each name that was claimed or run, and what becomes of it';
 COMMENT ON COLUMN _shedlock_tick.name IS 'Name of the job';
-COMMENT ON COLUMN _shedlock_tick.tick IS 'The latest tick that was claimed or run';
+COMMENT ON COLUMN _shedlock_tick.tick IS 'The latest tick that was claimed or run; -infinity if none was';
 COMMENT ON COLUMN _shedlock_tick.claimed_at IS 'When the tick was claimed, or its last attempt began';
-COMMENT ON COLUMN _shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read; empty if the tick had passed before the job had this schedule';
+COMMENT ON COLUMN _shedlock_tick.claimed_by IS 'Name of the caller that claimed the tick, for people to read';
 COMMENT ON COLUMN _shedlock_tick.token IS 'Token of the last run of the tick; NULL if shedlock_once or shedlock_once_every claimed it';
 COMMENT ON COLUMN _shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
 COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
-COMMENT ON COLUMN _shedlock_tick.again IS 'Whether the next caller can claim or run the tick once more';
+COMMENT ON COLUMN _shedlock_tick.again_at IS 'When shedlock_again allowed the next caller to claim or run the tick once more';
 COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
-COMMENT ON COLUMN _shedlock_tick.period IS 'Period of the job; NULL if it has a schedule, or if only shedlock_once has claimed ticks';
-COMMENT ON COLUMN _shedlock_tick.schedule IS 'Schedule of the job, unless it has a period';
-COMMENT ON COLUMN _shedlock_tick.time_zone IS 'Time zone of the schedule';
-COMMENT ON COLUMN _shedlock_tick.catch_up IS 'What becomes of missed ticks: latest or all; this and the following columns are as the last run had them';
-COMMENT ON COLUMN _shedlock_tick.max_late IS 'No attempt begins later than that after its tick';
-COMMENT ON COLUMN _shedlock_tick.attempts IS 'Number of runs that a tick can have; NULL if no run has used the schedule';
-COMMENT ON COLUMN _shedlock_tick.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
+COMMENT ON COLUMN _shedlock_tick.skipped IS 'A tick that shedlock_skip has used up';
+COMMENT ON COLUMN _shedlock_tick.period IS 'Period of shedlock_once_every, if that claimed the tick';
 
 CREATE TABLE _shedlock_timeline (
 	timeline text COLLATE "C" NOT NULL,
@@ -117,6 +155,7 @@ CREATE TABLE _shedlock_history (
 	exit_code integer,
 	gave_up boolean NOT NULL DEFAULT false,
 	request text,
+	limit_at timestamptz,
 	CONSTRAINT _shedlock_history_pkey PRIMARY KEY (token)
 ) WITH (fillfactor = 70);
 
@@ -140,7 +179,7 @@ COMMENT ON COLUMN _shedlock_history.tick IS 'Tick that the run is for';
 COMMENT ON COLUMN _shedlock_history.attempt IS 'Number of the attempt among the runs of its tick';
 COMMENT ON COLUMN _shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN _shedlock_history.ended_at IS 'When the outcome was recorded';
-COMMENT ON COLUMN _shedlock_history.outcome IS 'running, succeeded, failed, timed out, cancelled or lost';
+COMMENT ON COLUMN _shedlock_history.outcome IS 'running, succeeded, failed, timed out, cancelled, returned or lost; or skipped, of a tick without a run';
 COMMENT ON COLUMN _shedlock_history.sqlstate IS 'SQLSTATE of the error';
 COMMENT ON COLUMN _shedlock_history.message IS 'Message of the error, or what the caller of shedlock_run_end says';
 COMMENT ON COLUMN _shedlock_history.run_role IS 'Role that began the run';
@@ -150,6 +189,7 @@ COMMENT ON COLUMN _shedlock_history.warning IS 'Last WARNING of the command that
 COMMENT ON COLUMN _shedlock_history.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
 COMMENT ON COLUMN _shedlock_history.gave_up IS 'Whether no further attempt follows, although none succeeded; a run that is recorded as running may succeed yet';
 COMMENT ON COLUMN _shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
+COMMENT ON COLUMN _shedlock_history.limit_at IS 'When the lease of a run outside the database ends at the latest, by the lock_at_most_for of its job';
 
 CREATE TABLE _shedlock_stats (
 	name varchar(255) COLLATE "C" NOT NULL,
@@ -185,6 +225,7 @@ SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- and do not lie ahead.  Token 0 and paused_until -infinity count as NULL.
 SELECT pg_catalog.pg_extension_config_dump('shedlock',
 	'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())');
+SELECT pg_catalog.pg_extension_config_dump('_shedlock_job', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_history', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_stats', '');

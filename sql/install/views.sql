@@ -91,7 +91,15 @@ SELECT r.name,
 			THEN r.ended_at OPERATOR(pg_catalog.-) r.started_at END AS duration,
 	   r.tick,
 	   r.attempt,
-	   r.gave_up AND r.outcome OPERATOR(pg_catalog.<>) 'running' AND COALESCE((
+	   CASE WHEN r.outcome OPERATOR(pg_catalog.<>) 'running' THEN r.gave_up
+			WHEN _shedlock_run_outcome(r.token, r.name::text, r.outcome) OPERATOR(pg_catalog.=) 'running' THEN false
+			-- nobody has noticed yet that the last attempt is lost
+			ELSE EXISTS (
+				SELECT FROM _shedlock_job j
+					 JOIN _shedlock_tick t ON t.name OPERATOR(pg_catalog.=) j.name
+				WHERE j.name OPERATOR(pg_catalog.=) r.name AND t.token OPERATOR(pg_catalog.=) r.token AND
+					  r.attempt OPERATOR(pg_catalog.>=) j.attempts AND NOT t.done AND t.again_at IS NULL)
+	   END AND COALESCE((
 		   -- shedlock_again can have allowed a run of its tick that has succeeded
 		   SELECT l.tick OPERATOR(pg_catalog.<>) r.tick
 		   FROM _shedlock_history l
@@ -118,7 +126,7 @@ COMMENT ON VIEW shedlock_history IS
 COMMENT ON COLUMN shedlock_history.name IS 'Name of the job and of its lock';
 COMMENT ON COLUMN shedlock_history.token IS 'Fencing token of the run';
 COMMENT ON COLUMN shedlock_history.outcome IS
-'running; succeeded; failed; timed out; cancelled; lost: its server process died, or its lease ended before the run did; unknown: running according to the history, on a standby';
+'running; succeeded; failed; timed out; cancelled; returned: its attempt does not count; lost: its server process died, or its lease ended before the run did; skipped: of a tick that shedlock_skip used up, without a run; unknown: running according to the history, on a standby';
 COMMENT ON COLUMN shedlock_history.started_at IS 'When the lock was acquired';
 COMMENT ON COLUMN shedlock_history.ended_at IS 'When the outcome was recorded';
 COMMENT ON COLUMN shedlock_history.duration IS 'Time between started_at and ended_at; null if one of them is infinite';
@@ -177,51 +185,106 @@ COMMENT ON COLUMN shedlock_stats.last_success_at IS 'When a run last succeeded';
 COMMENT ON COLUMN shedlock_stats.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
 COMMENT ON COLUMN shedlock_stats.stats_since IS 'When the counters began';
 
-CREATE FUNCTION _shedlock_schedules(
+-- The columns of _shedlock_job, and how the job is doing.
+CREATE FUNCTION _shedlock_jobs(
 	OUT name text,
 	OUT schedule text,
 	OUT time_zone text,
+	OUT attempts integer,
+	OUT backoff interval,
+	OUT catch_up text,
+	OUT max_late interval,
+	OUT overdue_after interval,
+	OUT slow_after interval,
+	OUT lock_at_most_for interval,
+	OUT lock_at_least_for interval,
+	OUT description text,
+	OUT since timestamptz,
+	OUT carried timestamptz,
+	OUT spent_token bigint,
+	OUT created_at timestamptz,
+	OUT created_by text,
+	OUT declared_at timestamptz,
+	OUT declared_by text,
+	OUT turns integer,
+	OUT state text,
 	OUT last_tick timestamptz,
 	OUT last_outcome text,
+	OUT last_started_at timestamptz,
+	OUT last_duration interval,
 	OUT attempt integer,
-	OUT attempts integer,
 	OUT next_attempt_at timestamptz,
 	OUT next_due timestamptz,
 	OUT overdue interval,
-	OUT paused boolean)
+	OUT paused boolean,
+	OUT problem text)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_schedules() IS
-'Returns the names that have a schedule or period; the view shedlock_schedules shows them';
+COMMENT ON FUNCTION _shedlock_jobs() IS
+'Returns the jobs that were declared, and how they are doing; the view shedlock_jobs shows them';
 
-CREATE VIEW shedlock_schedules AS
-SELECT s.name,
-	   s.schedule,
-	   s.time_zone,
-	   s.last_tick,
-	   s.last_outcome,
-	   s.attempt,
-	   s.attempts,
-	   s.next_attempt_at,
-	   s.next_due,
-	   s.overdue,
-	   s.paused
-FROM _shedlock_schedules() s;
+CREATE VIEW shedlock_jobs AS
+SELECT j.name,
+	   j.schedule,
+	   j.time_zone,
+	   j.state,
+	   j.last_tick,
+	   j.last_outcome,
+	   j.last_started_at,
+	   j.last_duration,
+	   j.attempt,
+	   j.attempts,
+	   j.next_attempt_at,
+	   j.next_due,
+	   j.overdue,
+	   j.paused,
+	   j.problem,
+	   j.declared_at,
+	   j.declared_by,
+	   j.description,
+	   j.backoff,
+	   j.catch_up,
+	   j.max_late,
+	   j.overdue_after,
+	   j.slow_after,
+	   j.lock_at_most_for,
+	   j.lock_at_least_for,
+	   j.created_at,
+	   j.created_by
+FROM _shedlock_jobs() j;
 
-COMMENT ON VIEW shedlock_schedules IS 'The names that have a schedule or period, of runs or of claims';
-COMMENT ON COLUMN shedlock_schedules.name IS 'Name of the job';
-COMMENT ON COLUMN shedlock_schedules.schedule IS 'Schedule of the job, or "every" and its period';
-COMMENT ON COLUMN shedlock_schedules.time_zone IS 'Time zone of the schedule';
-COMMENT ON COLUMN shedlock_schedules.last_tick IS 'The latest tick that was claimed or run, or that had passed before the job had this schedule';
-COMMENT ON COLUMN shedlock_schedules.last_outcome IS
-'Outcome of the last run of that tick, as in shedlock_history; NULL if the tick was claimed without a run, or if the reader cannot see the run there';
-COMMENT ON COLUMN shedlock_schedules.attempt IS 'Number of runs of that tick that have begun';
-COMMENT ON COLUMN shedlock_schedules.attempts IS 'Number of runs that a tick can have, as the last run had it; NULL if ticks are only claimed';
-COMMENT ON COLUMN shedlock_schedules.next_attempt_at IS 'When one more attempt at that tick may begin; NULL if none follows, or while a run of it is at work';
-COMMENT ON COLUMN shedlock_schedules.next_due IS 'The next tick';
-COMMENT ON COLUMN shedlock_schedules.overdue IS
-'By how much more than a minute the oldest run that is due is late; NULL if none is, if it is at work, while the lock is paused, and if ticks are only claimed';
-COMMENT ON COLUMN shedlock_schedules.paused IS 'Whether the lock is paused';
+COMMENT ON VIEW shedlock_jobs IS 'The jobs that shedlock_job has declared, and how they are doing';
+COMMENT ON COLUMN shedlock_jobs.name IS 'Name of the job, and of its lock';
+COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job';
+COMMENT ON COLUMN shedlock_jobs.time_zone IS 'Time zone of the schedule';
+COMMENT ON COLUMN shedlock_jobs.state IS
+'The first that holds of: running; paused; retrying: the last tick has attempts left; due; gave up: the last tick has none, and none succeeded; new: no run since the job was created; waiting.  unknown: on a standby, which cannot tell whether a run is at work';
+COMMENT ON COLUMN shedlock_jobs.last_tick IS 'The latest tick that was claimed or run, or that passed during a run';
+COMMENT ON COLUMN shedlock_jobs.last_outcome IS
+'Outcome of the last run of that tick, as in shedlock_history; this and the next two are NULL if the tick was claimed without a run, or if the reader cannot see the run there';
+COMMENT ON COLUMN shedlock_jobs.last_started_at IS 'When that run began';
+COMMENT ON COLUMN shedlock_jobs.last_duration IS 'How long it took; NULL while it is at work, and if it is lost';
+COMMENT ON COLUMN shedlock_jobs.attempt IS 'Number of runs of that tick that have begun';
+COMMENT ON COLUMN shedlock_jobs.attempts IS 'Number of runs that a tick can have';
+COMMENT ON COLUMN shedlock_jobs.next_attempt_at IS 'When one more attempt at that tick may begin; NULL if none follows, or while a run is at work';
+COMMENT ON COLUMN shedlock_jobs.next_due IS 'The next tick that was not skipped';
+COMMENT ON COLUMN shedlock_jobs.overdue IS
+'For how long a run could have begun that has not, if that is longer than overdue_after; NULL while a run is at work, and while the job is paused';
+COMMENT ON COLUMN shedlock_jobs.paused IS 'Whether the job is paused';
+COMMENT ON COLUMN shedlock_jobs.problem IS
+'That it is declared in turns, that the clock was set back, or that its schedule cannot be read any more; NULL if there is no problem';
+COMMENT ON COLUMN shedlock_jobs.declared_at IS 'When its declaration changed last';
+COMMENT ON COLUMN shedlock_jobs.declared_by IS 'Role that changed it last';
+COMMENT ON COLUMN shedlock_jobs.description IS 'What the job is, and whose';
+COMMENT ON COLUMN shedlock_jobs.backoff IS 'Time from the end of a failed first attempt to the second; each later one doubles it';
+COMMENT ON COLUMN shedlock_jobs.catch_up IS 'What becomes of missed ticks: latest or all';
+COMMENT ON COLUMN shedlock_jobs.max_late IS 'No attempt begins later than that after its tick';
+COMMENT ON COLUMN shedlock_jobs.overdue_after IS 'The job is overdue if a run that is due has not begun for that long';
+COMMENT ON COLUMN shedlock_jobs.slow_after IS 'A run that takes longer is slow';
+COMMENT ON COLUMN shedlock_jobs.lock_at_most_for IS 'Longest time that a run may take; NULL for no limit';
+COMMENT ON COLUMN shedlock_jobs.lock_at_least_for IS 'The lock is held for at least this long';
+COMMENT ON COLUMN shedlock_jobs.created_at IS 'When the job was declared first';
+COMMENT ON COLUMN shedlock_jobs.created_by IS 'Role that declared it first: only roles with its privileges can change the job';
 
 CREATE FUNCTION shedlock_why(name text)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

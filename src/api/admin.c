@@ -320,7 +320,7 @@ ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint)
 {
 	ShedlockHistoryRun past;
 
-	if (is_in("shedlock", name) || is_in("_shedlock_tick", name))
+	if (is_in("shedlock", name) || is_in("_shedlock_tick", name) || is_in("_shedlock_job", name))
 		return false;
 	ShedlockHistoryFind(name, NULL, &past);
 	if (past.token != 0)
@@ -416,7 +416,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 		is_run = SHEDLOCK_IS_RUN(row.kind);
 		if (is_run && SHEDLOCK_HAS_HOLDER(state))
 			end_run_by_force(name, row.token);
-		else if (is_run && ShedlockHistoryLost(name->nsp, row.token))
+		else if (is_run && ShedlockHistoryLost(name->nsp, &row))
 			ShedlockTellEnd(name->nsp, row.token, NULL);
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
 		refused_until = state == SHEDLOCK_FREE && row.lock_until > now ? row.lock_until : DT_NOBEGIN;

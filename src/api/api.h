@@ -18,6 +18,11 @@ extern bool ShedlockParseFire(const char *text, ShedlockSchedule *schedule);
 /* cron.c */
 extern bool ShedlockReadsCron(void);
 
+/* jobargs.c */
+extern void ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job);
+extern bool ShedlockJobOfCall(FunctionCallInfo fcinfo, int every, int first, const char *name,
+							  ShedlockJob *job);
+
 /* croncall.c */
 extern void ShedlockNoticeUnfired(const ShedlockName *name);
 

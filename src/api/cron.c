@@ -162,44 +162,22 @@ may_execute(Oid nsp, const char *function)
 }
 
 /*
- * What a role may forget of a job
- */
-typedef enum
-{
-	FORGETS_NOTHING,
-	FORGETS_SCHEDULE,
-	FORGETS_TICKS
-} Forgets;
-
-/*
- * what_role_forgets - what may a role forget of a job?
+ * may_forget - may a role forget a job?
  *
- * A role that can use the name can run the job with another schedule, and so take its
- * schedule away, but cannot make a tick run twice.  That is for roles that may call
- * shedlock_forget.  If another role has begun the last run, the job is that role's.
- *
- * last_run: its token; 0 if there is none.  The answer tells nothing of a name that the
- * role may not use.
+ * The answer tells nothing of a name that the role may not use.
  */
-static Forgets
-what_role_forgets(Oid role, const ShedlockName *name, int64 last_run)
+static bool
+may_forget(Oid role, const ShedlockName *name)
 {
-	Forgets		result = FORGETS_NOTHING;
-	ShedlockHistoryRun run = {0};
+	bool		result;
+	ShedlockJob job;
 	Oid			caller;
 	int			sec_context;
 
-	if (last_run != 0)
-		ShedlockHistoryRead(name->nsp, last_run, &run);
-
+	ShedlockLookUpJob(name, &job);
 	GetUserIdAndSecContext(&caller, &sec_context);
 	SetUserIdAndSecContext(role, sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	if (!ShedlockMayUseName(name->str))
-		result = FORGETS_NOTHING;
-	else if (may_execute(name->nsp, "shedlock_forget"))
-		result = FORGETS_TICKS;
-	else if (last_run == 0 || (run.token != 0 && has_privs_of_role(role, run.role)))
-		result = FORGETS_SCHEDULE;
+	result = ShedlockMayUseName(name->str) && (!job.found || ShedlockMayChange(&job));
 
 	/* after an error the abort of the transaction does this */
 	SetUserIdAndSecContext(caller, sec_context);
@@ -207,43 +185,36 @@ what_role_forgets(Oid role, const ShedlockName *name, int64 last_run)
 }
 
 /*
- * _shedlock_cron_forget(name, username) - forget the ticks and the schedule of a job that
- * is guarded no more
+ * _shedlock_cron_forget(name, username) - forget the job that was guarded
  *
- * username: role of the job.  Its privileges decide, not the caller's: that role
+ * username: role of the job of pg_cron.  Its privileges decide, not the caller's: that role
  * chooses the name in its CALL, and a superuser may remove it.  The caller must have them,
  * and may execute one of the functions that end a guard.  Strict.  Returns false if nothing
- * is forgotten, and warns if nothing may be.  Errors: 42501, 25006.
+ * is forgotten, and warns if it may not be.  Errors: 42501, 25006.
  */
 Datum
 _shedlock_cron_forget(PG_FUNCTION_ARGS)
 {
 	Oid			role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), true);
 	Oid			nsp = ShedlockSchema(fcinfo);
-	Forgets		forgets = FORGETS_NOTHING;
 	ShedlockName name;
-	ShedlockTick last;
 
 	if (!may_execute(nsp, "shedlock_cron_unschedule") && !may_execute(nsp, "shedlock_cron_unguard"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_forget")));
 	ShedlockMakeName(nsp, text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
-	ShedlockLookUpTick(&name, &last);
-	if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
-		forgets = what_role_forgets(role, &name, last.token);
-	if (forgets == FORGETS_NOTHING)
+	if (!OidIsValid(role) || !has_privs_of_role(GetUserId(), role) || !may_forget(role, &name))
 	{
 		ereport(WARNING,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("ticks and schedule of lock \"%s\" are not forgotten", name.str),
-				 errdetail("They may belong to another role than that of the job."),
-				 errhint("If they do not, an administrator can call shedlock_forget.")));
+				 errmsg("job \"%s\" is not forgotten", name.str),
+				 errdetail("The role of the pg_cron job may not forget it."),
+				 errhint("Whoever may can call shedlock_forget.")));
 		PG_RETURN_BOOL(false);
 	}
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	PG_RETURN_BOOL(forgets == FORGETS_TICKS ? ShedlockForgetTick(&name) :
-				   ShedlockForgetSchedule(&name, last.token));
+	PG_RETURN_BOOL(ShedlockForgetJob(&name));
 }
 
 /*

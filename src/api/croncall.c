@@ -151,6 +151,7 @@ Datum
 _shedlock_cron_call(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
+	ShedlockJob job;
 	List	   *parsetrees;
 	StringInfoData buf;
 
@@ -159,7 +160,7 @@ _shedlock_cron_call(PG_FUNCTION_ARGS)
 	ShedlockCheckTimes(ShedlockGetInterval(fcinfo, ARG_AT_MOST, 0),
 					   ShedlockGetInterval(fcinfo, ARG_AT_LEAST, shedlock_default_lock_at_least_for),
 					   name.str);
-	(void) ShedlockGetPlan(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str);
+	(void) ShedlockJobOfCall(fcinfo, ARG_EVERY, ARG_SCHEDULE, name.str, &job);
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CALL %s.%s(",

@@ -218,7 +218,8 @@ _shedlock_cron_lost_tick(PG_FUNCTION_ARGS)
 		if (tick > end)
 			break;
 		if (wall_clock(tick, schedule.zone) - wall_clock(last, schedule.zone) >= period.period &&
-			ShedlockTickOfTimer(&period, tick) == ShedlockTickOfTimer(&period, last))
+			ShedlockTickOfTimer(&period, tick, SHEDLOCK_CLAIM_EARLY) ==
+			ShedlockTickOfTimer(&period, last, SHEDLOCK_CLAIM_EARLY))
 			PG_RETURN_TIMESTAMPTZ(tick);
 		last = tick;
 	}

@@ -71,6 +71,23 @@ new_run(void)
 }
 
 /*
+ * declare_as_called - declare the job by the arguments of the call that say what it is
+ *
+ * The seven arguments from first on are once_every, schedule, time_zone, catch_up, max_late,
+ * attempts and backoff.
+ */
+static void
+declare_as_called(FunctionCallInfo fcinfo, int first)
+{
+	ShedlockName name;
+	ShedlockJob job;
+
+	ShedlockGetName(fcinfo, 0, &name);
+	if (ShedlockJobOfCall(fcinfo, first, first + 1, name.str, &job))
+		(void) ShedlockDeclare(&name, &job);
+}
+
+/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
@@ -78,16 +95,15 @@ make_run(FunctionCallInfo fcinfo)
 {
 	ShedlockRun *run = new_run();
 	ShedlockRequest *request = &run->request;
-	char	   *on_busy = ShedlockGetWord(fcinfo, 5, "NULL");
+	char	   *on_busy = ShedlockGetWord(fcinfo, 4, "NULL");
 
 	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = SHEDLOCK_RUN;
 	run->command = ShedlockGetCommand(fcinfo, 1, &run->parsetrees);
 
-	request->at_most = ShedlockGetInterval(fcinfo, 2, 0);
-	request->at_least = ShedlockGetInterval(fcinfo, 3, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, run->request.name.str);
-	run->plan = ShedlockGetPlan(fcinfo, 4, 6, run->request.name.str);
+	run->at_most = ShedlockGetInterval(fcinfo, 2, 0);
+	run->at_least = ShedlockGetInterval(fcinfo, 3, 0);
+	ShedlockCheckTimes(run->at_most, run->at_least, run->request.name.str);
 
 	run->error_if_busy = strcmp(on_busy, "error") == 0;
 	if (!run->error_if_busy && strcmp(on_busy, "skip") != 0)
@@ -100,11 +116,10 @@ make_run(FunctionCallInfo fcinfo)
 
 PG_FUNCTION_INFO_V1(shedlock_run);
 /*
- * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, once_every,
- * on_busy, schedule, time_zone, catch_up, max_late, attempts, backoff) - run a command
- * under a lock of its own
+ * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, on_busy) - run a
+ * command under a lock of its own
  *
- * The run is allocated in the portal of the CALL, which survives commits.
+ * Of a job, for each tick that is due.  The run is allocated in the portal of the CALL, which survives commits.
  * Errors: 25001; those of ShedlockGetCommand() and ShedlockGuardCommand().
  */
 Datum
@@ -114,25 +129,30 @@ shedlock_run(PG_FUNCTION_ARGS)
 
 	check_context(fcinfo);
 	caller = MemoryContextSwitchTo(PortalContext);
+	declare_as_called(fcinfo, 5);
 	ShedlockGuardCommand(make_run(fcinfo));
 	MemoryContextSwitchTo(caller);
 	PG_RETURN_VOID();
 }
 
 /*
- * answer - the row that shedlock_run_begin returns
+ * form_answer - the row that shedlock_run_begin returns
  *
- * reason: why there is no run; NULL if there is one.  attempt: 0 if it has no tick.
+ * token: 0 if there is no run.  attempt: 0 if it has no tick.
  */
 static Datum
-answer(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt, const char *reason)
+form_answer(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt,
+			const ShedlockAnswer *answer)
 {
 	Datum		values[] = {
 		Int64GetDatum(token), TimestampTzGetDatum(tick), Int32GetDatum(attempt),
-		reason ? CStringGetTextDatum(reason) : 0
+		CStringGetTextDatum(shedlock_beginning_names[answer->beginning]),
+		answer->reason ? CStringGetTextDatum(answer->reason) : 0,
+		0
 	};
-	bool		isnull[] = {reason != NULL, attempt == 0, attempt == 0, reason == NULL};
+	bool		isnull[] = {token == 0, attempt == 0, attempt == 0, false, answer->reason == NULL, false};
 
+	ShedlockShowTime(answer->next_at, &values[5], &isnull[5]);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
@@ -149,13 +169,12 @@ make_leased_run(FunctionCallInfo fcinfo)
 
 	ShedlockGetName(fcinfo, 0, &request->name);
 	request->kind = SHEDLOCK_LEASED_RUN;
-	request->at_most = ShedlockGetInterval(fcinfo, 1, shedlock_default_lock_at_most_for);
-	request->at_least = ShedlockGetInterval(fcinfo, 2, shedlock_default_lock_at_least_for);
-	ShedlockCheckTimes(request->at_most, request->at_least, run->request.name.str);
-	run->plan = ShedlockGetPlan(fcinfo, 3, 4, run->request.name.str);
-	request->locked_by = ShedlockGetText(fcinfo, 11, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
-	run->command = PG_ARGISNULL(12) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(12));
-	run->client_request = ShedlockGetText(fcinfo, 13, SHEDLOCK_REQUEST_MAX, "request");
+	run->at_most = ShedlockGetInterval(fcinfo, 1, 0);
+	run->at_least = ShedlockGetInterval(fcinfo, 2, 0);
+	ShedlockCheckTimes(run->at_most, run->at_least, run->request.name.str);
+	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+	run->command = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
+	run->client_request = ShedlockGetText(fcinfo, 6, SHEDLOCK_REQUEST_MAX, "request");
 	if (run->client_request && run->client_request[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -174,6 +193,7 @@ static bool
 answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
 {
 	const ShedlockName *name = &run->request.name;
+	ShedlockAnswer answer = {.beginning = SHEDLOCK_REPEATED,.next_at = DT_NOEND};
 	ShedlockHistoryRun past;
 
 	if (run->client_request == NULL)
@@ -185,50 +205,52 @@ answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
 	if (past.outcome == SHEDLOCK_RUNNING)
 	{
 		ShedlockCommitDurablyAgain();
-		*result = answer(fcinfo, past.token, past.tick, past.attempt, NULL);
+		answer.beginning = SHEDLOCK_BEGUN;
+		*result = form_answer(fcinfo, past.token, past.tick, past.attempt, &answer);
 	}
 	else
-		*result = answer(fcinfo, 0, 0, 0,
-						 psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-								  past.token, shedlock_outcome_names[past.outcome]));
+	{
+		answer.reason = psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
+								 past.token, shedlock_outcome_names[past.outcome]);
+		*result = form_answer(fcinfo, 0, 0, 0, &answer);
+	}
 	return true;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
- * shedlock_run_begin(name, lock_at_most_for, lock_at_least_for, once_every, schedule,
- * time_zone, catch_up, max_late, attempts, backoff, wait, locked_by, description,
- * request) - begin a run whose work is outside the database, under a lease
+ * shedlock_run_begin(name, lease, lock_at_least_for, wait, locked_by, description, request) -
+ * begin a run whose work is outside the database, under a lease
  *
- * Returns a token, or the reason why no run has begun.  Errors: those of
+ * Returns a token, or why no run has begun and when to come back.  Errors: those of
  * ShedlockBeginRun().
  */
 Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
 {
-	ShedlockRun *run = make_leased_run(fcinfo);
-	const ShedlockName *name = &run->request.name;
+	ShedlockRun *run;
+	const ShedlockName *name;
 	Interval   *wait;
-	const char *reason;
+	ShedlockAnswer answer;
 	Datum		result;
+
+	run = make_leased_run(fcinfo);
+	declare_as_called(fcinfo, 7);
+	name = &run->request.name;
 
 	/* A repeated request may wait longer than the first one did. */
 	if (answer_request(fcinfo, run, &result))
 		PG_RETURN_DATUM(result);
-	wait = ShedlockGetInterval(fcinfo, 10, 0);
+	wait = ShedlockGetInterval(fcinfo, 3, 0);
 	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
-	if (run->plan)
-		ShedlockAwaitTick(run->plan, name, false);
-	if (ShedlockBeginRun(run, wait, true, &reason) == SHEDLOCK_BEGUN)
-	{
+	ShedlockBeginRun(run, wait, true, &answer);
+	if (answer.beginning == SHEDLOCK_BEGUN)
 		ShedlockNoticeBlock(name, false);
-		PG_RETURN_DATUM(answer(fcinfo, run->token, run->tick, run->attempt, NULL));
-	}
 
 	/* While this call waited, one with its request may have begun the run. */
-	if (answer_request(fcinfo, run, &result))
+	else if (answer_request(fcinfo, run, &result))
 		PG_RETURN_DATUM(result);
-	PG_RETURN_DATUM(answer(fcinfo, 0, 0, 0, reason));
+	PG_RETURN_DATUM(form_answer(fcinfo, run->token, run->tick, run->attempt, &answer));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);
@@ -251,11 +273,11 @@ shedlock_run_end(PG_FUNCTION_ARGS)
 	token = ShedlockGetToken(fcinfo, 1);
 	ShedlockRefuseNull(token == 0, "token", name.str);
 	ending.outcome = ShedlockFindOutcome(outcome);
-	if (ending.outcome < SHEDLOCK_SUCCEEDED || ending.outcome > SHEDLOCK_CANCELLED)
+	if (ending.outcome < SHEDLOCK_SUCCEEDED || ending.outcome > SHEDLOCK_RETURNED)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid outcome: \"%s\"", outcome),
-				 errhint("It can be \"succeeded\", \"failed\", \"timed out\" or \"cancelled\".")));
+				 errhint("It can be \"succeeded\", \"failed\", \"timed out\", \"cancelled\" or \"returned\".")));
 	if (!PG_ARGISNULL(3))
 		ending.message = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	if (!PG_ARGISNULL(4))
@@ -292,13 +314,15 @@ _shedlock_run_outcome(PG_FUNCTION_ARGS)
 
 /*
  * claim - claim a tick for a caller without a run
+ *
+ * period: that of the tick, or NULL.
  */
 static bool
-claim(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan)
+claim(const ShedlockName *name, TimestampTz tick, Interval *period)
 {
 	ShedlockTick before;
 
-	if (!ShedlockClaimTick(name, tick, plan, &before))
+	if (!ShedlockClaimTick(name, tick, period, &before))
 		return false;
 	if (ShedlockGiveUpTick(name, &before))
 		ShedlockTellGaveUp(name->nsp, before.token, &before);
@@ -345,71 +369,13 @@ Datum
 shedlock_once_every(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
-	ShedlockPlan plan = {0};
+	ShedlockSchedule schedule;
+	Interval   *period;
 
 	ShedlockBeginCall(fcinfo, "shedlock_once_every()", &name);
 	ShedlockRefuseNull(PG_ARGISNULL(1), "period", name.str);
-	plan.period = PG_GETARG_INTERVAL_P(1);
-	ShedlockPeriodSchedule(plan.period, name.str, &plan.schedule);
-	PG_RETURN_BOOL(claim(&name, ShedlockTickOfTimer(&plan.schedule, GetCurrentTimestamp()),
-						 &plan));
-}
-
-/*
- * report_no_tick - warn that there is no tick to speak of
- */
-static void
-report_no_tick(const ShedlockName *name)
-{
-	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("no tick of lock \"%s\" was claimed or run", name->str)));
-}
-
-PG_FUNCTION_INFO_V1(shedlock_again);
-/*
- * shedlock_again(name) - allow the last tick to be claimed or run once more
- *
- * The next caller can do it, even if a newer tick has come.  A NOTICE says so if
- * pg_cron does not fire before the next tick.  Warns and returns false if no tick is
- * committed.
- */
-Datum
-shedlock_again(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
-	TimestampTz tick;
-	bool		allowed;
-
-	ShedlockBeginCall(fcinfo, "shedlock_again()", &name);
-	allowed = ShedlockAllowTickAgain(&name, &tick);
-	if (allowed)
-	{
-		ereport(LOG,
-				(errmsg("one more attempt at tick %s of lock \"%s\" allowed by role %s",
-						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
-		ShedlockNoticeUnfired(&name);
-	}
-	else
-		report_no_tick(&name);
-	PG_RETURN_BOOL(allowed);
-}
-
-PG_FUNCTION_INFO_V1(shedlock_forget);
-/*
- * shedlock_forget(name) - forget the ticks and the schedule of a job that is no more
- *
- * Warns and returns false if there are none.
- */
-Datum
-shedlock_forget(PG_FUNCTION_ARGS)
-{
-	ShedlockName name;
-	bool		found;
-
-	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	found = ShedlockForgetTick(&name);
-	if (!found)
-		report_no_tick(&name);
-	PG_RETURN_BOOL(found);
+	period = PG_GETARG_INTERVAL_P(1);
+	ShedlockPeriodSchedule(period, name.str, &schedule);
+	PG_RETURN_BOOL(claim(&name, ShedlockTickOfTimer(&schedule, GetCurrentTimestamp(),
+													SHEDLOCK_CLAIM_EARLY), period));
 }

@@ -15,10 +15,8 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "api/api.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 /* The time between two tries for the advisory half in share mode. */
@@ -48,8 +46,6 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		ShedlockCheckPromises(&store);
 	for (;;)
 	{
-		TransactionId inserter = InvalidTransactionId;
-
 		while (!ShedlockTryShare(&name->tag))
 			ShedlockAwaitShare(name, &wait, SHARE_NAP_MS);
 		wait.suspect = 0;
@@ -61,7 +57,6 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		}
 		if (!row.found)
 		{
-			inserter = ShedlockInserter(&store, name->str);
 			row.name = name->str;
 			row.lock_until = row.locked_at = GetCurrentTimestamp();
 			row.locked_by = "";
@@ -71,19 +66,14 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 		row.paused_until = until;
 		row.paused_by = role;
 		row.pause_reason = reason;
-		written = !TransactionIdIsValid(inserter) && ShedlockWriteRow(&store, &row, true);
+		written = ShedlockWriteRow(&store, &row, true);
 		if (written)
 			break;
 
 		/* The transaction that has inserted the row may want to acquire. */
 		ShedlockUnlock(&name->tag, ShareLock);
-		if (TransactionIdIsValid(inserter))
-			XactLockTableWait(inserter, NULL, NULL, XLTW_None);
-		else if (!row.found && !ShedlockAwaitForeignLock(&tries))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNIQUE_VIOLATION),
-					 errmsg("could not insert the row of lock \"%s\"", name->str),
-					 errdetail("Another unique index of the table refuses it.")));
+		if (!row.found)
+			ShedlockAwaitInserter(&store, name, &tries);
 	}
 	ShedlockEndWait(&wait);
 	ShedlockClose(&store, NoLock);
@@ -100,26 +90,26 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 static void
 notice_missed(const ShedlockName *name, TimestampTz until)
 {
-	const ShedlockPlan *plan;
+	ShedlockJob job;
 	ShedlockTick last;
 	TimestampTz tick;
 
+	ShedlockLookUpJob(name, &job);
 	ShedlockLookUpTick(name, &last);
-	plan = &last.plan;
-	if (!last.found || !last.has_plan || !last.has_schedule ||
-		ShedlockNextTick(&plan->schedule, Max(last.tick, GetCurrentTimestamp())) >= until)
+	if (!job.is_readable ||
+		ShedlockNextTick(&job.schedule, Max(Max(last.tick, job.since), GetCurrentTimestamp())) >= until)
 		return;
 
-	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&plan->schedule, until - 1);
-	if (plan->catch_up_all)
+	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&job.schedule, until - 1);
+	if (job.catch_up_all)
 		ereport(NOTICE,
-				(errmsg("the ticks of lock \"%s\" that come during the pause will be made up", name->str)));
+				(errmsg("the ticks of job \"%s\" that come during the pause will be made up", name->str)));
 	else if (TIMESTAMP_IS_NOEND(until))
 		ereport(NOTICE,
-				(errmsg("the last tick of lock \"%s\" that comes during the pause will be made up", name->str)));
-	else if (until <= ShedlockLastTime(tick, plan))
+				(errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str)));
+	else if (until <= ShedlockLastTime(tick, &job))
 		ereport(NOTICE,
-				(errmsg("tick %s of lock \"%s\" will be made up after the pause",
+				(errmsg("tick %s of job \"%s\" will be made up after the pause",
 						ShedlockTimeString(tick), name->str)));
 }
 

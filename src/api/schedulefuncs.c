@@ -20,14 +20,16 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-/* A run that begins so long after its tick is not late. */
-#define ON_TIME_MAX		USECS_PER_MINUTE
-
 enum
 {
 	Anum_none,
-	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
+	SHEDLOCK_JOB_COLUMNS(SHEDLOCK_ATTNUM)
+	Anum_end
 };
+
+/* The columns of _shedlock_jobs(): those of a declaration, and how the job is doing. */
+#define JOB_COLUMNS			(Anum_end - 1)
+#define STANDING_COLUMNS	11
 
 /*
  * get_schedule - the schedule of the arguments schedule and time_zone
@@ -56,7 +58,7 @@ shedlock_tick(PG_FUNCTION_ARGS)
 	TimestampTz tick;
 
 	get_schedule(fcinfo, &schedule);
-	tick = ShedlockTickOfTimer(&schedule, GetCurrentTimestamp());
+	tick = ShedlockTickOfTimer(&schedule, GetCurrentTimestamp(), SHEDLOCK_CLAIM_EARLY);
 	if (tick == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(tick);
@@ -83,87 +85,67 @@ shedlock_next_tick(PG_FUNCTION_ARGS)
 }
 
 /*
- * shown_schedule - the schedule in a row of _shedlock_tick, for people to read
- *
- * A cron expression is shown as it is, even if it cannot be parsed any more.  Returns 0
- * if there is none.
+ * span - an interval of so many microseconds, as the difference of two times
  */
 static Datum
-shown_schedule(const Datum *values, const bool *nulls)
+span(int64 microseconds)
 {
-	if (!nulls[Anum_period - 1])
-		return CStringGetTextDatum(ShedlockPeriodText(DatumGetIntervalP(values[Anum_period - 1])));
-	return nulls[Anum_schedule - 1] ? 0 : values[Anum_schedule - 1];
+	return DirectFunctionCall2(timestamp_mi, TimestampGetDatum(microseconds), TimestampGetDatum(0));
 }
 
 /*
- * put_schedule - one line of _shedlock_schedules(), if the name has a schedule
+ * put_job - one line of _shedlock_jobs()
+ *
+ * slot: the row of its declaration, all of whose values are shown as they are.
  */
 static void
-put_schedule(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *slot)
+put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *slot)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz next = DT_NOEND;
-	TimestampTz attempt_at = DT_NOEND;
-	TimestampTz since = DT_NOEND;
-	Datum		schedule = shown_schedule(slot->tts_values, slot->tts_isnull);
-	Datum		values[11];
-	bool		nulls[lengthof(values)];
-	ShedlockTick last;
-	ShedlockRow row;
-	ShedlockHistoryRun run;
-	bool		at_work;
-	bool		paused;
+	ShedlockJob job;
+	ShedlockStanding standing;
+	const ShedlockHistoryRun *run = &standing.run;
+	Datum		values[JOB_COLUMNS + STANDING_COLUMNS];
+	bool		nulls[lengthof(values)] = {false};
+	bool		sees_run;
 
-	if (schedule == 0)
-		return;
-	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
-	ShedlockReadRun(name, last.token, &run);
-	at_work = SHEDLOCK_MAY_RUN(run.outcome);
-	ShedlockLookUpRow(name, &row);
-	paused = row.paused_until > now;
-	if (last.has_schedule)
-		next = ShedlockNextTick(&last.plan.schedule, Max(now, last.tick));
-	if (last.has_schedule && last.has_plan && !at_work)
-		attempt_at = ShedlockNextAttempt(&last, &last.plan, now);
-	if (last.has_schedule && last.has_plan && !paused &&
-		!(at_work && ShedlockFindDue(&last, &last.plan, now).tick == last.tick))
-		since = ShedlockDueSince(&last, &last.plan, now);
+	ShedlockJobFromColumns(slot->tts_values, slot->tts_isnull, &job);
+	ShedlockFindStanding(name, &job, &standing);
+	sees_run = run->outcome != SHEDLOCK_NO_RUN && ShedlockMaySee(run->role);
+	memcpy(values, slot->tts_values, JOB_COLUMNS * sizeof(Datum));
+	memcpy(nulls, slot->tts_isnull, JOB_COLUMNS * sizeof(bool));
 
-	/* in the order of the columns of _shedlock_schedules() */
-	values[0] = CStringGetTextDatum(name->str);
-	values[1] = schedule;
-	values[2] = slot->tts_values[Anum_time_zone - 1];
-	values[4] = CStringGetTextDatum(shedlock_outcome_names[run.outcome]);
-	values[5] = Int32GetDatum(last.attempt);
-	values[6] = slot->tts_values[Anum_attempts - 1];
-	values[9] = 0;
-	values[10] = BoolGetDatum(paused);
-
-	memset(nulls, false, sizeof(nulls));
-	nulls[2] = slot->tts_isnull[Anum_time_zone - 1];
-	nulls[4] = run.outcome == SHEDLOCK_NO_RUN || !ShedlockMaySee(run.role);
-	nulls[6] = slot->tts_isnull[Anum_attempts - 1];
-	ShedlockShowTime(last.tick, &values[3], &nulls[3]);
-	ShedlockShowTime(attempt_at, &values[7], &nulls[7]);
-	ShedlockShowTime(next, &values[8], &nulls[8]);
-	nulls[9] = TIMESTAMP_NOT_FINITE(since) || now - since <= ON_TIME_MAX;
-	if (!nulls[9])
-		values[9] = DirectFunctionCall2(timestamp_mi, TimestampGetDatum(now),
-										TimestampGetDatum(since + ON_TIME_MAX));
+	/* in the order of the columns of _shedlock_jobs() */
+#define SET(column, condition, value) \
+	do { nulls[JOB_COLUMNS + (column)] = !(condition); \
+		values[JOB_COLUMNS + (column)] = nulls[JOB_COLUMNS + (column)] ? (Datum) 0 : (value); } while (0)
+#define SET_TIME(column, when) \
+	ShedlockShowTime(when, &values[JOB_COLUMNS + (column)], &nulls[JOB_COLUMNS + (column)])
+	SET(0, true, CStringGetTextDatum(shedlock_job_state_names[standing.state]));
+	SET_TIME(1, standing.last.tick);
+	SET(2, sees_run, CStringGetTextDatum(shedlock_outcome_names[run->outcome]));
+	SET_TIME(3, sees_run ? run->started_at : DT_NOEND);
+	SET(4, sees_run && run->ended_at != DT_NOBEGIN, span(run->ended_at - run->started_at));
+	SET(5, true, Int32GetDatum(standing.last.attempt));
+	SET_TIME(6, standing.attempt_at);
+	SET_TIME(7, standing.next_due);
+	SET(8, standing.overdue > 0, span(standing.overdue));
+	SET(9, true, BoolGetDatum(standing.paused));
+	SET(10, standing.problem, CStringGetTextDatum(standing.problem));
+#undef SET
+#undef SET_TIME
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
-PG_FUNCTION_INFO_V1(_shedlock_schedules);
+PG_FUNCTION_INFO_V1(_shedlock_jobs);
 /*
- * _shedlock_schedules() - the names that have a schedule or period
+ * _shedlock_jobs() - the jobs that were declared, and how they are doing
  *
  * Hides names that the caller may not use, unless it has the privileges of
  * pg_read_all_stats.  Reads what is committed now: a REPEATABLE READ transaction that
  * has claimed a tick sees its row twice.
  */
 Datum
-_shedlock_schedules(PG_FUNCTION_ARGS)
+_shedlock_jobs(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		shows_all = ShedlockMaySee(InvalidOid);
@@ -175,8 +157,8 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 	TableScanDesc scan;
 
 	InitMaterializedSRF(fcinfo, 0);
-	context = AllocSetContextCreate(caller, "shedlock schedules row", ALLOCSET_SMALL_SIZES);
-	ShedlockOpen(&store, nsp, "_shedlock_tick", AccessShareLock);
+	context = AllocSetContextCreate(caller, "shedlock jobs row", ALLOCSET_SMALL_SIZES);
+	ShedlockOpen(&store, nsp, "_shedlock_job", AccessShareLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	/* A scan with the snapshot would leave a predicate lock at SERIALIZABLE. */
 	scan = begin_table_scan(store.rel, SnapshotAny);
@@ -192,7 +174,7 @@ _shedlock_schedules(PG_FUNCTION_ARGS)
 		slot_getallattrs(store.slot);
 		ShedlockMakeName(nsp, TextDatumGetCString(store.slot->tts_values[Anum_name - 1]), &name);
 		if (shows_all || ShedlockMayUseName(name.str))
-			put_schedule(rsinfo, &name, store.slot);
+			put_job(rsinfo, &name, store.slot);
 		MemoryContextSwitchTo(caller);
 	}
 	table_endscan(scan);

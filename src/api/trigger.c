@@ -181,7 +181,7 @@ acquire(ShedlockStore *store, const ShedlockName *name, const ShedlockRow *old,
 	}
 	ShedlockCheckPromises(store);
 	if (old->found && SHEDLOCK_IS_RUN(old->kind))
-		(void) ShedlockHistoryLost(name->nsp, old->token);
+		(void) ShedlockHistoryLost(name->nsp, old);
 	ShedlockWakeAtRollback(&name->tag);
 	if (shedlock_log_locks)
 		ereport(LOG,
@@ -327,7 +327,7 @@ on_delete(const ShedlockName *name, const ShedlockRow *old, HeapTuple tuple)
 				 errhint("Use shedlock_resume to end the pause, and shedlock_purge to delete locks.") :
 				 errhint("Use shedlock_force_release to end it, and shedlock_purge to delete locks.")));
 	if (SHEDLOCK_IS_RUN(old->kind))
-		(void) ShedlockHistoryLost(name->nsp, old->token);
+		(void) ShedlockHistoryLost(name->nsp, old);
 	return tuple;
 }
 

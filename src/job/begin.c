@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
@@ -24,54 +25,75 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+const char *const shedlock_beginning_names[] = {
+	[SHEDLOCK_BEGUN] = "begun",
+	[SHEDLOCK_NOT_DUE] = "not due",
+	[SHEDLOCK_BUSY] = "held",
+	[SHEDLOCK_ON_HOLD] = "paused",
+	[SHEDLOCK_CLAIMED] = "claimed",
+	[SHEDLOCK_REPEATED] = "repeated",
+};
+
 /* What one try of a call that may wait found. */
 typedef struct Try
 {
 	ShedlockRun *run;
 	bool		explain;		/* the caller wants to know why no run is due */
-	bool		locked_out;		/* an open transaction claims the tick, or
-								 * answers the request */
+	TimestampTz give_up;		/* the end of its wait; DT_NOBEGIN: it does
+								 * not wait */
+	bool		knows_job;		/* the next try need not read it */
+	ShedlockJob job;
 	bool		tick_in_use;	/* an open transaction has written the tick's
 								 * row */
 	bool		written;		/* the state of the ticks */
-	ShedlockStore ticks;		/* this and the next three: if the run has a
-								 * plan */
+	ShedlockStore ticks;		/* this and the next three: if it has a job */
 	ShedlockTick last;			/* as read last */
 	TimestampTz now;			/* when that was read */
 	ShedlockDue due;			/* by these two */
+	const char *claimed;		/* what an open transaction has; or NULL */
 	ShedlockBeginning beginning;
-	const char *reason;			/* NULL: what the tick's row says */
+	bool		is_quiet;		/* as in ShedlockAnswer */
 	int64		given_up;		/* last run of a tick that gets no more; or 0 */
 } Try;
 
 /*
- * ShedlockAwaitTick - sleep until the tick that a timer firing now is early for
+ * look_up_job - read what is declared now
+ */
+static void
+look_up_job(Try *try)
+{
+	if (!try->knows_job)
+		ShedlockLookUpJob(&try->run->request.name, &try->job);
+	try->knows_job = false;
+}
+
+/*
+ * await_tick - sleep until the tick that a timer firing now is a little early for
  *
  * The call holds nothing meanwhile, so that nothing starts before its tick and nobody
  * is kept from anything.  It does not sleep if a timeout would end it, or if an older
- * tick is to be made up now.  The sleep ends after SHEDLOCK_EARLY_MAX, whatever becomes
- * of the server's clock.  commit: first commit, because the portal of a CALL has a
- * snapshot; and the sleep takes nothing from the statement_timeout of the command.  Obeys
- * cancels.
+ * tick is to be made up now.  The sleep ends after SHEDLOCK_RUN_EARLY, whatever becomes
+ * of the server's clock.  A CALL commits first, because its portal has a snapshot; and the
+ * sleep takes nothing from the statement_timeout of its command.  Obeys cancels.
  */
-void
-ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commit)
+static void
+await_tick(Try *try)
 {
+	bool		commit = try->run->request.kind == SHEDLOCK_RUN;
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz tick = ShedlockTickOfTimer(&plan->schedule, now);
-	int64		give_up = ShedlockSteadyNow() + SHEDLOCK_EARLY_MAX;
+	TimestampTz tick = ShedlockTickOfTimer(&try->job.schedule, now, SHEDLOCK_RUN_EARLY);
+	int64		give_up = ShedlockSteadyNow() + SHEDLOCK_RUN_EARLY;
 
-	if (tick <= now || transaction_ends_by(tick) ||
+	if (tick <= now || tick <= try->job.since || transaction_ends_by(tick) ||
 		(get_timeout_active(STATEMENT_TIMEOUT) && get_timeout_finish_time(STATEMENT_TIMEOUT) <= tick))
 		return;
-	if (plan->catch_up_all)
+	if (try->job.catch_up_all)
 	{
-		ShedlockTick last;
-
-		ShedlockLookUpTick(name, &last);
-		if (ShedlockFindDue(&last, plan, now).action == SHEDLOCK_RUN_TICK)
+		ShedlockLookUpTick(&try->run->request.name, &try->last);
+		if (ShedlockFindDue(&try->last, &try->job, now).attempt > 0)
 			return;
 	}
+	try->knows_job = false;
 	if (commit)
 		ShedlockCommitAndStart();
 	while ((now = GetCurrentTimestamp()) < tick && ShedlockSteadyNow() < give_up)
@@ -89,39 +111,74 @@ ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name, bool commi
 }
 
 /*
+ * cut_to_cap - a duration of the job, or the caller's cap if that is shorter; or NULL
+ */
+static Interval *
+cut_to_cap(Interval *span)
+{
+	if (span && ShedlockIsOverCap(span, shedlock_max_lock_at_most_for))
+		return ShedlockIntervalSetting(shedlock_max_lock_at_most_for);
+	return span;
+}
+
+/*
+ * set_times - how long the lock may be held: what the call says, or the job, or the setting
+ *
+ * The lease of a run outside the database is no longer than the run may take.
+ */
+static void
+set_times(ShedlockRun *run, const ShedlockJob *job)
+{
+	ShedlockRequest *request = &run->request;
+	Interval   *longest = cut_to_cap(job->at_most);
+	Interval   *shortest = cut_to_cap(job->at_least);
+
+	if (shortest == NULL)
+		shortest = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
+	request->at_least = run->at_least ? run->at_least : shortest;
+	request->at_most = run->at_most ? run->at_most : longest;
+	if (request->kind != SHEDLOCK_LEASED_RUN)
+		return;
+	if (run->at_most == NULL)
+		request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+	if (longest && ShedlockIntervalMicroseconds(longest) < ShedlockIntervalMicroseconds(request->at_most))
+		request->at_most = longest;
+}
+
+/*
  * find_due - find what is due now, from the tick's row as committed now
+ *
+ * A CALL that has made a run makes no other one of the same tick: one that shedlock_again()
+ * allows in the command is for the next call.
  */
 static void
 find_due(Try *try)
 {
 	ShedlockRereadTick(&try->ticks, &try->run->request.name, &try->last);
 	try->now = GetCurrentTimestamp();
-	try->due = ShedlockFindDue(&try->last, try->run->plan, try->now);
+	try->due = ShedlockFindDue(&try->last, &try->job, try->now);
+	if (try->run->attempt > 0 && try->due.tick == try->run->tick)
+		try->due.attempt = 0;
 }
 
 /*
- * set_state - what the tick's row says of the plan and the caller
+ * set_state - what the tick's row says of a run that begins
  */
 static void
-set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
+set_state(ShedlockTick *last, const ShedlockRun *run, const Try *try)
 {
-	const ShedlockPlan *plan = run->plan;
-
-	last->tick = due->tick;
+	last->tick = try->due.tick;
 	last->claimed_at = GetCurrentTimestamp();
-	last->claimed_by = due->action == SHEDLOCK_REGISTER ? pstrdup("") :
-		ShedlockLockedBy(run->request.locked_by, run->token);
+	last->claimed_by = ShedlockLockedBy(run->request.locked_by, run->token);
 	last->token = run->token;
-	last->attempt = due->attempt;
-	last->done = due->action == SHEDLOCK_REGISTER;
-	last->again = false;
+	last->attempt = try->due.attempt;
+	last->done = false;
+	last->again_at = DT_NOBEGIN;
+	last->period = NULL;
 
 	/* Nobody writes the end of an attempt that dies.  The first one is free. */
-	last->retry_at = due->attempt > 1 ?
-		ShedlockRetryAt(last->claimed_at, plan->backoff, due->attempt) : DT_NOBEGIN;
-	last->has_schedule = true;
-	last->has_plan = true;
-	last->plan = *plan;
+	last->retry_at = try->due.attempt > 1 ?
+		ShedlockRetryAt(last->claimed_at, try->job.backoff, try->due.attempt) : DT_NOBEGIN;
 }
 
 /*
@@ -129,55 +186,26 @@ set_state(ShedlockTick *last, const ShedlockRun *run, const ShedlockDue *due)
  *
  * Finds it again if another writer has changed the row meanwhile.  Returns true if it
  * was written; try->last stays as it was before.  Returns false if the row is locked
- * for 100 ms, or another action is due after the change.
+ * for 100 ms, or nothing is due after the change.
  */
 static bool
 write_state(Try *try)
 {
-	ShedlockAction action = try->due.action;
 	int			tries = 0;
 
 	do
 	{
 		ShedlockTick next = try->last;
 
-		set_state(&next, try->run, &try->due);
+		set_state(&next, try->run, try);
 		try->written = ShedlockWriteTick(&try->ticks, &try->run->request.name, &next, false);
 		if (try->written)
 			return true;
 		if (!ShedlockAwaitForeignLock(&tries))
 			return false;
 		find_due(try);
-	} while (try->due.action == action);
+	} while (try->due.attempt > 0);
 	return false;
-}
-
-/*
- * schedule_text - a schedule for people to read
- */
-static char *
-schedule_text(const ShedlockPlan *plan)
-{
-	if (plan->period)
-		return ShedlockPeriodText(plan->period);
-	return psprintf("%s %s", plan->schedule.text, pg_get_timezone_name(plan->schedule.zone));
-}
-
-/*
- * log_schedule - log that a job has another schedule now
- */
-static void
-log_schedule(const Try *try)
-{
-	const ShedlockTick *last = &try->last;
-	const ShedlockRun *run = try->run;
-
-	if (last->found && last->has_plan && last->has_schedule &&
-		!ShedlockSameSchedule(&last->plan.schedule, &run->plan->schedule))
-		ereport(LOG,
-				(errmsg("schedule of lock \"%s\" changed from \"%s\" to \"%s\"",
-						run->request.name.str,
-						schedule_text(&last->plan), schedule_text(run->plan))));
 }
 
 /*
@@ -197,7 +225,7 @@ may_begin(void *arg)
 
 	find_due(try);
 	try->tick_in_use = ShedlockIsBeingChanged(&try->ticks);
-	return try->due.action == SHEDLOCK_RUN_TICK && !try->tick_in_use;
+	return try->due.attempt > 0 && !try->tick_in_use;
 }
 
 /*
@@ -214,7 +242,7 @@ acquire(Try *try, ShedlockResult *result)
 	bool		acquired;
 
 	try->tick_in_use = false;
-	run->request.confirm = run->plan ? may_begin : NULL;
+	run->request.confirm = try->job.found ? may_begin : NULL;
 	run->request.confirm_arg = try;
 	ShedlockOpen(&locks, run->request.name.nsp, "shedlock", RowExclusiveLock);
 	acquired = ShedlockAcquire(&locks, &run->request, result);
@@ -227,22 +255,40 @@ acquire(Try *try, ShedlockResult *result)
 }
 
 /*
- * is_at_work - was the lock refused because of the very run of the tick that is due?
+ * refuse - why the lock was refused
  */
-static bool
-is_at_work(const Try *try, const ShedlockResult *result)
+static ShedlockBeginning
+refuse(Try *try, const ShedlockResult *result)
 {
-	return !try->tick_in_use && try->due.tick == try->last.tick &&
-		result->row.token == try->last.token &&
-		ShedlockIsHeld(&result->row, &try->run->request.name, GetCurrentTimestamp());
+	if (try->tick_in_use)
+	{
+		try->claimed = "The row of its tick is being changed by an open transaction.";
+		return SHEDLOCK_CLAIMED;
+	}
+	switch (ShedlockRefusedFor(&try->run->request.name, result))
+	{
+		case SHEDLOCK_PAUSED:
+			return SHEDLOCK_ON_HOLD;
+		case SHEDLOCK_IN_USE:
+		case SHEDLOCK_UNCOMMITTED:
+			return SHEDLOCK_CLAIMED;
+		case SHEDLOCK_KEPT:
+			try->is_quiet = try->job.found;
+			return SHEDLOCK_BUSY;
+		default:
+			/* the very run of the tick that is due? */
+			try->is_quiet = try->job.found && try->due.tick == try->last.tick &&
+				result->row.token == try->last.token &&
+				ShedlockIsHeld(&result->row, &try->run->request.name, GetCurrentTimestamp());
+			return SHEDLOCK_BUSY;
+	}
 }
 
 /*
  * begin_attempt - acquire the lock, and write that an attempt at a tick begins
  *
- * Not due is also a call for the very tick that is being run, or whose lock is kept
- * by its at-least time.  Errors: 55P03 if the row of the tick is locked for 100 ms, or a
- * writer without the advisory half, like an administrator, has used up the tick.
+ * Errors: 55P03 if the row of the tick is locked for 100 ms, or a writer without the
+ * advisory half, like an administrator, has used up the tick.
  */
 static ShedlockBeginning
 begin_attempt(Try *try, ShedlockResult *result)
@@ -258,13 +304,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 		/* The end of another run takes a moment to commit. */
 		if (try->tick_in_use && ShedlockAwaitForeignLock(&tries))
 			continue;
-		if (result->state == SHEDLOCK_FREE)
-			return SHEDLOCK_NOT_DUE;
-		if (!is_at_work(try, result) && !ShedlockIsKept(name, result))
-			return SHEDLOCK_REFUSED;
-		if (try->explain)
-			try->reason = ShedlockBusyReason(name, result);
-		return SHEDLOCK_NOT_DUE;
+		return result->state == SHEDLOCK_FREE ? SHEDLOCK_NOT_DUE : refuse(try, result);
 	}
 	if (!write_state(try))
 		ereport(ERROR,
@@ -275,56 +315,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 	run->attempt = try->due.attempt;
 	if (before->tick != run->tick && ShedlockGiveUpTick(name, before))
 		try->given_up = before->token;
-	log_schedule(try);
 	return SHEDLOCK_BEGUN;
-}
-
-/*
- * register_tick - write that a tick has passed before the job had this schedule
- *
- * Nothing is lost if the row is locked: the next call writes it.  Returns false if
- * another writer has changed the row, and something else is due.
- */
-static bool
-register_tick(Try *try)
-{
-	ShedlockCheckPromises(&try->ticks);
-	if (!write_state(try))
-		return try->due.action == SHEDLOCK_REGISTER;
-	if (ShedlockGiveUpTick(&try->run->request.name, &try->last))
-		ShedlockTellGaveUp(try->run->request.name.nsp, try->last.token, &try->last);
-	log_schedule(try);
-	if (try->explain)
-		find_due(try);
-	return true;
-}
-
-/*
- * decide - do what is due; with the tick's advisory lock held
- *
- * A pause is as if nobody had called.
- */
-static ShedlockBeginning
-decide(Try *try, ShedlockResult *result)
-{
-	for (;;)
-	{
-		/* What was read without the lock may have changed. */
-		find_due(try);
-		if (try->due.action == SHEDLOCK_RUN_TICK)
-			return begin_attempt(try, result);
-		if (try->due.action == SHEDLOCK_REGISTER)
-		{
-			ShedlockLookUpRow(&try->run->request.name, &result->row);
-			if (result->row.paused_until > GetCurrentTimestamp())
-			{
-				result->state = SHEDLOCK_PAUSED;
-				return SHEDLOCK_REFUSED;
-			}
-		}
-		if (try->due.action == SHEDLOCK_NOTHING || register_tick(try))
-			return SHEDLOCK_NOT_DUE;
-	}
 }
 
 /*
@@ -336,25 +327,26 @@ try_tick(Try *try, ShedlockResult *result)
 	const ShedlockName *name = &try->run->request.name;
 	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
 
-	try->locked_out = false;
 	ShedlockOpen(&try->ticks, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	find_due(try);
-	if (try->due.action != SHEDLOCK_NOTHING)
+	if (try->due.attempt > 0)
 	{
-		try->locked_out = !ShedlockLockTick(name);
-		if (try->locked_out)
+		if (ShedlockLockTick(name))
 		{
-			try->reason = "Its tick is being claimed by an open transaction.";
-			result->state = SHEDLOCK_IN_USE;
-		}
-		else
-		{
-			beginning = decide(try, result);
+			/* What was read without the lock may have changed. */
+			find_due(try);
+			if (try->due.attempt > 0)
+				beginning = begin_attempt(try, result);
 			if (!try->written)
 				ShedlockUnlockTick(name);
 		}
+		else
+		{
+			try->claimed = "Its tick is being claimed by an open transaction.";
+			result->state = SHEDLOCK_IN_USE;
+			beginning = SHEDLOCK_CLAIMED;
+		}
 	}
-
 	ShedlockClose(&try->ticks, try->written ? NoLock : RowExclusiveLock);
 	return beginning;
 }
@@ -365,9 +357,11 @@ try_tick(Try *try, ShedlockResult *result)
 static ShedlockBeginning
 try_once(Try *try, ShedlockResult *result)
 {
-	if (try->run->plan)
+	look_up_job(try);
+	set_times(try->run, &try->job);
+	if (try->job.found)
 		return try_tick(try, result);
-	return acquire(try, result) ? SHEDLOCK_BEGUN : SHEDLOCK_REFUSED;
+	return acquire(try, result) ? SHEDLOCK_BEGUN : refuse(try, result);
 }
 
 /*
@@ -381,7 +375,7 @@ static ShedlockBeginning
 try_request(Try *try, ShedlockResult *result)
 {
 	const ShedlockRun *run = try->run;
-	ShedlockBeginning beginning = SHEDLOCK_NOT_DUE;
+	ShedlockBeginning beginning = SHEDLOCK_REPEATED;
 	ShedlockHistoryRun past;
 	ShedlockName both;
 	char	   *role = psprintf("%u", GetUserId());
@@ -389,17 +383,14 @@ try_request(Try *try, ShedlockResult *result)
 	both.str = psprintf("%s%c%s", role, '\0', run->client_request);
 	both.len = (int) (strlen(role) + 1 + strlen(run->client_request));
 	ShedlockSetTag(&both.tag, SHEDLOCK_CLASS_TICK, ShedlockKey(both.str, both.len));
-	try->locked_out = !ShedlockLockTick(&both);
-	if (try->locked_out)
+	if (!ShedlockLockTick(&both))
 	{
-		try->reason = "Its request is being answered in an open transaction.";
+		try->claimed = "Its request is being answered in an open transaction.";
 		result->state = SHEDLOCK_IN_USE;
-		return SHEDLOCK_NOT_DUE;
+		return SHEDLOCK_CLAIMED;
 	}
 	ShedlockHistoryFind(&run->request.name, run->client_request, &past);
-	if (past.token != 0)
-		try->reason = "This request has begun a run.";
-	else
+	if (past.token == 0)
 		beginning = try_once(try, result);
 	if (beginning != SHEDLOCK_BEGUN && !try->written)
 		ShedlockUnlockTick(&both);
@@ -407,9 +398,39 @@ try_request(Try *try, ShedlockResult *result)
 }
 
 /*
- * try_to_begin - begin a run, for ShedlockWaitFor()
+ * next_at - when a call of this name can succeed; DT_NOEND if that cannot be foreseen
+ */
+static TimestampTz
+next_at(const Try *try)
+{
+	const ShedlockName *name = &try->run->request.name;
+	ShedlockRow row;
+
+	ShedlockLookUpRow(name, &row);
+	return ShedlockNextAt(name, &row, &try->last, &try->job);
+}
+
+/*
+ * is_over - is there nothing more to wait for?
  *
- * Also worth a wait is a transaction that claims the tick: it may be rolled back.
+ * A tick is worth the wait only if it comes before the wait ends; and the run of the tick
+ * that is due is at work.
+ */
+static bool
+is_over(const Try *try, ShedlockResult *result)
+{
+	if (try->beginning == SHEDLOCK_BEGUN || try->beginning == SHEDLOCK_REPEATED || try->is_quiet)
+		return true;
+	result->look_at = DT_NOEND;
+	if (try->beginning != SHEDLOCK_NOT_DUE)
+		return false;
+	if (try->give_up != DT_NOBEGIN)
+		result->look_at = next_at(try);
+	return result->look_at > try->give_up;
+}
+
+/*
+ * try_to_begin - begin a run, for ShedlockWaitFor()
  */
 static bool
 try_to_begin(void *arg, ShedlockResult *result)
@@ -417,7 +438,8 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
-	try->reason = NULL;
+	try->claimed = NULL;
+	try->is_quiet = false;
 	if (run->client_request)
 		try->beginning = try_request(try, result);
 	else
@@ -425,8 +447,9 @@ try_to_begin(void *arg, ShedlockResult *result)
 
 	if (try->beginning == SHEDLOCK_BEGUN)
 		ShedlockHistoryStart(&run->request.name, &result->row, run->command, run->tick,
-							 run->attempt, run->client_request);
-	return try->beginning != SHEDLOCK_REFUSED && !try->locked_out;
+							 run->attempt, run->client_request,
+							 run->request.kind == SHEDLOCK_LEASED_RUN ? cut_to_cap(try->job.at_most) : NULL);
+	return is_over(try, result);
 }
 
 /*
@@ -438,7 +461,7 @@ static void
 tell_begin(const Try *try, int64 lost_run)
 {
 	Oid			nsp = try->run->request.name.nsp;
-	const ShedlockTick *before = try->run->plan ? &try->last : NULL;
+	const ShedlockTick *before = try->job.found ? &try->last : NULL;
 
 	if (lost_run != 0)
 		ShedlockTellEnd(nsp, lost_run, before);
@@ -448,34 +471,60 @@ tell_begin(const Try *try, int64 lost_run)
 }
 
 /*
+ * reason - why no run has begun, in words
+ */
+static const char *
+reason(const Try *try, const ShedlockResult *result)
+{
+	const ShedlockName *name = &try->run->request.name;
+
+	if (try->claimed)
+		return try->claimed;
+	if (try->beginning == SHEDLOCK_NOT_DUE)
+		return ShedlockTickReason(name, &try->last, &try->job, try->now);
+	if (try->beginning == SHEDLOCK_REPEATED)
+		return "This request has begun a run.";
+	return ShedlockBusyReason(name, result);
+}
+
+/*
  * ShedlockBeginRun - begin a run, if one is due and its lock is free
  *
- * wait: how long to wait for the lock, or NULL.  *reason: why it has not begun; only if
- * explain is set when it is not due, because finding that out costs more than the
- * answer.  If it has begun, the caller commits.  Errors: 55P03 if the row of its tick
- * is locked, or lock_timeout ends the wait.  Locks: the tick's advisory lock, that of its
- * request and the advisory half, exclusive, to the end of the transaction if it has begun.
+ * wait: how long to wait for the lock or the tick, or NULL.  explain: also say why it is not
+ * due, and when to come back, because finding that out costs more than the answer.  If it
+ * has begun, the caller commits.  Errors: 55P03 if the row of its tick is locked, or
+ * lock_timeout ends the wait.  Locks: the tick's advisory lock, that of its request and the
+ * advisory half, exclusive, to the end of the transaction if it has begun.
  */
-ShedlockBeginning
-ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, const char **reason)
+void
+ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockAnswer *answer)
 {
-	Try			try = {.run = run,.explain = explain};
+	Try			try = {.run = run,.explain = explain,.give_up = DT_NOBEGIN};
 	ShedlockResult result = {0};
 	const ShedlockName *name = &run->request.name;
+
+	look_up_job(&try);
+	try.knows_job = true;
+	if (try.job.is_readable)
+		await_tick(&try);
+
+	/* A role's default_transaction_read_only is meant for its own work. */
+	if (run->request.kind == SHEDLOCK_RUN)
+		XactReadOnly = false;
+	if (wait)
+		try.give_up = GetCurrentTimestamp() + ShedlockIntervalMicroseconds(wait);
 
 	/* Whether a run is due is not worth a wait in the line. */
 	if (!try_to_begin(&try, &result) && wait)
 		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, &try, &result);
+	answer->beginning = try.beginning;
+	answer->is_quiet = try.is_quiet;
+	answer->reason = NULL;
+	answer->next_at = DT_NOEND;
 	if (try.beginning == SHEDLOCK_BEGUN)
 		tell_begin(&try, result.lost_run);
-
-	/* A wait may have ended in another refusal than that of its last acquire. */
-	*reason = try.reason;
-	if (try.beginning == SHEDLOCK_REFUSED)
-		*reason = try.tick_in_use && result.state == SHEDLOCK_IN_USE ?
-			"The row of its tick is being changed by an open transaction." :
-			ShedlockBusyReason(name, &result);
-	else if (try.beginning == SHEDLOCK_NOT_DUE && explain && !try.reason)
-		*reason = ShedlockTickReason(name, &try.last, run->plan, try.now);
-	return try.beginning;
+	else if (explain || !(try.beginning == SHEDLOCK_NOT_DUE || try.is_quiet))
+		answer->reason = reason(&try, &result);
+	if (explain && try.beginning != SHEDLOCK_BEGUN && try.beginning != SHEDLOCK_REPEATED)
+		answer->next_at = next_at(&try);
 }

@@ -302,15 +302,15 @@ ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after)
 /*
  * ShedlockTickOfTimer - the tick that a timer which fires now is for
  *
- * A timer that is a little early belongs to the coming tick.  Returns DT_NOBEGIN if
- * there is neither that nor an earlier one.
+ * early: a timer that is so many microseconds early, or a quarter of the distance of the ticks
+ * around it, belongs to the coming tick.  Returns DT_NOBEGIN if there is neither that nor an
+ * earlier one.
  */
 TimestampTz
-ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now)
+ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now, int64 early)
 {
 	TimestampTz previous = ShedlockPreviousTick(schedule, now);
 	TimestampTz next = ShedlockNextTick(schedule, now);
-	int64		early = SHEDLOCK_EARLY_MAX;
 
 	if (next == DT_NOEND)
 		return previous;

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * due.c
- *	  Which tick of a job is due: a function of its state, its plan and the time.
+ *	  Which tick of a job is due: a function of its declaration, the state of its ticks,
+ *	  and the time.
  *
  * Nothing here reads a table or the clock, so that a test can compare it with a
  * model.  The caller holds the tick's advisory lock, or asks only to know.
@@ -18,9 +19,6 @@
 
 /* The longest time between two attempts */
 #define RETRY_MAX		USECS_PER_HOUR
-
-/* Without catch-up, and at the first call of a name, older ticks have passed. */
-#define FRESH_MAX		USECS_PER_MINUTE
 
 /*
  * ShedlockRetryAt - when the attempt after this one may begin
@@ -44,39 +42,81 @@ ShedlockRetryAt(TimestampTz when, const Interval *backoff, int attempt)
  * DT_NOEND: there is none.
  */
 TimestampTz
-ShedlockLastTime(TimestampTz tick, const ShedlockPlan *plan)
+ShedlockLastTime(TimestampTz tick, const ShedlockJob *job)
 {
 	TimestampTz end;
 
-	if (plan->max_late == NULL ||
-		pg_add_s64_overflow(tick, ShedlockIntervalMicroseconds(plan->max_late), &end))
+	if (job->max_late == NULL ||
+		pg_add_s64_overflow(tick, ShedlockIntervalMicroseconds(job->max_late), &end))
 		return DT_NOEND;
 	return end;
 }
 
 /*
- * run_tick - the answer that an attempt at a tick is due
+ * open_state - the state of the ticks as the declaration has it
+ *
+ * A job that was forgotten and declared again owes its old ticks nothing.  A tick that is
+ * carried over from another schedule counts as the last one, until a later one does.
  */
-static ShedlockDue
-run_tick(TimestampTz tick, int attempt)
+static ShedlockTick
+open_state(const ShedlockTick *last, const ShedlockJob *job)
 {
-	ShedlockDue due = {SHEDLOCK_RUN_TICK, tick, attempt};
+	ShedlockTick state = *last;
 
-	return due;
+	if (state.token != 0 && state.token == job->spent_token)
+		state.done = true;
+	if (state.again_at < job->created_at)
+		state.again_at = DT_NOBEGIN;
+	if (job->carried > state.tick)
+	{
+		state.tick = job->carried;
+		state.token = 0;
+		state.attempt = 0;
+		state.done = false;
+		state.retry_at = DT_NOBEGIN;
+	}
+	return state;
 }
 
 /*
- * next_attempt - is one more attempt at the last tick due?
+ * ShedlockOpenTick - the tick whose attempts count; DT_NOBEGIN if there is none yet
  */
-static ShedlockDue
-next_attempt(const ShedlockTick *last, TimestampTz now)
+TimestampTz
+ShedlockOpenTick(const ShedlockTick *last, const ShedlockJob *job)
 {
-	ShedlockDue nothing = {.action = SHEDLOCK_NOTHING};
+	return open_state(last, job).tick;
+}
 
-	/* A time far ahead was written before the clock was set back. */
-	if (now < last->retry_at && last->retry_at <= now + RETRY_MAX)
-		return nothing;
-	return run_tick(last->tick, last->attempt + 1);
+/*
+ * has_attempt - has the last tick an attempt left, be it now or later?
+ */
+static bool
+has_attempt(const ShedlockTick *state, const ShedlockJob *job, TimestampTz now)
+{
+	return !state->done && state->attempt < job->attempts &&
+		state->tick <= now && now <= ShedlockLastTime(state->tick, job);
+}
+
+/*
+ * is_backing_off - is it too soon for the next attempt?
+ *
+ * A time far ahead was written before the clock was set back.
+ */
+static bool
+is_backing_off(const ShedlockTick *state, TimestampTz now)
+{
+	return now < state->retry_at && state->retry_at <= now + RETRY_MAX;
+}
+
+/*
+ * next_tick - the first tick after an instant that counts, and was not skipped
+ */
+static TimestampTz
+next_tick(const ShedlockTick *state, const ShedlockJob *job, TimestampTz after)
+{
+	TimestampTz next = ShedlockNextTick(&job->schedule, Max(after, job->since));
+
+	return next == state->skipped ? ShedlockNextTick(&job->schedule, next) : next;
 }
 
 /*
@@ -85,78 +125,106 @@ next_attempt(const ShedlockTick *last, TimestampTz now)
  * Skips all that is too late at once.
  */
 static TimestampTz
-oldest_missed(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+oldest_missed(const ShedlockTick *state, const ShedlockJob *job, TimestampTz now)
 {
-	TimestampTz after = last->tick;
+	TimestampTz after = state->tick;
 	TimestampTz oldest;
 
-	if (plan->max_late &&
-		!pg_sub_s64_overflow(now, ShedlockIntervalMicroseconds(plan->max_late), &oldest))
+	if (job->max_late &&
+		!pg_sub_s64_overflow(now, ShedlockIntervalMicroseconds(job->max_late), &oldest))
 		after = Max(after, oldest - 1);
-	return ShedlockNextTick(&plan->schedule, after);
+	return next_tick(state, job, after);
 }
 
 /*
- * due_all - what is due if each missed tick is made up, the oldest first
+ * find_due - as ShedlockFindDue(), from the state as the declaration has it
  */
 static ShedlockDue
-due_all(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now, bool attempt_left)
+find_due(const ShedlockTick *state, const ShedlockJob *job, TimestampTz now)
 {
-	ShedlockDue nothing = {.action = SHEDLOCK_NOTHING};
-	TimestampTz next;
+	const ShedlockDue nothing = {.attempt = 0};
+	const ShedlockDue attempt = {state->tick, state->attempt + 1};
+	ShedlockDue first = {.attempt = 1};
+	TimestampTz last_time;
 
-	if (attempt_left)
-		return next_attempt(last, now);
-	next = oldest_missed(last, plan, now);
-	return next <= now ? run_tick(next, 1) : nothing;
+	first.tick = ShedlockPreviousTick(&job->schedule, now);
+	if (state->again_at != DT_NOBEGIN)
+	{
+		if (state->tick <= now && state->tick != DT_NOBEGIN)
+			return attempt;
+		return TIMESTAMP_NOT_FINITE(first.tick) ? nothing : first;
+	}
+	if (job->catch_up_all)
+	{
+		if (has_attempt(state, job, now))
+			return is_backing_off(state, now) ? nothing : attempt;
+		first.tick = oldest_missed(state, job, now);
+		return first.tick <= now ? first : nothing;
+	}
+	if (first.tick > Max(state->tick, job->since))
+	{
+		last_time = ShedlockLastTime(first.tick, job);
+		return now <= last_time && first.tick != state->skipped ? first : nothing;
+	}
+	return has_attempt(state, job, now) && !is_backing_off(state, now) ? attempt : nothing;
 }
 
 /*
  * ShedlockFindDue - what is due at that time
  *
- * last: the state of the name's ticks, whose last->found is false for a new name.
- * Assumes that the lock is free: whether it is, is asked next.
+ * last: the state of the job's ticks.  Assumes that the lock is free: whether it is, is
+ * asked next.  Nothing is due of a job whose schedule cannot be read.
  */
 ShedlockDue
-ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+ShedlockFindDue(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
-	ShedlockDue due = {.action = SHEDLOCK_NOTHING};
-	TimestampTz previous = ShedlockPreviousTick(&plan->schedule, now);
-	bool		is_fresh = now - previous < FRESH_MAX;
-	bool		is_new;
-	bool		attempt_left;
+	ShedlockTick state = open_state(last, job);
+	ShedlockDue nothing = {.attempt = 0};
 
-	if (TIMESTAMP_NOT_FINITE(previous))
-		return due;
-	if (last->found && last->again)
-		return last->tick <= now ? run_tick(last->tick, last->attempt + 1) : run_tick(previous, 1);
+	return job->is_readable ? find_due(&state, job, now) : nothing;
+}
 
-	/*
-	 * What came before a job was known, or had this schedule, is past.  The
-	 * row has the schedule of its tick, and does not change before the next
-	 * one: callers with different schedules would change it at each call, and
-	 * each would make the other's ticks pass.
-	 */
-	is_new = !last->found || !last->has_schedule ||
-		!ShedlockSameSchedule(&last->plan.schedule, &plan->schedule);
-	if (is_new && (!last->found || previous > last->tick))
+/*
+ * ShedlockComingTick - the next tick that was not skipped; DT_NOEND if there is none
+ */
+TimestampTz
+ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
+{
+	ShedlockTick state = open_state(last, job);
+
+	return job->is_readable ? next_tick(&state, job, Max(now, state.tick)) : DT_NOEND;
+}
+
+/*
+ * ShedlockNextTime - the first time from that on at which something is due
+ *
+ * DT_NOEND: there is none.
+ */
+TimestampTz
+ShedlockNextTime(const ShedlockTick *last, const ShedlockJob *job, TimestampTz from)
+{
+	ShedlockTick state = open_state(last, job);
+	TimestampTz at = job->is_readable ? from : DT_NOEND;
+
+	/* Each turn comes to a time at which the answer can change. */
+	while (at != DT_NOEND && find_due(&state, job, at).attempt == 0)
 	{
-		if ((plan->schedule.period != 0 || is_fresh) && now <= ShedlockLastTime(previous, plan))
-			return run_tick(previous, 1);
-		due.action = SHEDLOCK_REGISTER;
-		due.tick = previous;
-		return due;
-	}
+		TimestampTz next = next_tick(&state, job, Max(at, state.tick));
 
-	attempt_left = !last->done && last->attempt < plan->attempts &&
-		last->tick <= now && now <= ShedlockLastTime(last->tick, plan);
-	if (plan->catch_up_all && !is_new)
-		return due_all(last, plan, now, attempt_left);
-	if (previous == last->tick && attempt_left)
-		return next_attempt(last, now);
-	if (previous > last->tick && now <= ShedlockLastTime(previous, plan))
-		return run_tick(previous, 1);
-	return due;
+		if (!state.done)
+		{
+			TimestampTz too_late = ShedlockLastTime(state.tick, job);
+
+			if (is_backing_off(&state, at))
+				next = Min(next, state.retry_at);
+			if (state.tick > at)
+				next = Min(next, state.tick);
+			if (job->catch_up_all && too_late != DT_NOEND && too_late >= at)
+				next = Min(next, too_late + 1);
+		}
+		at = next;
+	}
+	return at;
 }
 
 /*
@@ -165,33 +233,52 @@ ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz 
  * now: at once.  DT_NOEND: none follows.  Assumes that no run of the tick is at work.
  */
 TimestampTz
-ShedlockNextAttempt(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
+	ShedlockTick state = open_state(last, job);
 	TimestampTz at = now;
 	ShedlockDue due;
 
-	if (!last->found)
+	if (!job->is_readable || state.tick == DT_NOBEGIN)
 		return DT_NOEND;
-	if (!last->again && last->retry_at > now && last->retry_at <= now + RETRY_MAX)
-		at = last->retry_at;
-	due = ShedlockFindDue(last, plan, at);
-	return due.action == SHEDLOCK_RUN_TICK && due.tick == last->tick ? at : DT_NOEND;
+	if (state.again_at == DT_NOBEGIN && is_backing_off(&state, now))
+		at = state.retry_at;
+	due = find_due(&state, job, at);
+	return due.attempt > 0 && due.tick == state.tick ? at : DT_NOEND;
 }
 
 /*
- * ShedlockDueSince - since when a run has been due; DT_NOEND if none is
+ * ShedlockDueSince - since when somebody could have begun a run; DT_NOEND if nobody could
  *
- * If several ticks were missed, counts from the oldest one, although only the last of
- * them may be made up.
+ * free_since: since when neither a lock nor a pause has been in the way.  A tick that is too
+ * late for its max_late counts, too, if it came after the job was declared and free: else a
+ * job that nobody calls would never be overdue.  If several ticks were missed, counts from the
+ * oldest one, although only the last of them may be made up.
  */
 TimestampTz
-ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan *plan, TimestampTz now)
+ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now,
+				 TimestampTz free_since)
 {
-	ShedlockDue due = ShedlockFindDue(last, plan, now);
+	ShedlockTick state = open_state(last, job);
+	TimestampTz since;
+	ShedlockDue due;
 
-	if (due.action != SHEDLOCK_RUN_TICK)
+	if (!job->is_readable)
 		return DT_NOEND;
-	if (due.tick == last->tick)
-		return Max(last->tick, last->retry_at);
-	return Min(due.tick, oldest_missed(last, plan, now));
+	due = find_due(&state, job, now);
+	if (state.again_at != DT_NOBEGIN)
+		since = state.again_at;
+	else if (due.attempt > 0 && due.tick == state.tick)
+		since = state.retry_at <= now ? Max(state.tick, state.retry_at) : state.tick;
+	else
+	{
+		TimestampTz after = state.tick;
+
+		if (due.attempt == 0)
+			after = Max(after, Max(free_since - 1, job->declared_at));
+		since = next_tick(&state, job, after);
+		if (since > now)
+			return DT_NOEND;
+	}
+	return Max(since, Max(job->declared_at, free_since));
 }

@@ -136,17 +136,19 @@ add_run(List *events, const char *event, Oid nsp,
 	ShedlockMakeName(nsp, run->name, &name);
 	if (run->attempt > 0)
 	{
+		ShedlockJob job;
 		ShedlockTick last;
 
+		ShedlockLookUpJob(&name, &job);
 		if (before)
 			last = *before;
 		else
 			ShedlockLookUpTick(&name, &last);
-		if (last.found && last.token == run->token && last.has_plan)
+		if (last.token == run->token && job.found)
 		{
-			attempts = last.plan.attempts;
+			attempts = job.attempts;
 			if (before == NULL && run->outcome != SHEDLOCK_RUNNING)
-				retry_at = ShedlockNextAttempt(&last, &last.plan, GetCurrentTimestamp());
+				retry_at = ShedlockNextAttempt(&last, &job, GetCurrentTimestamp());
 		}
 	}
 	begin_payload(&payload, event, &name, run->token);
@@ -180,7 +182,7 @@ ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
 	ShedlockHistoryRead(nsp, token, &run);
 	if (run.outcome <= SHEDLOCK_RUNNING)
 		return NIL;
-	if (ShedlockTells(run.outcome == SHEDLOCK_SUCCEEDED))
+	if (ShedlockTells(run.outcome == SHEDLOCK_SUCCEEDED || run.outcome == SHEDLOCK_RETURNED))
 		events = add_run(events, shedlock_outcome_names[run.outcome], nsp, &run, before);
 	if (run.gave_up)
 		events = add_run(events, "gave up", nsp, &run, before);

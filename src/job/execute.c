@@ -237,7 +237,9 @@ run_statement(RawStmt *parsetree, const char *command, bool is_top_level)
 
 	if (snapshot_set)
 		PushActiveSnapshot(GetTransactionSnapshot());
-	plans = pg_analyze_and_rewrite_fixedparams(parsetree, command, NULL, 0, NULL);
+
+	/* The analysis changes the tree, and the command may be run again. */
+	plans = pg_analyze_and_rewrite_fixedparams(copyObject(parsetree), command, NULL, 0, NULL);
 	plans = pg_plan_queries(plans, command, CURSOR_OPT_PARALLEL_OK, NULL);
 	if (snapshot_set)
 		PopActiveSnapshot();
@@ -318,9 +320,9 @@ show_attempt(const ShedlockRun *run, const ShedlockRun *before, bool failed)
 	struct pg_tm tm;
 	fsec_t		fsec;
 
-	if (!(run && run->plan) && !(before && before->plan))
+	if (!(run && run->attempt > 0) && !(before && before->attempt > 0))
 		return;
-	if (run && run->plan && timestamp2tm(run->tick, NULL, &tm, &fsec, NULL, NULL) == 0)
+	if (run && run->attempt > 0 && timestamp2tm(run->tick, NULL, &tm, &fsec, NULL, NULL) == 0)
 	{
 		tm.tm_isdst = 0;		/* without it there is no "+00" */
 		EncodeDateTime(&tm, fsec, true, 0, NULL, USE_ISO_DATES, tick);

@@ -48,14 +48,17 @@
 static void
 lock_tables(Oid nsp, bool has_tick)
 {
-	const char *tables[5];
+	const char *tables[6];
 	int			n = 0;
 
 	if (shedlock_never_waits)
 		return;
 	tables[n++] = "shedlock";
 	if (has_tick)
+	{
+		tables[n++] = "_shedlock_job";
 		tables[n++] = "_shedlock_tick";
+	}
 	tables[n++] = "_shedlock_history";
 	tables[n++] = "_shedlock_stats";
 	tables[n] = NULL;
@@ -110,9 +113,9 @@ end_run(void *arg)
 	const ShedlockName *name = &run->request.name;
 	ShedlockEnding ending = {.outcome = run->outcome};
 
-	lock_tables(name->nsp, run->plan != NULL);
+	lock_tables(name->nsp, run->attempt > 0);
 	release_run(run);
-	if (run->plan)
+	if (run->attempt > 0)
 		ending.gave_up = ShedlockEndTick(name, run->token, run->outcome);
 	if (run->error)
 	{
@@ -403,9 +406,9 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 	}
 	ereport(WARNING,
 			(errcode((*failure)->sqlerrcode),
-			 errmsg("could not log outcome \"%s\" of lock \"%s\": %s",
+			 errmsg("could not record outcome \"%s\" of lock \"%s\": %s",
 					shedlock_outcome_names[run->outcome], run->request.name.str, (*failure)->message)));
-	if (run->plan)
+	if (run->attempt > 0)
 		*failure = try_now(run, end_unrecorded);
 	if (*failure)
 		*failure = try_end(run, release_run, 0);
@@ -452,7 +455,7 @@ ShedlockEndRun(ShedlockRun *run)
 	if (unrecorded)
 		ereport(WARNING,
 				(errcode(unrecorded->sqlerrcode),
-				 errmsg("could not log a warning of the run of lock \"%s\": %s",
+				 errmsg("could not record a warning of the run of lock \"%s\": %s",
 						name, unrecorded->message)));
 	if (untold)
 		ereport(WARNING,
@@ -526,7 +529,7 @@ ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *endi
 	read_own(name, token, &past);
 	if (ended_before(name, &past, ending->outcome, &same))
 		return same;
-	if (!ShedlockReleaseLeasedRun(name, token))
+	if (!ShedlockReleaseLeasedRun(name, token, ending->outcome != SHEDLOCK_RETURNED))
 	{
 		/* The release waits for a session that has sent the same end before. */
 		read_own(name, token, &past);

@@ -13,8 +13,11 @@
 #include "lock/lock.h"
 #include "pgtime.h"
 
-/* A timer may be this early, or a quarter of the distance of ticks if that is less. */
-#define SHEDLOCK_EARLY_MAX	(30 * USECS_PER_SEC)
+/* A timer that claims a tick may be this early, or a quarter of the distance of ticks. */
+#define SHEDLOCK_CLAIM_EARLY	(30 * USECS_PER_SEC)
+
+/* The same for one that begins a run: the call sleeps until the tick. */
+#define SHEDLOCK_RUN_EARLY		(2 * USECS_PER_SEC)
 
 /*
  * The instants that are ticks: those of a cron expression in a time zone, or the
@@ -34,51 +37,62 @@ typedef struct ShedlockSchedule
 	bool		either_day;		/* a day of the month or of the week is enough */
 	bool		wildcard;		/* minute or hour begins with "*" */
 	pg_tz	   *zone;
-	const char *text;			/* the expression as it is stored */
+	const char *text;			/* for people to read */
 } ShedlockSchedule;
 
-/* The schedule of a job, and how often its ticks are run. */
-typedef struct ShedlockPlan
+/* What shedlock_job has declared: a row of _shedlock_job. */
+typedef struct ShedlockJob
 {
+	bool		found;			/* false: the rest is zero */
+	bool		is_readable;	/* its schedule can be parsed */
 	ShedlockSchedule schedule;
-	Interval   *period;			/* NULL: it has a cron expression */
+	char	   *schedule_text;	/* as it was given */
+	char	   *time_zone;
+	int			attempts;
+	Interval   *backoff;
 	bool		catch_up_all;	/* each missed tick is made up, not the last
 								 * one alone */
 	Interval   *max_late;		/* NULL: no limit */
-	int			attempts;
-	Interval   *backoff;
-} ShedlockPlan;
+	Interval   *overdue_after;
+	Interval   *slow_after;		/* NULL: no run is slow */
+	Interval   *at_most;		/* this and the next: or NULL */
+	Interval   *at_least;
+	char	   *description;	/* or NULL */
+	TimestampTz since;			/* ticks count after this */
+	TimestampTz carried;		/* a tick of its schedule before, that was due
+								 * then; DT_NOBEGIN if null */
+	int64		spent_token;	/* of a run whose tick is used up; 0 if null */
+	TimestampTz created_at;
+	char	   *created_by;
+	TimestampTz declared_at;
+	char	   *declared_by;
+	int			turns;			/* changes, each within an hour of the one
+								 * before */
+} ShedlockJob;
 
 /* The state of a name's ticks: a row of _shedlock_tick. */
 typedef struct ShedlockTick
 {
-	bool		found;			/* false: the rest is zero */
-	TimestampTz tick;
+	bool		found;			/* false: none was claimed or run, and the
+								 * rest says so */
+	TimestampTz tick;			/* DT_NOBEGIN: none */
 	TimestampTz claimed_at;
 	char	   *claimed_by;
 	int64		token;			/* of its last run; 0 for a claim */
 	int			attempt;		/* runs of it that have begun */
 	bool		done;			/* it is used up */
-	bool		again;			/* it can be claimed or run once more */
-	TimestampTz retry_at;		/* DT_NOBEGIN if null */
-	bool		has_plan;		/* the rest was written by a run */
-	bool		has_schedule;	/* one that can be parsed */
-	ShedlockPlan plan;
+	TimestampTz again_at;		/* it can be claimed or run once more;
+								 * DT_NOBEGIN if null, as the next two */
+	TimestampTz retry_at;
+	TimestampTz skipped;		/* a later tick that is used up */
+	Interval   *period;			/* of a claim; or NULL */
 } ShedlockTick;
 
-/* What is due now. */
-typedef enum ShedlockAction
-{
-	SHEDLOCK_NOTHING,
-	SHEDLOCK_REGISTER,			/* note the tick as passed */
-	SHEDLOCK_RUN_TICK
-} ShedlockAction;
-
+/* What is due: an attempt at a tick. */
 typedef struct ShedlockDue
 {
-	ShedlockAction action;
 	TimestampTz tick;
-	int			attempt;
+	int			attempt;		/* 0: nothing is due */
 } ShedlockDue;
 
 /*
@@ -90,10 +104,12 @@ typedef struct ShedlockRun
 	ShedlockRequest request;	/* for its lock, which has the name of the job */
 	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
-	ShedlockPlan *plan;			/* NULL: it has no tick */
+	Interval   *at_most;		/* this and the next: as the call says, or
+								 * NULL */
+	Interval   *at_least;
 	int64		token;			/* this and the next three: once it has begun */
 	TimestampTz tick;
-	int			attempt;
+	int			attempt;		/* 0: it has no tick */
 	List	   *parsetrees;		/* of the command, as all that follows */
 	bool		error_if_busy;
 	bool		end_written;	/* in the last transaction of the command */
@@ -107,13 +123,54 @@ typedef struct ShedlockRun
 																	 * command, or "" */
 } ShedlockRun;
 
-/* Whether a run has begun. */
+/* Whether a run has begun, or why not; the texts are in begin.c. */
 typedef enum ShedlockBeginning
 {
 	SHEDLOCK_BEGUN,
 	SHEDLOCK_NOT_DUE,
-	SHEDLOCK_REFUSED			/* the lock is not free */
+	SHEDLOCK_BUSY,				/* the lock is held or kept */
+	SHEDLOCK_ON_HOLD,			/* it is paused */
+	SHEDLOCK_CLAIMED,			/* an open transaction has the lock, the tick
+								 * or the request */
+	SHEDLOCK_REPEATED			/* the request has begun a run before */
 } ShedlockBeginning;
+
+/* How a job is doing; the texts are in state.c. */
+typedef enum ShedlockJobState
+{
+	SHEDLOCK_JOB_RUNNING,
+	SHEDLOCK_JOB_PAUSED,
+	SHEDLOCK_JOB_RETRYING,		/* its last tick has attempts left */
+	SHEDLOCK_JOB_DUE,
+	SHEDLOCK_JOB_GAVE_UP,		/* its last tick has none, and none succeeded */
+	SHEDLOCK_JOB_NEW,			/* no run since it was created */
+	SHEDLOCK_JOB_WAITING,
+	SHEDLOCK_JOB_UNKNOWN		/* on a standby, which has no holders */
+} ShedlockJobState;
+
+typedef struct ShedlockStanding
+{
+	TimestampTz now;			/* of what follows */
+	ShedlockJobState state;
+	ShedlockTick last;
+	ShedlockHistoryRun run;		/* the last one of its tick */
+	bool		at_work;		/* a run has the lock */
+	bool		paused;
+	TimestampTz attempt_at;		/* of one more attempt; DT_NOEND if none
+								 * follows */
+	TimestampTz next_due;		/* the next tick; DT_NOEND if there is none */
+	int64		overdue;		/* microseconds; 0: it is not */
+	const char *problem;		/* or NULL */
+} ShedlockStanding;
+
+/* What a call for a run is answered. */
+typedef struct ShedlockAnswer
+{
+	ShedlockBeginning beginning;
+	bool		is_quiet;		/* its tick is being run: no news */
+	const char *reason;			/* for people; NULL if it has begun */
+	TimestampTz next_at;		/* DT_NOEND: not to be foreseen */
+} ShedlockAnswer;
 
 /* every.c */
 extern bool ShedlockIsEvery(const char *text);
@@ -129,25 +186,31 @@ extern bool ShedlockSameSchedule(const ShedlockSchedule *a, const ShedlockSchedu
 /* calendar.c */
 extern TimestampTz ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at);
 extern TimestampTz ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after);
-extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now);
+extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, TimestampTz now,
+									   int64 early);
 
-/* plan.c */
-extern char *ShedlockPeriodText(const Interval *period);
+/* declared.c */
 extern bool ShedlockFindCatchUp(const char *text, bool *all);
 extern bool ShedlockFindSchedule(const char *text, const char *zone, bool noerror,
 								 ShedlockSchedule *schedule);
-extern ShedlockPlan *ShedlockGetPlan(FunctionCallInfo fcinfo, int every, int first,
-									 const char *name);
+extern void ShedlockJobFromColumns(const Datum *values, const bool *nulls, ShedlockJob *job);
+extern void ShedlockReadJob(ShedlockStore *store, const ShedlockName *name, ShedlockJob *job);
+extern void ShedlockLookUpJob(const ShedlockName *name, ShedlockJob *job);
 
 /* due.c */
 extern TimestampTz ShedlockRetryAt(TimestampTz when, const Interval *backoff, int attempt);
-extern TimestampTz ShedlockLastTime(TimestampTz tick, const ShedlockPlan *plan);
-extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockPlan *plan,
+extern TimestampTz ShedlockLastTime(TimestampTz tick, const ShedlockJob *job);
+extern TimestampTz ShedlockOpenTick(const ShedlockTick *last, const ShedlockJob *job);
+extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockJob *job,
 								   TimestampTz now);
-extern TimestampTz ShedlockNextAttempt(const ShedlockTick *last, const ShedlockPlan *plan,
+extern TimestampTz ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job,
+									  TimestampTz now);
+extern TimestampTz ShedlockNextTime(const ShedlockTick *last, const ShedlockJob *job,
+									TimestampTz from);
+extern TimestampTz ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJob *job,
 									   TimestampTz now);
-extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockPlan *plan,
-									TimestampTz now);
+extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job,
+									TimestampTz now, TimestampTz free_since);
 
 /* tick.c */
 extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
@@ -159,20 +222,34 @@ extern void ShedlockUnlockTick(const ShedlockName *name);
 extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 							  const ShedlockTick *last, bool wait);
 extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before);
-extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick,
-							  const ShedlockPlan *plan, ShedlockTick *before);
+extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
+							  ShedlockTick *before);
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
 extern bool ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
+extern TimestampTz ShedlockSkipTick(const ShedlockName *name);
 extern bool ShedlockForgetTick(const ShedlockName *name);
-extern bool ShedlockForgetSchedule(const ShedlockName *name, int64 token);
 extern bool ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit);
 
+/* declare.c */
+extern bool ShedlockMayChange(const ShedlockJob *job);
+extern const char *ShedlockDeclare(const ShedlockName *name, ShedlockJob *job);
+extern bool ShedlockForgetJob(const ShedlockName *name);
+
+/* next.c */
+extern TimestampTz ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row,
+								  const ShedlockTick *last, const ShedlockJob *job);
+
+/* state.c */
+extern const char *const shedlock_job_state_names[];
+extern void ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job,
+								 ShedlockStanding *standing);
+
 /* reason.c */
-extern bool ShedlockIsKept(const ShedlockName *name, const ShedlockResult *result);
+extern ShedlockState ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result);
 extern char *ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
 extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
-								const ShedlockPlan *plan, TimestampTz now);
+								const ShedlockJob *job, TimestampTz now);
 extern char *ShedlockWhy(const ShedlockName *name);
 
 /* event.c */
@@ -186,10 +263,9 @@ extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 
 							 TimestampTz until);
 
 /* begin.c */
-extern void ShedlockAwaitTick(const ShedlockPlan *plan, const ShedlockName *name,
-							  bool commit);
-extern ShedlockBeginning ShedlockBeginRun(ShedlockRun *run, const Interval *wait,
-										  bool explain, const char **reason);
+extern const char *const shedlock_beginning_names[];
+extern void ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain,
+							 ShedlockAnswer *answer);
 
 /* outcome.c */
 extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run);

@@ -14,17 +14,14 @@
 #include "utils/timestamp.h"
 
 /*
- * run_lives - does a run still hold its lock on this server?
+ * run_lives - does a run still hold its lock, which has that row, on this server?
  */
 static bool
-run_lives(const ShedlockName *name, int64 token)
+run_lives(const ShedlockName *name, const ShedlockRow *row, int64 token)
 {
-	ShedlockRow row;
-
-	ShedlockLookUpRow(name, &row);
-	return row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp()) &&
-		(row.kind == SHEDLOCK_LEASED_RUN ||
-		 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
+	return row->token == token && ShedlockIsHeld(row, name, GetCurrentTimestamp()) &&
+		(row->kind == SHEDLOCK_LEASED_RUN ||
+		 (row->kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(row)));
 }
 
 /*
@@ -46,10 +43,15 @@ ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run)
 		return;
 	if (RecoveryInProgress())
 		run->outcome = SHEDLOCK_RUN_UNKNOWN;
-	else if (!run_lives(name, token))
+	else
 	{
+		ShedlockRow row;
+
+		ShedlockLookUpRow(name, &row);
+		if (run_lives(name, &row, token))
+			return;
 		ShedlockHistoryRead(name->nsp, token, run);
 		if (run->outcome == SHEDLOCK_RUNNING)
-			run->outcome = SHEDLOCK_RUN_LOST;
+			run->outcome = ShedlockLostOutcome(run, &row);
 	}
 }

@@ -18,13 +18,13 @@
 #define ERROR_MAX	400
 
 /*
- * refused_for - the state that an acquire was refused for, as exactly as it can be told
+ * ShedlockRefusedFor - the state that an acquire was refused for, as exactly as it can be told
  *
  * An acquire does not look for the holder of a session lock or run: it takes a lock that is
  * kept for one that is held, and one that is held for one that is in use.
  */
-static ShedlockState
-refused_for(const ShedlockName *name, const ShedlockResult *result)
+ShedlockState
+ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result)
 {
 	const ShedlockRow *row = &result->row;
 	ShedlockUse use = {0};
@@ -37,15 +37,6 @@ refused_for(const ShedlockName *name, const ShedlockResult *result)
 	if (state == SHEDLOCK_FREE)
 		return result->state == SHEDLOCK_HELD ? SHEDLOCK_KEPT : SHEDLOCK_IN_USE;
 	return state;
-}
-
-/*
- * ShedlockIsKept - is a lock that was refused kept by its at-least time alone?
- */
-bool
-ShedlockIsKept(const ShedlockName *name, const ShedlockResult *result)
-{
-	return refused_for(name, result) == SHEDLOCK_KEPT;
 }
 
 /*
@@ -86,7 +77,7 @@ state_reason(const ShedlockRow *row, ShedlockState state)
 char *
 ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
 {
-	return state_reason(&result->row, refused_for(name, result));
+	return state_reason(&result->row, ShedlockRefusedFor(name, result));
 }
 
 /*
@@ -99,8 +90,8 @@ add_error(StringInfo buf, const ShedlockHistoryRun *run)
 {
 	char		shown[ERROR_MAX + SHEDLOCK_CLIP_NOTE];
 
-	if (run->outcome <= SHEDLOCK_SUCCEEDED || run->outcome == SHEDLOCK_RUN_UNKNOWN ||
-		!ShedlockMaySee(run->role))
+	if (run->outcome <= SHEDLOCK_SUCCEEDED || run->outcome == SHEDLOCK_RETURNED ||
+		run->outcome == SHEDLOCK_RUN_UNKNOWN || !ShedlockMaySee(run->role))
 		return false;
 	if (run->message && run->message[0] != '\0')
 	{
@@ -122,12 +113,12 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
 {
 	const char *tick = ShedlockTimeString(last->tick);
 
-	if (last->claimed_by[0] == '\0')
-		appendStringInfo(buf, "Tick %s had passed before the job had this schedule.", tick);
+	if (last->tick == DT_NOBEGIN)
+		appendStringInfoString(buf, "No tick has been run yet.");
 	else if (!ShedlockMaySee(run->role))
 		appendStringInfo(buf, run->outcome == SHEDLOCK_RUNNING ? "A run of tick %s is at work." :
 						 "Tick %s was claimed.", tick);
-	else if (last->token != 0 && last->attempt == 0)
+	else if (last->token != 0 && last->attempt == 0 && run->outcome != SHEDLOCK_RETURNED)
 		appendStringInfo(buf, "Tick %s passed while an older one was run by \"%s\"; outcome: %s.", tick,
 						 last->claimed_by, shedlock_outcome_names[run->outcome]);
 	else if (last->token == 0)
@@ -135,8 +126,28 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
 						 ShedlockTimeString(last->claimed_at), last->claimed_by);
 	else
 		appendStringInfo(buf, "Attempt %d at tick %s began at %s by \"%s\"; outcome: %s.",
-						 last->attempt, tick, ShedlockTimeString(last->claimed_at),
-						 last->claimed_by, shedlock_outcome_names[run->outcome]);
+						 last->attempt + (run->outcome == SHEDLOCK_RETURNED), tick,
+						 ShedlockTimeString(last->claimed_at), last->claimed_by,
+						 shedlock_outcome_names[run->outcome]);
+}
+
+/*
+ * add_next_tick - say which tick comes next, and which one was skipped
+ *
+ * gave_up: the last one has no attempt left.
+ */
+static void
+add_next_tick(StringInfo buf, const char *separator, const ShedlockTick *last,
+			  const ShedlockJob *job, TimestampTz now, bool gave_up)
+{
+	TimestampTz next = ShedlockComingTick(last, job, now);
+
+	if (TIMESTAMP_IS_NOEND(next))
+		return;
+	if (last->skipped > now)
+		appendStringInfo(buf, "%sTick %s is skipped.", separator, ShedlockTimeString(last->skipped));
+	appendStringInfo(buf, gave_up ? "%sNo attempt is left; the next tick is %s." :
+					 "%sThe next tick is %s.", separator, ShedlockTimeString(next));
 }
 
 /*
@@ -147,38 +158,37 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
  */
 static bool
 add_next(StringInfo buf, const char *separator, const ShedlockTick *last,
-		 const ShedlockHistoryRun *run, const ShedlockPlan *plan, TimestampTz now)
+		 const ShedlockHistoryRun *run, const ShedlockJob *job, TimestampTz now)
 {
-	ShedlockDue due = ShedlockFindDue(last, plan, now);
-	TimestampTz attempt_at = ShedlockNextAttempt(last, plan, now);
-	TimestampTz next = ShedlockNextTick(&plan->schedule, last->found ? Max(now, last->tick) : now);
-	bool		gave_up;
+	ShedlockDue due = ShedlockFindDue(last, job, now);
+	TimestampTz attempt_at = ShedlockNextAttempt(last, job, now);
 
-	gave_up = last->found && last->token != 0 && !last->done &&
-		TIMESTAMP_IS_NOEND(attempt_at) && ShedlockMaySee(run->role);
-	if (due.action == SHEDLOCK_RUN_TICK && plan->attempts == 0)
+	if (!job->is_readable)
+		appendStringInfo(buf, "%sIts schedule, \"%s\", cannot be read any more.", separator,
+						 job->schedule_text);
+	else if (due.attempt > 0 && job->attempts == 0)
 		appendStringInfo(buf, "%sTick %s can be claimed now.", separator, ShedlockTimeString(due.tick));
-	else if (due.action == SHEDLOCK_RUN_TICK)
+	else if (due.attempt > 0)
 		appendStringInfo(buf, "%sAttempt %d of %d at tick %s is due now.", separator, due.attempt,
-						 Max(due.attempt, plan->attempts), ShedlockTimeString(due.tick));
+						 Max(due.attempt, job->attempts), ShedlockTimeString(due.tick));
 	else if (!TIMESTAMP_IS_NOEND(attempt_at))
 		appendStringInfo(buf, "%sAttempt %d of %d is due at %s.", separator, last->attempt + 1,
-						 plan->attempts, ShedlockTimeString(attempt_at));
-	else if (!TIMESTAMP_IS_NOEND(next))
-		appendStringInfo(buf, gave_up ? "%sNo attempt is left; the next tick is %s." :
-						 "%sThe next tick is %s.", separator, ShedlockTimeString(next));
-	return due.action != SHEDLOCK_RUN_TICK && TIMESTAMP_IS_NOEND(attempt_at);
+						 job->attempts, ShedlockTimeString(attempt_at));
+	else
+		add_next_tick(buf, separator, last, job, now,
+					  last->token != 0 && !last->done && ShedlockMaySee(run->role));
+	return due.attempt == 0 && TIMESTAMP_IS_NOEND(attempt_at);
 }
 
 /*
  * add_tick - say what the last run was, and when the next one is due
  *
- * plan: NULL if no schedule is known.  for_person: on lines of their own, with the error of the
- * last run, and the way out.
+ * job: not found if the ticks have no schedule.  for_person: on lines of their own, with the
+ * error of the last run, and the way out.
  */
 static void
 add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
-		 const ShedlockPlan *plan, TimestampTz now, bool for_person)
+		 const ShedlockJob *job, TimestampTz now, bool for_person)
 {
 	const char *separator = for_person ? "\n" : "  ";
 	ShedlockHistoryRun run;
@@ -187,36 +197,43 @@ add_tick(StringInfo buf, const ShedlockName *name, const ShedlockTick *last,
 	ShedlockReadRun(name, last->token, &run);
 	add_last_tick(buf, last, &run);
 	bad = for_person && add_error(buf, &run);
-	if (plan == NULL && last->again)
+	if (!job->found && last->again_at != DT_NOBEGIN)
 		appendStringInfo(buf, "%sIt can be claimed once more.", separator);
-	if (plan && !SHEDLOCK_MAY_RUN(run.outcome) &&
-		add_next(buf, separator, last, &run, plan, now) && bad && !last->again)
+	if (job->found && !SHEDLOCK_MAY_RUN(run.outcome) &&
+		add_next(buf, separator, last, &run, job, now) && bad)
 		appendStringInfoString(buf, "\nshedlock_again allows one more attempt.");
 }
 
 /*
  * ShedlockTickReason - what the last run was, and when the next one is due; palloc'd
  *
- * plan: with 0 attempts if ticks are only claimed; NULL if no schedule is known.  If
- * ShedlockFindDue() does not return a run, this is the reason.
+ * If ShedlockFindDue() does not return a run, this is the reason.
  */
 char *
 ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
-				   const ShedlockPlan *plan, TimestampTz now)
+				   const ShedlockJob *job, TimestampTz now)
 {
 	StringInfoData buf;
-	ShedlockHistoryRun none = {0};
 
 	initStringInfo(&buf);
-	if (last->found)
-		add_tick(&buf, name, last, plan, now, false);
-	else
-	{
-		appendStringInfoString(&buf, "No tick has come yet.");
-		if (plan)
-			(void) add_next(&buf, "  ", last, &none, plan, now);
-	}
+	add_tick(&buf, name, last, job, now, false);
 	return buf.data;
+}
+
+/*
+ * job_of_claims - a job that has the period of a claim, but no runs
+ */
+static void
+job_of_claims(const ShedlockTick *last, ShedlockJob *job)
+{
+	if (last->period == NULL || !ShedlockIsPeriod(last->period))
+		return;
+	job->found = true;
+	job->is_readable = true;
+	job->schedule.period = ShedlockIntervalMicroseconds(last->period);
+	job->since = DT_NOBEGIN;
+	job->carried = DT_NOBEGIN;
+	job->created_at = DT_NOBEGIN;
 }
 
 /*
@@ -302,6 +319,7 @@ ShedlockWhy(const ShedlockName *name)
 	ShedlockState state;
 	ShedlockRow row;
 	ShedlockTick last;
+	ShedlockJob job;
 	ShedlockHistoryRun past;
 	TimestampTz now;
 	StringInfoData buf;
@@ -311,6 +329,9 @@ ShedlockWhy(const ShedlockName *name)
 	ShedlockReadUse(&name->tag, &use);
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, &last);
+	ShedlockLookUpJob(name, &job);
+	if (!job.found)
+		job_of_claims(&last, &job);
 	now = GetCurrentTimestamp();
 	state = ShedlockJudge(&row, name, now, &use);
 
@@ -329,10 +350,10 @@ ShedlockWhy(const ShedlockName *name)
 		run = run_reason(name, row.token, &last);
 	if (run)
 		appendStringInfo(&buf, "\n%s", run);
-	else if (last.found)
+	else if (last.found || job.found)
 	{
 		appendStringInfoChar(&buf, '\n');
-		add_tick(&buf, name, &last, last.has_schedule ? &last.plan : NULL, now, true);
+		add_tick(&buf, name, &last, &job, now, true);
 	}
 	else if (row.found && row.token != 0)
 		add_last_run(&buf, name, row.token);

@@ -9,7 +9,8 @@
  *	3. Release the lock, settle the tick, record the outcome, and commit all that with the
  *	   command's work.  If that fails or is not possible, commit the work alone, or roll
  *	   it back, and do the rest in a transaction of its own (finish.c).
- *	4. Raise the error of the command again.
+ *	4. Raise the error of the command again.  If there is none, begin again while a tick is
+ *	   due.
  *
  * A command can drop the advisory half (DISCARD ALL).  It is retaken after each
  * statement; until then the row, which names this process and its start, keeps
@@ -25,6 +26,7 @@
 #include "executor/spi.h"
 #include "job/job.h"
 #include "miscadmin.h"
+#include "tcop/pquery.h"
 #include "utils/timestamp.h"
 
 /* More runs within runs than a job needs */
@@ -60,33 +62,24 @@ skip(const ShedlockRun *run, const char *detail)
 /*
  * begin_run - step 1, but for the commit
  *
- * Returns false if the run is skipped (I3).  A run that is not due is no news: timers
- * fire more often than that.
+ * again: the CALL has made a run already.  Returns false if the run is skipped (I3).  A run
+ * that is not due is no news: timers fire more often than that.
  */
 static bool
-begin_run(ShedlockRun *run)
+begin_run(ShedlockRun *run, bool again)
 {
-	const char *reason;
+	ShedlockAnswer answer;
 
 	PreventCommandDuringRecovery("shedlock_run()");
-	if (run->plan)
-		ShedlockAwaitTick(run->plan, &run->request.name, true);
-
-	/* A role's default_transaction_read_only is meant for its own work. */
-	XactReadOnly = false;
-	switch (ShedlockBeginRun(run, NULL, message_level_is_interesting(DEBUG1), &reason))
-	{
-		case SHEDLOCK_BEGUN:
-			return true;
-		case SHEDLOCK_REFUSED:
-			skip(run, reason);
-			break;
-		case SHEDLOCK_NOT_DUE:
-			ereport(DEBUG1,
-					(errmsg_internal("run of lock \"%s\" is not due", run->request.name.str),
-					 errdetail_internal("%s", reason)));
-			break;
-	}
+	ShedlockBeginRun(run, NULL, message_level_is_interesting(DEBUG1), &answer);
+	if (answer.beginning == SHEDLOCK_BEGUN)
+		return true;
+	if (answer.beginning != SHEDLOCK_NOT_DUE && !answer.is_quiet && !again)
+		skip(run, answer.reason);
+	else if (answer.reason)
+		ereport(DEBUG1,
+				(errmsg_internal("run of lock \"%s\" is not due", run->request.name.str),
+				 errdetail_internal("%s", answer.reason)));
 	return false;
 }
 
@@ -157,6 +150,34 @@ execute_run(ShedlockRun *run)
 }
 
 /*
+ * make_runs - run a command, and again while a tick of its job is due
+ *
+ * So an older tick that shedlock_again() has allowed takes the place of none, and a backlog is
+ * made up although a scheduler fires once a tick.  Ends with the first run that fails, and with
+ * one whose lock could not be released.
+ */
+static void
+make_runs(ShedlockRun *run)
+{
+	bool		again = false;
+
+	while (begin_run(run, again))
+	{
+		ShedlockCommitBegin(run);
+		execute_run(run);
+		if (run->attempt == 0 || ShedlockFindHolding(&run->request.name, run->token))
+			break;
+		ShedlockCommitAndStart();
+		EnsurePortalSnapshotExists();
+		ShedlockRestartStatementTimeout();
+		run->end_written = run->warned = run->ended = false;
+		run->events = NIL;
+		run->warning[0] = '\0';
+		again = true;
+	}
+}
+
+/*
  * ShedlockGuardCommand - run a command under a lock of its own
  *
  * Commits.  Inside a run of the same lock, the command is part of that run.
@@ -183,11 +204,8 @@ ShedlockGuardCommand(ShedlockRun *run)
 			ShedlockCommitAndStart();
 			ShedlockRunCommand(run, NULL);
 		}
-		else if (begin_run(run))
-		{
-			ShedlockCommitBegin(run);
-			execute_run(run);
-		}
+		else
+			make_runs(run);
 	}
 	PG_FINALLY();
 	{

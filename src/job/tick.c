@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/int.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -31,51 +32,46 @@ enum
 	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
+/* The state of a name of which no tick was claimed or run. */
+static const ShedlockTick no_tick = {
+	.tick = DT_NOBEGIN,
+	.claimed_at = DT_NOBEGIN,
+	.claimed_by = "",
+	.done = true,
+	.again_at = DT_NOBEGIN,
+	.retry_at = DT_NOBEGIN,
+	.skipped = DT_NOBEGIN
+};
+
+/*
+ * get_time - a column as a time; DT_NOBEGIN if it is null
+ */
+static TimestampTz
+get_time(const Datum *values, const bool *nulls, int attnum)
+{
+	return nulls[attnum - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[attnum - 1]);
+}
+
 /*
  * ShedlockTickFromColumns - the state in a row of _shedlock_tick
  *
- * What the fields point to is palloc'd.  A schedule or period that would be refused now
- * counts as none.
+ * What the fields point to is palloc'd.
  */
 void
 ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last)
 {
-	ShedlockPlan *plan = &last->plan;
-
-#define VALUE(column)	values[Anum_##column - 1]
-#define IS_NULL(column) nulls[Anum_##column - 1]
-
-	memset(last, 0, sizeof(*last));
 	last->found = true;
-	last->tick = DatumGetTimestampTz(VALUE(tick));
-	last->claimed_at = DatumGetTimestampTz(VALUE(claimed_at));
-	last->claimed_by = TextDatumGetCString(VALUE(claimed_by));
-	last->token = IS_NULL(token) ? 0 : DatumGetInt64(VALUE(token));
-	last->attempt = DatumGetInt32(VALUE(attempt));
-	last->done = DatumGetBool(VALUE(done));
-	last->again = DatumGetBool(VALUE(again));
-	last->retry_at = IS_NULL(retry_at) ? DT_NOBEGIN : DatumGetTimestampTz(VALUE(retry_at));
-
-	if (!IS_NULL(period))
-	{
-		plan->period = ShedlockCopyInterval(DatumGetIntervalP(VALUE(period)));
-		plan->schedule.period = ShedlockIntervalMicroseconds(plan->period);
-		last->has_schedule = ShedlockIsPeriod(plan->period);
-	}
-	else if (!IS_NULL(schedule) && !IS_NULL(time_zone))
-		last->has_schedule = ShedlockFindSchedule(TextDatumGetCString(VALUE(schedule)),
-												  TextDatumGetCString(VALUE(time_zone)), true,
-												  &plan->schedule);
-	last->has_plan = !IS_NULL(attempts) && !IS_NULL(backoff) && !IS_NULL(catch_up) &&
-		ShedlockFindCatchUp(TextDatumGetCString(VALUE(catch_up)), &plan->catch_up_all);
-	if (last->has_plan)
-	{
-		plan->max_late = IS_NULL(max_late) ? NULL : ShedlockCopyInterval(DatumGetIntervalP(VALUE(max_late)));
-		plan->attempts = DatumGetInt32(VALUE(attempts));
-		plan->backoff = ShedlockCopyInterval(DatumGetIntervalP(VALUE(backoff)));
-	}
-#undef VALUE
-#undef IS_NULL
+	last->tick = DatumGetTimestampTz(values[Anum_tick - 1]);
+	last->claimed_at = DatumGetTimestampTz(values[Anum_claimed_at - 1]);
+	last->claimed_by = TextDatumGetCString(values[Anum_claimed_by - 1]);
+	last->token = nulls[Anum_token - 1] ? 0 : DatumGetInt64(values[Anum_token - 1]);
+	last->attempt = DatumGetInt32(values[Anum_attempt - 1]);
+	last->done = DatumGetBool(values[Anum_done - 1]);
+	last->again_at = get_time(values, nulls, Anum_again_at);
+	last->retry_at = get_time(values, nulls, Anum_retry_at);
+	last->skipped = get_time(values, nulls, Anum_skipped);
+	last->period = nulls[Anum_period - 1] ? NULL :
+		ShedlockCopyInterval(DatumGetIntervalP(values[Anum_period - 1]));
 }
 
 /*
@@ -86,7 +82,7 @@ ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *la
 static void
 read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
-	memset(last, 0, sizeof(*last));
+	*last = no_tick;
 	if (!ShedlockFetch(store, CStringGetTextDatum(name->str)))
 		return;
 	slot_getallattrs(store->slot);
@@ -149,36 +145,15 @@ ShedlockUnlockTick(const ShedlockName *name)
 }
 
 /*
- * set_column - set a column, to null unless it has a value
+ * set_time - set a column to a time; null for DT_NOBEGIN
  */
 static void
-set_column(ShedlockColumns *columns, int attnum, bool has_value, Datum value)
+set_time(ShedlockColumns *columns, int attnum, TimestampTz when)
 {
-	if (has_value)
-		ShedlockSetColumn(columns, attnum, value);
-	else
+	if (when == DT_NOBEGIN)
 		ShedlockSetNull(columns, attnum);
-}
-
-/*
- * set_plan - set the columns of the schedule, and of a plan if a run has one
- */
-static void
-set_plan(ShedlockColumns *columns, const ShedlockTick *last)
-{
-	const ShedlockPlan *plan = &last->plan;
-	bool		is_cron = last->has_schedule && plan->period == NULL;
-
-	set_column(columns, Anum_period, plan->period != NULL, IntervalPGetDatum(plan->period));
-	set_column(columns, Anum_schedule, is_cron,
-			   is_cron ? CStringGetTextDatum(plan->schedule.text) : 0);
-	set_column(columns, Anum_time_zone, is_cron,
-			   is_cron ? CStringGetTextDatum(pg_get_timezone_name(plan->schedule.zone)) : 0);
-	set_column(columns, Anum_catch_up, last->has_plan,
-			   CStringGetTextDatum(plan->catch_up_all ? "all" : "latest"));
-	set_column(columns, Anum_max_late, plan->max_late != NULL, IntervalPGetDatum(plan->max_late));
-	set_column(columns, Anum_attempts, last->has_plan, Int32GetDatum(plan->attempts));
-	set_column(columns, Anum_backoff, plan->backoff != NULL, IntervalPGetDatum(plan->backoff));
+	else
+		ShedlockSetColumn(columns, attnum, TimestampTzGetDatum(when));
 }
 
 /*
@@ -195,19 +170,24 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
+	if (!last->found)
+		ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
 	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(last->tick));
 	ShedlockSetColumn(&columns, Anum_claimed_at, TimestampTzGetDatum(last->claimed_at));
 	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(last->claimed_by));
-	set_column(&columns, Anum_token, last->token != 0, Int64GetDatum(last->token));
+	if (last->token != 0)
+		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(last->token));
+	else
+		ShedlockSetNull(&columns, Anum_token);
 	ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(last->attempt));
 	ShedlockSetColumn(&columns, Anum_done, BoolGetDatum(last->done));
-	ShedlockSetColumn(&columns, Anum_again, BoolGetDatum(last->again));
-	set_column(&columns, Anum_retry_at, last->retry_at != DT_NOBEGIN,
-			   TimestampTzGetDatum(last->retry_at));
-	set_plan(&columns, last);
-
-	if (!last->found)
-		ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
+	set_time(&columns, Anum_again_at, last->again_at);
+	set_time(&columns, Anum_retry_at, last->retry_at);
+	set_time(&columns, Anum_skipped, last->skipped);
+	if (last->period)
+		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(last->period));
+	else
+		ShedlockSetNull(&columns, Anum_period);
 	return ShedlockWrite(store, &columns, wait);
 }
 
@@ -233,20 +213,18 @@ is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		   ShedlockTick *last)
 {
 	read_tick(store, name, last);
-	return last->found && last->tick >= tick && !last->again;
+	return (last->tick >= tick && last->again_at == DT_NOBEGIN) || last->skipped == tick;
 }
 
 /*
  * ShedlockClaimTick - claim a tick that is not claimed
  *
- * plan: has the period of the schedule; NULL, for callers that name their ticks,
- * leaves that of an earlier claim.  The schedule of runs stays in any case.  Returns
- * true if the tick is claimed when the caller commits, and sets *before to the state
- * before that.  Locks: the tick's advisory lock, exclusive, to the end of the
- * transaction unless it returns false; never waits for a claim.
+ * period: that of the tick, or NULL.  Returns true if the tick is claimed when the caller
+ * commits, and sets *before to the state before that.  Locks: the tick's advisory lock,
+ * exclusive, to the end of the transaction unless it returns false; never waits for a claim.
  */
 bool
-ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan *plan,
+ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 				  ShedlockTick *before)
 {
 	ShedlockStore store;
@@ -261,21 +239,16 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
 
 		while (!is_claimed(&store, name, tick, &last))
 		{
+			ShedlockTick next = no_tick;
+
 			*before = last;
-			last.tick = last.found ? Max(tick, last.tick) : tick;
-			last.claimed_at = GetCurrentTimestamp();
-			last.claimed_by = ShedlockLockedBy(NULL, 0);
-			last.token = 0;
-			last.attempt = 0;
-			last.done = true;
-			last.again = false;
-			last.retry_at = DT_NOBEGIN;
-			if (plan && !last.has_plan)
-			{
-				last.has_schedule = true;
-				last.plan = *plan;
-			}
-			claimed = ShedlockWriteTick(&store, name, &last, false);
+			next.found = last.found;
+			next.tick = Max(tick, last.tick);
+			next.claimed_at = GetCurrentTimestamp();
+			next.claimed_by = ShedlockLockedBy(NULL, 0);
+			next.skipped = last.skipped;
+			next.period = period;
+			claimed = ShedlockWriteTick(&store, name, &next, false);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
@@ -292,9 +265,9 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, const ShedlockPlan
  * change_tick - change the state of a name's ticks, if it is still the caller's
  *
  * change: changes *last, or returns false if there is nothing to change; called
- * again if the row has changed meanwhile.  Waits for a row lock as an UPDATE does,
- * but not for a name's first claim, which has no row yet.  Returns true if it was
- * written, when the caller commits.
+ * again if the row has changed meanwhile.  It also makes the first row of a name.  Waits for
+ * a row lock as an UPDATE does, and for whoever inserts the name's row.  Returns true if it
+ * was written, when the caller commits.
  */
 static bool
 change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *arg), void *arg)
@@ -303,15 +276,18 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	ShedlockTick last;
 	bool		changed;
 	bool		written = false;
+	int			tries = 0;
 
 	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	for (bool wait = false; !written; wait = true)
 	{
 		read_tick(&store, name, &last);
-		changed = last.found && change(&last, arg);
+		changed = change(&last, arg);
 		if (!changed)
 			break;
 		written = ShedlockWriteTick(&store, name, &last, wait);
+		if (!written && !last.found)
+			ShedlockAwaitInserter(&store, name, &tries);
 	}
 	ShedlockClose(&store, NoLock);
 	return changed;
@@ -364,6 +340,7 @@ typedef struct RunEnd
 {
 	int64		token;
 	ShedlockOutcome outcome;
+	ShedlockJob job;
 	bool		gave_up;		/* no attempt is left */
 	bool		durable;		/* a crash must not undo it */
 } RunEnd;
@@ -377,9 +354,8 @@ typedef struct RunEnd
  * began, because shedlock_again() allowed an older one, is for the next caller.
  */
 static void
-use_up_passed(ShedlockTick *last, TimestampTz now)
+use_up_passed(ShedlockTick *last, const ShedlockSchedule *schedule, TimestampTz now)
 {
-	const ShedlockSchedule *schedule = &last->plan.schedule;
 	TimestampTz passed = ShedlockPreviousTick(schedule, now);
 
 	if (passed > Max(last->tick, last->claimed_at) &&
@@ -391,31 +367,50 @@ use_up_passed(ShedlockTick *last, TimestampTz now)
 }
 
 /*
+ * return_attempt - give an attempt back, as if it had not begun
+ */
+static void
+return_attempt(ShedlockTick *last, int attempts, TimestampTz now)
+{
+	last->attempt--;
+	last->retry_at = DT_NOBEGIN;
+
+	/* It was one that shedlock_again() had allowed. */
+	if (last->attempt >= attempts)
+		last->again_at = now;
+}
+
+/*
  * end_tick - what the end of a run makes of its tick; for change_tick()
+ *
+ * By what is declared now.  A job that was forgotten meanwhile gets no other attempt.
  */
 static bool
 end_tick(ShedlockTick *last, void *arg)
 {
 	RunEnd	   *end = arg;
-	const ShedlockPlan *plan = &last->plan;
+	const ShedlockJob *job = &end->job;
 	TimestampTz now = GetCurrentTimestamp();
 
 	/* shedlock_cancel() may have used the tick up since the last look. */
 	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
-	end->durable = plan->attempts > 1;
-	if (end->outcome == SHEDLOCK_SUCCEEDED)
+	end->durable = job->attempts > 1;
+	if (!job->found || job->spent_token == end->token || end->outcome == SHEDLOCK_SUCCEEDED)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
-		if (last->has_schedule && !plan->catch_up_all && !last->again)
-			use_up_passed(last, now);
-		return true;
+		if (job->is_readable && !job->catch_up_all && last->again_at == DT_NOBEGIN)
+			use_up_passed(last, &job->schedule, now);
 	}
-	end->gave_up = !last->again && last->attempt >= plan->attempts;
-	if (last->has_plan)			/* else it was written by hand */
-		last->retry_at = ShedlockRetryAt(now, plan->backoff, last->attempt);
+	else if (end->outcome == SHEDLOCK_RETURNED)
+		return_attempt(last, job->attempts, now);
+	else
+	{
+		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job->attempts;
+		last->retry_at = ShedlockRetryAt(now, job->backoff, last->attempt);
+	}
 	return true;
 }
 
@@ -430,35 +425,103 @@ ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome)
 {
 	RunEnd		end = {.token = token,.outcome = outcome};
 
+	ShedlockLookUpJob(name, &end.job);
 	if (change_tick(name, end_tick, &end) && end.durable)
 		ShedlockCommitDurably();
 	return end.gave_up;
 }
 
+/* What an administrator does with a tick. */
+typedef struct TickAct
+{
+	ShedlockJob job;
+	TimestampTz tick;			/* which one it was */
+} TickAct;
+
 /*
  * allow_again - for change_tick()
+ *
+ * A tick that was skipped is taken back.  A name without a job needs a tick that was claimed.
  */
 static bool
 allow_again(ShedlockTick *last, void *arg)
 {
-	last->again = true;
-	*(TimestampTz *) arg = last->tick;
+	TickAct    *act = arg;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!last->found && !act->job.found)
+		return false;
+	if (last->skipped > last->tick)
+	{
+		act->tick = last->skipped;
+		last->skipped = DT_NOBEGIN;
+		return true;
+	}
+	act->tick = act->job.found ? ShedlockOpenTick(last, &act->job) : last->tick;
+	if (act->tick == DT_NOBEGIN)
+		act->tick = ShedlockPreviousTick(&act->job.schedule, now);
+
+	/* What was allowed before the job was created does not count. */
+	last->again_at = Max(now, act->job.created_at);
 	return true;
 }
 
 /*
  * ShedlockAllowTickAgain - let the next caller claim or run the last tick once more
  *
- * Returns false if no claim is committed; else sets *tick.
+ * Returns false if there is none; else sets *tick.
  */
 bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
-	bool		allowed = change_tick(name, allow_again, tick);
+	TickAct		act;
+	bool		allowed;
 
+	ShedlockLookUpJob(name, &act.job);
+	allowed = (!act.job.found || act.job.is_readable) && change_tick(name, allow_again, &act);
+	*tick = act.tick;
 	if (allowed)
 		ShedlockCommitDurably();
 	return allowed;
+}
+
+/*
+ * skip_tick - for change_tick()
+ *
+ * The tick that is due, if no run of it has begun, else the next one.
+ */
+static bool
+skip_tick(ShedlockTick *last, void *arg)
+{
+	TickAct    *act = arg;
+	TimestampTz now = GetCurrentTimestamp();
+	ShedlockDue due = ShedlockFindDue(last, &act->job, now);
+	TimestampTz open = ShedlockOpenTick(last, &act->job);
+
+	if (last->skipped > now)
+		act->tick = last->skipped;
+	else if (due.attempt > 0 && due.tick > open)
+		act->tick = due.tick;
+	else
+		act->tick = ShedlockNextTick(&act->job.schedule, Max(Max(now, open), act->job.since));
+	last->skipped = act->tick;
+	return act->tick != DT_NOEND;
+}
+
+/*
+ * ShedlockSkipTick - use up the coming tick of a job, or the one that is due
+ *
+ * Returns it; DT_NOEND if the name has no job, or the job no tick to come.
+ */
+TimestampTz
+ShedlockSkipTick(const ShedlockName *name)
+{
+	TickAct		act = {.tick = DT_NOEND};
+
+	ShedlockLookUpJob(name, &act.job);
+	if (act.job.is_readable && change_tick(name, skip_tick, &act))
+		ShedlockCommitDurably();
+	return act.tick;
 }
 
 /*
@@ -486,50 +549,11 @@ ShedlockForgetTick(const ShedlockName *name)
 }
 
 /*
- * drop_schedule - for change_tick()
- *
- * Without a schedule the tick is like one that was only claimed: used up, and never
- * overdue.
- */
-static bool
-drop_schedule(ShedlockTick *last, void *arg)
-{
-	if (!last->has_plan || last->token != *(int64 *) arg)
-		return false;
-	last->done = true;
-	last->again = false;
-	last->retry_at = DT_NOBEGIN;
-	last->has_schedule = false;
-	last->has_plan = false;
-	memset(&last->plan, 0, sizeof(last->plan));
-	return true;
-}
-
-/*
- * ShedlockForgetSchedule - use up the last tick of a name, forget its schedule, and log that
- *
- * token: of the last run, or 0.  No tick runs twice after that.  Returns false if the last
- * run is another one, or no run has used a schedule.  Waits for a row lock as an UPDATE
- * does.
- */
-bool
-ShedlockForgetSchedule(const ShedlockName *name, int64 token)
-{
-	bool		found = change_tick(name, drop_schedule, &token);
-
-	if (found)
-		ereport(LOG,
-				(errmsg("schedule of lock \"%s\" forgotten by role %s",
-						name->str, ShedlockActingRole())));
-	return found;
-}
-
-/*
  * ShedlockTickIsOld - was the tick claimed, and has the next one come, before limit?
  *
- * Until then the row keeps a second caller off.  A tick that has another attempt, or
- * was given again, or whose run is at work, is not old.  A tick that was written by hand
- * may be infinite: no other one comes.
+ * Until then the row keeps a second caller off.  The ticks of a job stay as long as it is
+ * declared.  A tick that was given again, or whose run is at work, is not old.  A tick that
+ * was written by hand may be infinite: no other one comes.
  */
 bool
 ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
@@ -537,16 +561,21 @@ ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 	ShedlockTick last;
 	ShedlockName name;
 	ShedlockHistoryRun run;
+	ShedlockJob job;
+	TimestampTz period_end;
 
 	slot_getallattrs(slot);
 	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
-	if (last.claimed_at >= limit || last.again ||
-		(!last.done && last.attempt < last.plan.attempts) ||
-		(last.has_schedule && ShedlockNextTick(&last.plan.schedule, last.tick) >= limit))
+	if (last.claimed_at >= limit || last.again_at != DT_NOBEGIN)
 		return false;
-	if (last.done || last.token == 0)
-		return true;
+	if (last.period &&
+		(pg_add_s64_overflow(last.tick, ShedlockIntervalMicroseconds(last.period), &period_end) ||
+		 period_end >= limit))
+		return false;
 	ShedlockMakeName(nsp, TextDatumGetCString(slot->tts_values[Anum_name - 1]), &name);
+	ShedlockLookUpJob(&name, &job);
+	if (job.found)
+		return false;
 	ShedlockReadRun(&name, last.token, &run);
 	return run.outcome != SHEDLOCK_RUNNING;
 }

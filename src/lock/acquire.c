@@ -140,7 +140,7 @@ write_row(ShedlockStore *store, const ShedlockRequest *request,
 		if (ShedlockWriteRow(store, row, false))
 		{
 			if (old.found && SHEDLOCK_IS_RUN(old.kind) &&
-				ShedlockHistoryLost(request->name.nsp, old.token))
+				ShedlockHistoryLost(request->name.nsp, &old))
 				result->lost_run = old.token;
 			ShedlockWriteOrigin(store->rel, &old);
 			return true;

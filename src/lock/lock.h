@@ -51,6 +51,8 @@ typedef struct ShedlockResult
 	ShedlockState state;		/* SHEDLOCK_FREE: acquired, or not confirmed */
 	ShedlockRow row;			/* as written, or as it stood in the way */
 	int64		lost_run;		/* that held the lock before; 0 if none did */
+	TimestampTz look_at;		/* a waiter tries again then, if not sooner;
+								 * 0: there is no such time */
 } ShedlockResult;
 
 /* One lock, or some of several. */
@@ -109,7 +111,7 @@ extern int64 ShedlockTokenOf(const ShedlockName *name);
 extern bool ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 						   Interval *at_least);
 extern bool ShedlockRelease(const ShedlockName *name, int64 token);
-extern bool ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token);
+extern bool ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token, bool keep);
 extern void ShedlockReportLoss(const ShedlockName *name, int64 token);
 extern void ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep);
 

@@ -38,6 +38,7 @@ typedef struct OwnerCall
 	int64		token;			/* 0: the session proves the ownership */
 	Interval   *at_most;		/* of an extend; NULL: as it is */
 	Interval   *at_least;		/* of an extend; NULL: as it is */
+	bool		keep;			/* of an end: honour the at-least time */
 	ShedlockStore store;
 	ShedlockRow row;
 	TimestampTz now;			/* the clock that decided */
@@ -243,6 +244,9 @@ ShedlockTokenOf(const ShedlockName *name)
 
 /*
  * set_end - what the row says after an extend
+ *
+ * A run outside the database cannot outlive the lock_at_most_for that its job had when it
+ * began.
  */
 static void
 set_end(OwnerCall *call)
@@ -257,6 +261,14 @@ set_end(OwnerCall *call)
 	if (call->at_least && row->at_most)
 		ShedlockCheckAtLeast(call->at_least, row->at_most, call->name->str);
 	ShedlockSetTimes(row, call->now, call->at_least);
+	if (row->kind == SHEDLOCK_LEASED_RUN)
+	{
+		ShedlockHistoryRun run;
+
+		ShedlockHistoryRead(call->name->nsp, row->token, &run);
+		if (run.token != 0)
+			row->lock_until = Max(row->keep_until, Min(row->lock_until, run.limit_at));
+	}
 }
 
 /*
@@ -352,7 +364,7 @@ end_leased_run(OwnerCall *call)
 				 call->row.kind == SHEDLOCK_RUN ?
 				 errdetail("It is held by a run of shedlock_run, which ends with its command.") :
 				 errhint("Use shedlock_release.")));
-	ShedlockSetReleased(&call->row, call->now, true);
+	ShedlockSetReleased(&call->row, call->now, call->keep);
 }
 
 /*
@@ -404,14 +416,14 @@ ShedlockRelease(const ShedlockName *name, int64 token)
 /*
  * ShedlockReleaseLeasedRun - release the lock of a run outside the database
  *
- * Returns false if the run does not hold it any more; the caller reports that.
+ * keep: honour its at-least time.  Returns false if the run does not hold it any more; the caller reports that.
  * Errors: those of fence(); 0A000 if another session holds it as a session lock or run;
  * 55000 if the lock is not that of such a run.
  */
 bool
-ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token)
+ShedlockReleaseLeasedRun(const ShedlockName *name, int64 token, bool keep)
 {
-	OwnerCall	call = {.name = name,.token = token};
+	OwnerCall	call = {.name = name,.token = token,.keep = keep};
 
 	if (!update_owned(&call, end_leased_run))
 		return false;

@@ -125,6 +125,8 @@ ShedlockNapMs(const ShedlockResult *result)
 	/* A session lock may outlast its time: do not spin on it. */
 	else if (result->state != SHEDLOCK_IN_USE && row->lock_until > now)
 		then = Min(then, row->lock_until);
+	if (result->look_at > now)
+		then = Min(then, result->look_at);
 	return (long) Max(1, TimestampDifferenceMilliseconds(now, then));
 }
 

@@ -119,7 +119,7 @@ statement_of_begin(Server *server, Statement *statement, Usec wait)
 			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION " "
 			"FROM %s.shedlock_run_begin(name => ", server->schema);
 	add_literal(statement, server, options->name);
-	add_duration(statement, "lock_at_most_for", options->lease.length);
+	add_duration(statement, "lease", options->lease.length);
 	add_argument(statement, server, "lock_at_least_for", options->at_least);
 	add_argument(statement, server, "once_every", options->once_every);
 	add_argument(statement, server, "schedule", options->schedule);

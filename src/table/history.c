@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -35,6 +36,8 @@ const char *const shedlock_outcome_names[] = {
 	[SHEDLOCK_FAILED] = "failed",
 	[SHEDLOCK_TIMED_OUT] = "timed out",
 	[SHEDLOCK_CANCELLED] = "cancelled",
+	[SHEDLOCK_RETURNED] = "returned",
+	[SHEDLOCK_SKIPPED] = "skipped",
 	[SHEDLOCK_RUN_LOST] = "lost",
 	[SHEDLOCK_RUN_UNKNOWN] = "unknown",
 };
@@ -95,16 +98,32 @@ set_text_if_given(ShedlockColumns *columns, int attnum, const char *str)
 }
 
 /*
+ * insert_run - insert the row of a run, or of what stands for one
+ *
+ * Errors: 23505 if the token was drawn twice.
+ */
+static void
+insert_run(ShedlockStore *store, const ShedlockColumns *columns, int64 token)
+{
+	if (!ShedlockInsertNew(store, columns))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNIQUE_VIOLATION),
+				 errmsg("token " INT64_FORMAT " is in the history already", token),
+				 errhint("The sequence shedlock_token_seq was set back.")));
+}
+
+/*
  * ShedlockHistoryStart - record a run whose lock was acquired
  *
  * row: as the acquire has written it.  tick: DT_NOBEGIN if the run has none, and attempt 0.
- * command, request: or NULL.  Errors: 23505 if the token was drawn twice; those of
- * ShedlockOpen(), ShedlockCheckPromises() and ShedlockCheckStats().
+ * command, request: or NULL.  limit: the longest time that it may take, or NULL.  Errors:
+ * 23505 if the token was drawn twice; those of ShedlockOpen(), ShedlockCheckPromises() and
+ * ShedlockCheckStats().
  */
 void
 ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 					 const char *command, TimestampTz tick, int attempt,
-					 const char *request)
+					 const char *request, const Interval *limit)
 {
 	ShedlockStore store;
 	ShedlockColumns columns;
@@ -129,12 +148,42 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
 	set_text_if_given(&columns, Anum_request, request);
+	if (limit)
+		ShedlockSetColumn(&columns, Anum_limit_at,
+						  TimestampTzGetDatum(ShedlockAddInterval(row->locked_at, limit)));
+	insert_run(&store, &columns, row->token);
+	ShedlockClose(&store, NoLock);
+}
 
-	if (!ShedlockInsertNew(&store, &columns))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNIQUE_VIOLATION),
-				 errmsg("token " INT64_FORMAT " is in the history already", row->token),
-				 errhint("The sequence shedlock_token_seq was set back.")));
+/*
+ * ShedlockHistorySkip - record that a tick gets no run
+ *
+ * reason: or NULL.  Errors: as ShedlockHistoryStart().
+ */
+void
+ShedlockHistorySkip(const ShedlockName *name, TimestampTz tick, const char *reason)
+{
+	const ShedlockRow none = {.token = 0};
+	TimestampTz now = GetCurrentTimestamp();
+	int64		token = ShedlockNextToken(name->nsp, &none);
+	ShedlockStore store;
+	ShedlockColumns columns;
+
+	ShedlockOpen(&store, name->nsp, "_shedlock_history", RowExclusiveLock);
+	ShedlockCheckPromises(&store);
+	ShedlockNewColumns(&store, &columns);
+	ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(token));
+	ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
+	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(tick));
+	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(now));
+	ShedlockSetColumn(&columns, Anum_ended_at, TimestampTzGetDatum(now));
+	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[SHEDLOCK_SKIPPED]));
+	set_text_if_given(&columns, Anum_message, reason);
+	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(GetUserId()));
+	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(ShedlockLockedBy(NULL, token)));
+	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(MyProcPid));
+	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
+	insert_run(&store, &columns, token);
 	ShedlockClose(&store, NoLock);
 }
 
@@ -174,17 +223,21 @@ ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past)
 	past->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	d = slot_getattr(slot, Anum_attempt, &isnull);
 	past->attempt = isnull ? 0 : DatumGetInt32(d);
+	d = slot_getattr(slot, Anum_limit_at, &isnull);
+	past->limit_at = isnull ? DT_NOEND : DatumGetTimestampTz(d);
 }
 
 /*
  * set_ending - set the columns that say how a run ended
+ *
+ * ended_at: DT_NOBEGIN if nobody knows.
  */
 static void
-set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, bool gave_up)
+set_ending(ShedlockColumns *columns, const ShedlockEnding *ending, TimestampTz ended_at, bool gave_up)
 {
 	ShedlockSetColumn(columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[ending->outcome]));
-	if (ending->outcome != SHEDLOCK_RUN_LOST)
-		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	if (ended_at != DT_NOBEGIN)
+		ShedlockSetColumn(columns, Anum_ended_at, TimestampTzGetDatum(ended_at));
 	set_text_if_given(columns, Anum_sqlstate, ending->sqlstate);
 	if (ending->message)
 		set_clipped(columns, Anum_message, ending->message, SHEDLOCK_MESSAGE_MAX);
@@ -206,7 +259,7 @@ await_or_report(int *tries, int elevel, int64 token, const char *what)
 		return true;
 	ereport(elevel,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not log %s of the run with token " INT64_FORMAT, what, token),
+			 errmsg("could not record %s of the run with token " INT64_FORMAT, what, token),
 			 errdetail("Its row in _shedlock_history is locked."),
 			 elevel == ERROR ? errhint("Try again.") : 0));
 	return false;
@@ -225,6 +278,17 @@ fetch(ShedlockStore *store, int64 token, ShedlockHistoryRun *past)
 }
 
 /*
+ * ended_at - when a run ended; DT_NOBEGIN if it is lost
+ */
+static TimestampTz
+ended_at(const ShedlockHistoryRun *run, const ShedlockEnding *ending)
+{
+	if (ending->outcome == SHEDLOCK_RUN_LOST)
+		return DT_NOBEGIN;
+	return ending->unseen ? run->limit_at : GetCurrentTimestamp();
+}
+
+/*
  * ShedlockHistoryEnd - record and count the outcome of a run, unless it has one or was pruned
  *
  * Returns true if it was recorded.  If a foreign writer has the row locked for 100 ms, this records
@@ -234,7 +298,7 @@ fetch(ShedlockStore *store, int64 token, ShedlockHistoryRun *past)
 bool
 ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 {
-	int			elevel = ending->outcome == SHEDLOCK_RUN_LOST ? ERROR : WARNING;
+	int			elevel = ending->unseen ? ERROR : WARNING;
 	const char *what = psprintf("outcome \"%s\"", shedlock_outcome_names[ending->outcome]);
 	ShedlockStore store;
 	ShedlockHistoryRun past;
@@ -246,13 +310,15 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 	{
 		bool		none_left = ending->outcome != SHEDLOCK_SUCCEEDED &&
 		(ending->gave_up || past.gave_up);
+		TimestampTz end = ended_at(&past, ending);
 		ShedlockColumns columns;
 
 		ShedlockNewColumns(&store, &columns);
-		set_ending(&columns, ending, none_left);
+		set_ending(&columns, ending, end, none_left);
 		written = ShedlockWrite(&store, &columns, false);
 		if (written)
-			ShedlockCountEnd(nsp, past.name, ending->outcome, past.started_at, none_left);
+			ShedlockCountEnd(nsp, past.name, ending->outcome,
+							 end == DT_NOBEGIN ? 0 : end - past.started_at, none_left);
 		else if (!await_or_report(&tries, elevel, token, what))
 			break;
 	}
@@ -261,16 +327,31 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 }
 
 /*
- * ShedlockHistoryLost - record and count a run without a holder as lost
+ * ShedlockLostOutcome - the outcome of a run that is recorded as running, but has no holder
  *
- * As ShedlockHistoryEnd().  If this returns false, its end was told, too.
+ * row: its lock.  If its lease lasted as long as the run might take, its time was over.
+ */
+ShedlockOutcome
+ShedlockLostOutcome(const ShedlockHistoryRun *run, const ShedlockRow *row)
+{
+	return row->token == run->token && row->lock_until >= run->limit_at ?
+		SHEDLOCK_TIMED_OUT : SHEDLOCK_RUN_LOST;
+}
+
+/*
+ * ShedlockHistoryLost - record and count a run without a holder as lost, or timed out
+ *
+ * row: its lock.  As ShedlockHistoryEnd().  If this returns false, its end was told, too.
  */
 bool
-ShedlockHistoryLost(Oid nsp, int64 token)
+ShedlockHistoryLost(Oid nsp, const ShedlockRow *row)
 {
-	const ShedlockEnding lost = {.outcome = SHEDLOCK_RUN_LOST};
+	ShedlockEnding ending = {.unseen = true};
+	ShedlockHistoryRun run;
 
-	return ShedlockHistoryEnd(nsp, token, &lost);
+	ShedlockHistoryRead(nsp, row->token, &run);
+	ending.outcome = ShedlockLostOutcome(&run, row);
+	return run.outcome == SHEDLOCK_RUNNING && ShedlockHistoryEnd(nsp, row->token, &ending);
 }
 
 /*

@@ -158,13 +158,13 @@ count(Oid nsp, const char *name, const Increase *more)
 }
 
 /*
- * ShedlockCountEnd - count a run that ended now, with that outcome
+ * ShedlockCountEnd - count a run that has ended with that outcome
  *
- * gave_up: it was the last attempt.  A lost run has ended at an unknown time.
+ * duration: in microseconds.  gave_up: it was the last attempt.  An attempt that was returned
+ * does not count.
  */
 void
-ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome, TimestampTz started_at,
-				 bool gave_up)
+ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome, int64 duration, bool gave_up)
 {
 	static const Increase increases[] = {
 		[SHEDLOCK_SUCCEEDED] = {Anum_runs_succeeded, Anum_last_success_at},
@@ -173,11 +173,13 @@ ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome, TimestampTz
 		[SHEDLOCK_CANCELLED] = {Anum_runs_cancelled},
 		[SHEDLOCK_RUN_LOST] = {Anum_runs_lost, Anum_last_failure_at},
 	};
-	Increase	more = increases[outcome];
+	Increase	more;
 
+	if (outcome == SHEDLOCK_RETURNED)
+		return;
+	more = increases[outcome];
 	more.gave_up = gave_up;
-	if (outcome != SHEDLOCK_RUN_LOST)
-		more.seconds = (double) Max(0, GetCurrentTimestamp() - started_at) / USECS_PER_SEC;
+	more.seconds = (double) Max(0, duration) / USECS_PER_SEC;
 	count(nsp, name, &more);
 }
 

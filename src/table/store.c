@@ -45,6 +45,7 @@ typedef struct
 
 static const ShedlockLayout layouts[] = {
 	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {SHEDLOCK_COLUMNS(COLUMN)}},
+	{"_shedlock_job", {NULL}, {SHEDLOCK_JOB_COLUMNS(COLUMN)}},
 	{"_shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
 	{"_shedlock_timeline", {NULL}, {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
 	{"_shedlock_stats", {NULL}, {SHEDLOCK_STATS_COLUMNS(COLUMN)}},

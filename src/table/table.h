@@ -39,7 +39,7 @@ typedef enum ShedlockKind
 
 /*
  * What became of a run; the texts are in history.c.  The history has those from RUNNING to LOST,
- * and the ones that callers give when they end a run lie from SUCCEEDED to CANCELLED.
+ * and the ones that callers give when they end a run lie from SUCCEEDED to RETURNED.
  */
 typedef enum ShedlockOutcome
 {
@@ -49,6 +49,8 @@ typedef enum ShedlockOutcome
 	SHEDLOCK_FAILED,
 	SHEDLOCK_TIMED_OUT,
 	SHEDLOCK_CANCELLED,
+	SHEDLOCK_RETURNED,			/* its attempt does not count */
+	SHEDLOCK_SKIPPED,			/* there was no run: shedlock_skip */
 	SHEDLOCK_RUN_LOST,
 	SHEDLOCK_RUN_UNKNOWN		/* running according to the history, on a
 								 * standby, which has no holders */
@@ -84,6 +86,28 @@ typedef enum ShedlockOutcome
 	X(paused_by, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum) \
 	X(pause_reason, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum)
 
+#define SHEDLOCK_JOB_COLUMNS(X) \
+	X(name, VARCHAROID, true) \
+	X(schedule, TEXTOID, true) \
+	X(time_zone, TEXTOID, true) \
+	X(attempts, INT4OID, true) \
+	X(backoff, INTERVALOID, true) \
+	X(catch_up, TEXTOID, true) \
+	X(max_late, INTERVALOID, false) \
+	X(overdue_after, INTERVALOID, true) \
+	X(slow_after, INTERVALOID, false) \
+	X(at_most, INTERVALOID, false) \
+	X(at_least, INTERVALOID, false) \
+	X(description, TEXTOID, false) \
+	X(since, TIMESTAMPTZOID, true) \
+	X(carried, TIMESTAMPTZOID, false) \
+	X(spent_token, INT8OID, false) \
+	X(created_at, TIMESTAMPTZOID, true) \
+	X(created_by, TEXTOID, true) \
+	X(declared_at, TIMESTAMPTZOID, true) \
+	X(declared_by, TEXTOID, true) \
+	X(turns, INT4OID, true)
+
 #define SHEDLOCK_TICK_COLUMNS(X) \
 	X(name, VARCHAROID, true) \
 	X(tick, TIMESTAMPTZOID, true) \
@@ -92,15 +116,10 @@ typedef enum ShedlockOutcome
 	X(token, INT8OID, false) \
 	X(attempt, INT4OID, true) \
 	X(done, BOOLOID, true) \
-	X(again, BOOLOID, true) \
+	X(again_at, TIMESTAMPTZOID, false) \
 	X(retry_at, TIMESTAMPTZOID, false) \
-	X(period, INTERVALOID, false) \
-	X(schedule, TEXTOID, false) \
-	X(time_zone, TEXTOID, false) \
-	X(catch_up, TEXTOID, false) \
-	X(max_late, INTERVALOID, false) \
-	X(attempts, INT4OID, false) \
-	X(backoff, INTERVALOID, false)
+	X(skipped, TIMESTAMPTZOID, false) \
+	X(period, INTERVALOID, false)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \
 	X(timeline, TEXTOID, true) \
@@ -123,7 +142,8 @@ typedef enum ShedlockOutcome
 	X(warning, TEXTOID, false) \
 	X(exit_code, INT4OID, false) \
 	X(gave_up, BOOLOID, true) \
-	X(request, TEXTOID, false)
+	X(request, TEXTOID, false) \
+	X(limit_at, TIMESTAMPTZOID, false)
 
 #define SHEDLOCK_STATS_COLUMNS(X) \
 	X(name, VARCHAROID, true) \
@@ -168,6 +188,7 @@ typedef struct ShedlockEnding
 	const char *warning;		/* or NULL */
 	const int32 *exit_code;		/* or NULL */
 	bool		gave_up;		/* no attempt is left */
+	bool		unseen;			/* nobody was there: its lock ended before */
 } ShedlockEnding;
 
 /* What the history has of a run. */
@@ -187,6 +208,8 @@ typedef struct ShedlockHistoryRun
 								 * succeed yet */
 	TimestampTz tick;			/* DT_NOBEGIN if it has none */
 	int			attempt;		/* 0 if it has no tick */
+	TimestampTz limit_at;		/* its lease does not last longer; DT_NOEND if
+								 * null */
 } ShedlockHistoryRun;
 
 /* Where this process last found a row; the row may have moved since. */
@@ -244,6 +267,7 @@ extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value)
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
 extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern bool ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait);
+extern void ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries);
 extern bool ShedlockDelete(ShedlockStore *store, bool wait);
 
 /* fetch.c */
@@ -281,7 +305,7 @@ extern const char *ShedlockShownBy(const ShedlockRow *row);
 /* stats.c */
 extern void ShedlockCheckStats(Oid nsp);
 extern void ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome,
-							 TimestampTz started_at, bool gave_up);
+							 int64 duration, bool gave_up);
 extern void ShedlockCountGaveUp(Oid nsp, const char *name);
 extern void ShedlockShowStats(Oid nsp, Tuplestorestate *stats);
 extern bool ShedlockResetStats(Oid nsp, const char *name);
@@ -292,11 +316,13 @@ extern ShedlockOutcome ShedlockFindOutcome(const char *text);
 extern void ShedlockClip(char *to, const char *str, int max);
 extern void ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 								 const char *command, TimestampTz tick, int attempt,
-								 const char *request);
+								 const char *request, const Interval *limit);
+extern void ShedlockHistorySkip(const ShedlockName *name, TimestampTz tick, const char *reason);
 extern bool ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending);
 extern void ShedlockHistoryWarned(Oid nsp, int64 token, const char *warning);
 extern bool ShedlockHistoryGaveUp(const ShedlockName *name, int64 token);
-extern bool ShedlockHistoryLost(Oid nsp, int64 token);
+extern ShedlockOutcome ShedlockLostOutcome(const ShedlockHistoryRun *run, const ShedlockRow *row);
+extern bool ShedlockHistoryLost(Oid nsp, const ShedlockRow *row);
 extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockHistoryRun *past);
 extern void ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past);
 

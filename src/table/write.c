@@ -364,6 +364,26 @@ ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 }
 
 /*
+ * ShedlockAwaitInserter - wait for whoever has inserted the row of a name, after an insert failed
+ *
+ * *tries: 0 at first.  Waits for the transaction as an INSERT does.  Errors: 23505 if there is
+ * none, and the insert has failed for 100 ms.
+ */
+void
+ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries)
+{
+	TransactionId inserter = ShedlockInserter(store, name->str);
+
+	if (TransactionIdIsValid(inserter))
+		XactLockTableWait(inserter, NULL, NULL, XLTW_None);
+	else if (!ShedlockAwaitForeignLock(tries))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNIQUE_VIOLATION),
+				 errmsg("could not insert the row of lock \"%s\"", name->str),
+				 errdetail("Another unique index of the table refuses it.")));
+}
+
+/*
  * ShedlockDelete - delete the row that was fetched last
  *
  * wait: wait for a transaction that has the row locked, as DELETE does.  Returns true if it was

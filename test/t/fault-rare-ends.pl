@@ -49,8 +49,8 @@ begin_run('cancelled');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'cancelled' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'cancelled: the release waits');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
-$runner->{run}->pump until $runner->{stderr} =~ /could not log/ || !$runner->{run}->pumpable;
-like($runner->{stderr}, qr/WARNING: +could not log outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is not logged');
+$runner->{run}->pump until $runner->{stderr} =~ /could not record/ || !$runner->{run}->pumpable;
+like($runner->{stderr}, qr/WARNING: +could not record outcome "succeeded" of lock "cancelled": canceling statement due to user request/, 'cancelled: the outcome is not logged');
 ok(defined await($node, $waits), 'cancelled: the release of the lock still waits');
 ask($other, 'COMMIT');
 unlike(end_of_run(), qr/could not release/, 'cancelled: the lock is released');
@@ -63,13 +63,13 @@ begin_run('row deadlock');
 ask($other, "BEGIN; SELECT FROM shedlock WHERE name = 'row deadlock' FOR UPDATE; SELECT pg_advisory_unlock(1)");
 ok(defined await($node, $waits), 'row deadlock: the release waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
-like(end_of_run(), qr/\A(?:(?!ERROR).)*could not log outcome "succeeded" of lock "row deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'row deadlock: the client is told of the deadlock');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*could not record outcome "succeeded" of lock "row deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'row deadlock: the client is told of the deadlock');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('row deadlock')"), 't', 'row deadlock: the lock is free');
 
 # The row of the history is locked.
 begin_run('history locked');
 ask($other, "BEGIN; SELECT FROM _shedlock_history WHERE name = 'history locked' FOR UPDATE; SELECT pg_advisory_unlock(1)");
-like(end_of_run(), qr/WARNING: +could not log outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'history locked: a WARNING instead of a wait');
+like(end_of_run(), qr/WARNING: +could not record outcome "succeeded" of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'history locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
 
@@ -79,7 +79,7 @@ ask($other, "SELECT shedlock_run_end('older locked', token, 'failed') FROM $begi
 ask($other, q{UPDATE _shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
 ask($other, q{BEGIN; SELECT FROM _shedlock_history WHERE name = 'older locked' FOR UPDATE});
 is(ask($runner, "SELECT count(token) FROM $begin"), '1', 'older run locked: the later one begins');
-like($runner->{heard}, qr/WARNING: +could not log gave_up of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'older run locked: a WARNING instead of a wait');
+like($runner->{heard}, qr/WARNING: +could not record gave_up of the run with token \d+\nDETAIL: +Its row in _shedlock_history is locked/, 'older run locked: a WARNING instead of a wait');
 ask($other, 'COMMIT');
 
 # A run that is ending is cancelled, or reaches its lock_timeout, while it waits: the
@@ -89,7 +89,7 @@ begin_run('deadlock');
 ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
 ok(defined await($node, "SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND relation = '_shedlock_history'::regclass AND NOT granted"), 'deadlock: the row of the history waits');
 ask($other, 'LOCK TABLE shedlock; COMMIT');
-like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not log outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: a WARNING and no error');
+like(end_of_run(), qr/\A(?:(?!ERROR).)*WARNING: +could not record outcome "succeeded" of lock "deadlock": deadlock detected(?:(?!ERROR).)*\z/s, 'deadlock: a WARNING and no error');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('deadlock')"), 't', 'deadlock: the lock is free');
 begin_run('own error', '; SELECT 1 / 0');
 ask($other, 'BEGIN; LOCK TABLE _shedlock_history; SELECT pg_advisory_unlock(1)');
@@ -273,7 +273,7 @@ is($node->safe_psql('postgres', "SELECT shedlock_acquire('tokens again')"), 't',
 begin_run('uncounted');
 terminate($node, $pid);
 ask($other, q{BEGIN; SELECT FROM _shedlock_history WHERE name = 'uncounted' FOR UPDATE});
-like(error_of($node, $_), qr/^55P03: could not log outcome "lost" of the run with token \d+/, "uncounted: refused: $_")
+like(error_of($node, $_), qr/^55P03: could not record outcome "lost" of the run with token \d+/, "uncounted: refused: $_")
   foreach "SELECT shedlock_acquire('uncounted')", "CALL shedlock_run('uncounted', 'SELECT')", "DELETE FROM shedlock WHERE name = 'uncounted'";
 ask($other, 'COMMIT; SELECT pg_advisory_unlock(1)');
 reap($runner);

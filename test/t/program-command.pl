@@ -361,7 +361,7 @@ $unlogged->await_out(qr/ready/);
 ask($history, "BEGIN; SELECT FROM _shedlock_history WHERE name = 'unlogged' FOR UPDATE");
 touch("$files/unlogged");
 is($unlogged->finish, 0, 'a run that is not logged: the exit status is that of the command');
-like($unlogged->err, qr/^shedlock: could not log outcome "succeeded" of the run with token \d+: .* is locked.*\n\z/, 'the message says that it is not logged');
+like($unlogged->err, qr/^shedlock: could not record outcome "succeeded" of the run with token \d+: .* is locked.*\n\z/, 'the message says that it is not logged');
 nothing_left($unlogged, 'unlogged', 'a run that is not logged');
 $history->quit;
 

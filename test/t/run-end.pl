@@ -294,7 +294,7 @@ sub ends_unlogged
 	my ($name, $error) = @_;
 	my $heard = end_of_call();
 
-	like($heard, qr/WARNING: +could not log outcome "succeeded" of lock "$name": $error/, "$name: the client is told why");
+	like($heard, qr/WARNING: +could not record outcome "succeeded" of lock "$name": $error/, "$name: the client is told why");
 	unlike($heard, qr/ERROR|could not release/, "$name: and nothing else");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$name'"), '1', "$name: the work is committed");
 	is_free($name);
@@ -336,7 +336,7 @@ ask($runner, call('lost', work => 'TRUNCATE shedlock;'));
 like($runner->{heard}, qr/of its own\nDETAIL: +lock "lost" was lost.*WARNING: +lock "lost" was lost while its command ran/s, 'lost: the client is told, once');
 is(outcome('lost'), 'succeeded', 'lost: the outcome is recorded');
 ask($runner, call('unlogged', then => '; ALTER TABLE _shedlock_stats RENAME TO renamed'));
-like($runner->{heard}, qr/of its own\nDETAIL: +relation "_shedlock_stats".*WARNING: +could not log outcome "succeeded" of lock "unlogged"/s, 'unlogged: the client is told');
+like($runner->{heard}, qr/of its own\nDETAIL: +relation "_shedlock_stats".*WARNING: +could not record outcome "succeeded" of lock "unlogged"/s, 'unlogged: the client is told');
 $node->safe_psql('postgres', 'ALTER TABLE renamed RENAME TO _shedlock_stats');
 is($node->safe_psql('postgres', "SELECT count(*) FROM work WHERE name = '$_'"), '1', "$_: the work is committed") foreach 'lost', 'unlogged';
 is_free($_) foreach 'lost', 'unlogged';
@@ -422,7 +422,7 @@ like(cancel_wait(
 			$renamer->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = local; ALTER TABLE _shedlock_history RENAME TO renamed;\n");
 			ok(defined await($node, q{SELECT count(*) = 1 FROM pg_locks WHERE relation = '_shedlock_history'::regclass AND NOT granted}), 'standby unlogged: the history is about to be renamed');
 		}),
-	qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning.*WARNING: +could not log a warning of the run of lock "standby unlogged": relation "_shedlock_history" of extension/s,
+	qr/\A(?:(?!ERROR|of its own).)*WARNING: +$warning.*WARNING: +could not record a warning of the run of lock "standby unlogged": relation "_shedlock_history" of extension/s,
 	'standby unlogged: the client is told');
 ask($renamer, 'ALTER TABLE renamed RENAME TO _shedlock_history');
 is(outcome('standby unlogged'), 'succeeded', 'standby unlogged: what has committed has succeeded');

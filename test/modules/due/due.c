@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * due.c
- *	  The library's rule of what is due, for test/t/run-due-model.pl.
+ *	  The library's rules of what is due, and when, for test/t/run-due-model.pl.
  *
- * The rule has no SQL function of its own, because the time is an argument of it.  This
+ * The rules have no SQL functions of their own, because the time is an argument of them.  This
  * library is linked with the objects of shedlock, and takes nothing from an installed one.
  *
  * Copyright (c) 2026, the shedlock developers
@@ -15,6 +15,7 @@
 #include "access/htup_details.h"
 #include "job/job.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 PG_MODULE_MAGIC;
@@ -22,59 +23,56 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(due);
 
 /*
- * get_tick - the first argument, a row of _shedlock_tick
+ * deform - the columns of an argument that is a row
  */
 static void
-get_tick(FunctionCallInfo fcinfo, ShedlockTick *last)
+deform(HeapTupleHeader header, Datum **values, bool **nulls)
 {
-	HeapTupleHeader header = PG_GETARG_HEAPTUPLEHEADER(0);
 	HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(header),.t_data = header};
 	TupleDesc	desc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header), -1);
-	Datum	   *values = palloc((Size) desc->natts * sizeof(Datum));
-	bool	   *nulls = palloc((Size) desc->natts * sizeof(bool));
 
-	heap_deform_tuple(&tuple, desc, values, nulls);
+	*values = palloc((Size) desc->natts * sizeof(Datum));
+	*nulls = palloc((Size) desc->natts * sizeof(bool));
+	heap_deform_tuple(&tuple, desc, *values, *nulls);
 	ReleaseTupleDesc(desc);
-	ShedlockTickFromColumns(values, nulls, last);
 }
 
 /*
- * due(last, schedule, period, catch_up, max_late, attempts, at) - what is due at that time
+ * due(job, last, at, free_since) - what is due at that time, when something is due from then
+ * on, when one more attempt at the last tick may begin, and since when a run could have begun
  *
- * last: a row of _shedlock_tick without nulls that the table does not have; or null.  The
- * rest as the arguments of shedlock_run; the schedule is in UTC.
+ * job: a row of _shedlock_job.  last: one of _shedlock_tick; a tick of -infinity, and a claim
+ * of that time, stand for none.  Times that there are not are null.
  */
 Datum
 due(PG_FUNCTION_ARGS)
 {
-	static const char *const actions[] = {
-		[SHEDLOCK_NOTHING] = "none",
-		[SHEDLOCK_REGISTER] = "register",
-		[SHEDLOCK_RUN_TICK] = "run",
-	};
-	ShedlockTick last = {0};
-	ShedlockPlan plan = {0};
+	TimestampTz at = PG_GETARG_TIMESTAMPTZ(2);
+	ShedlockTick last;
+	ShedlockJob job;
 	ShedlockDue answer;
-	Datum		values[3];
-	bool		nulls[3] = {false, false, false};
+	Datum	   *columns;
+	bool	   *isnull;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+	TimestampTz times[3];
 
-	if (!PG_ARGISNULL(0))
-		get_tick(fcinfo, &last);
-	plan.period = ShedlockGetInterval(fcinfo, 2, 0);
-	if (plan.period)
-		ShedlockPeriodSchedule(plan.period, "", &plan.schedule);
-	else
-		(void) ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(1)), "UTC", false,
-									 &plan.schedule);
-	if (!ShedlockFindCatchUp(text_to_cstring(PG_GETARG_TEXT_PP(3)), &plan.catch_up_all))
-		elog(ERROR, "invalid value for catch_up");
-	plan.max_late = ShedlockGetInterval(fcinfo, 4, 0);
-	plan.attempts = PG_GETARG_INT32(5);
+	deform(PG_GETARG_HEAPTUPLEHEADER(0), &columns, &isnull);
+	ShedlockJobFromColumns(columns, isnull, &job);
+	deform(PG_GETARG_HEAPTUPLEHEADER(1), &columns, &isnull);
+	ShedlockTickFromColumns(columns, isnull, &last);
 
-	answer = ShedlockFindDue(&last, &plan, PG_GETARG_TIMESTAMPTZ(6));
-	values[0] = CStringGetTextDatum(actions[answer.action]);
-	values[1] = TimestampTzGetDatum(answer.tick);
-	values[2] = Int32GetDatum(answer.attempt);
-	nulls[1] = nulls[2] = answer.action == SHEDLOCK_NOTHING;
+	answer = ShedlockFindDue(&last, &job, at);
+	times[0] = ShedlockNextTime(&last, &job, at);
+	times[1] = ShedlockNextAttempt(&last, &job, at);
+	times[2] = ShedlockDueSince(&last, &job, at, PG_GETARG_TIMESTAMPTZ(3));
+	values[0] = TimestampTzGetDatum(answer.tick);
+	values[1] = Int32GetDatum(answer.attempt);
+	nulls[0] = nulls[1] = answer.attempt == 0;
+	for (int i = 0; i < 3; i++)
+	{
+		values[2 + i] = TimestampTzGetDatum(times[i]);
+		nulls[2 + i] = times[i] == DT_NOEND;
+	}
 	return ShedlockFormAnswer(fcinfo, values, nulls);
 }

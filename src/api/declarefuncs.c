@@ -1,0 +1,166 @@
+/*-------------------------------------------------------------------------
+ *
+ * declarefuncs.c
+ *	  The SQL functions that say what a job is, and what becomes of its ticks.
+ *
+ * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
+ * ShedlockBeginCall().
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "api/api.h"
+#include "catalog/pg_proc.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(shedlock_job);
+/*
+ * shedlock_job(name, schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after,
+ * slow_after, lock_at_most_for, lock_at_least_for, description) - declare a job
+ *
+ * Null stands for the default.  Returns "created", "changed" or "unchanged".  Errors: those of
+ * ShedlockDeclare().
+ */
+Datum
+shedlock_job(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockJob job;
+
+	ShedlockBeginCall(fcinfo, "shedlock_job()", &name);
+	ShedlockGetJob(fcinfo, name.str, &job);
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockDeclare(&name, &job)));
+}
+
+/*
+ * report_no_tick - warn that there is no tick to speak of
+ */
+static void
+report_no_tick(const ShedlockName *name)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("\"%s\" is no job, and no tick of it was claimed", name->str)));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_again);
+/*
+ * shedlock_again(name) - allow the last tick to be claimed or run once more
+ *
+ * The next caller can do it, even if a newer tick has come.  A tick that was skipped is taken
+ * back.  A NOTICE says so if pg_cron does not fire before the next tick.  Warns and returns
+ * false if there is no tick.
+ */
+Datum
+shedlock_again(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	TimestampTz tick;
+	bool		allowed;
+
+	ShedlockBeginCall(fcinfo, "shedlock_again()", &name);
+	allowed = ShedlockAllowTickAgain(&name, &tick);
+	if (allowed)
+	{
+		ereport(LOG,
+				(errmsg("one more attempt at tick %s of lock \"%s\" allowed by role %s",
+						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
+		ShedlockNoticeUnfired(&name);
+	}
+	else
+		report_no_tick(&name);
+	PG_RETURN_BOOL(allowed);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_skip);
+/*
+ * shedlock_skip(name, reason) - use up the coming tick of a job, or the one that is due
+ *
+ * Returns it.  Errors: 42704 if the name is no job; 55000 if it has no tick to come.
+ */
+Datum
+shedlock_skip(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockJob job;
+	TimestampTz tick;
+	char	   *reason;
+
+	ShedlockBeginCall(fcinfo, "shedlock_skip()", &name);
+	reason = ShedlockGetText(fcinfo, 1, SHEDLOCK_REASON_MAX, "reason");
+	ShedlockLookUpJob(&name, &job);
+	if (!job.found)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("job \"%s\" does not exist", name.str),
+				 errhint("Declare it with shedlock_job.")));
+	tick = ShedlockSkipTick(&name);
+	if (tick == DT_NOEND)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("job \"%s\" has no tick to come", name.str)));
+	ShedlockHistorySkip(&name, tick, reason);
+	ereport(LOG,
+			(errmsg("tick %s of job \"%s\" skipped by role %s%s%s", ShedlockTimeString(tick), name.str,
+					ShedlockActingRole(), reason ? ": " : "", reason ? reason : "")));
+	ShedlockTellLock("skipped", &name, 0, DT_NOBEGIN);
+	PG_RETURN_TIMESTAMPTZ(tick);
+}
+
+/*
+ * is_owner - is the caller a superuser, or a member of the role that owns the extension?
+ */
+static bool
+is_owner(FunctionCallInfo fcinfo)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(proc))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	owner = ((Form_pg_proc) GETSTRUCT(proc))->proowner;
+	ReleaseSysCache(proc);
+	return is_member_of_role(GetUserId(), owner);
+}
+
+PG_FUNCTION_INFO_V1(shedlock_forget);
+/*
+ * shedlock_forget(name) - forget a job that is no more
+ *
+ * Its counters, too; the state of its ticks stays until it is purged.  Of a name that only
+ * claims have used, superusers and members of the extension's owner can forget the ticks.
+ * Warns and returns false if there is nothing to forget.  Errors: 42501.
+ */
+Datum
+shedlock_forget(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	bool		found;
+
+	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
+	found = ShedlockForgetJob(&name);
+	if (found)
+		(void) ShedlockResetStats(name.nsp, name.str);
+	else
+	{
+		ShedlockTick last;
+
+		ShedlockLookUpTick(&name, &last);
+		if (last.found && !is_owner(fcinfo))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to forget the ticks of lock \"%s\"", name.str),
+					 errdetail("It is no job: only the owner of the extension and superusers can forget what was claimed.")));
+		found = ShedlockForgetTick(&name);
+	}
+	if (!found)
+		report_no_tick(&name);
+	PG_RETURN_BOOL(found);
+}

@@ -1,0 +1,146 @@
+/*-------------------------------------------------------------------------
+ *
+ * jobargs.c
+ *	  The arguments that say what a job is.
+ *
+ * Errors: 22004 and 22023.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "api/api.h"
+#include "utils/builtins.h"
+
+#define ATTEMPTS_MAX		1000
+#define DESCRIPTION_MAX		255 /* bytes */
+
+/*
+ * minutes - an interval of so many minutes
+ */
+static Interval *
+minutes(int n)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = n * USECS_PER_MINUTE;
+	return span;
+}
+
+/*
+ * check_job - raise an error unless the settings of a job make sense
+ */
+static void
+check_job(const ShedlockJob *job, const char *name)
+{
+	if (job->attempts < 1 || job->attempts > ATTEMPTS_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("attempts of job \"%s\" must be between 1 and %d", name, ATTEMPTS_MAX)));
+	ShedlockCheckDuration(job->backoff, "backoff", name, true, SECS_PER_HOUR, NULL);
+	ShedlockCheckDuration(job->max_late, "max_late", name, false, 0, NULL);
+	ShedlockCheckDuration(job->overdue_after, "overdue_after", name, false, 0, NULL);
+	ShedlockCheckDuration(job->slow_after, "slow_after", name, false, 0, NULL);
+	ShedlockCheckDuration(job->at_most, "lock_at_most_for", name, false, 0, NULL);
+	ShedlockCheckDuration(job->at_least, "lock_at_least_for", name, true, 0, NULL);
+	if (job->at_most && job->at_least)
+		ShedlockCheckAtLeast(job->at_least, job->at_most, name);
+}
+
+/*
+ * get_catch_up - read the argument catch_up; true for all
+ */
+static bool
+get_catch_up(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *catch_up = ShedlockGetWord(fcinfo, argno, "latest");
+	bool		all;
+
+	if (!ShedlockFindCatchUp(catch_up, &all))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for catch_up: \"%s\"", catch_up),
+				 errhint("It can be \"latest\" or \"all\".")));
+	return all;
+}
+
+/*
+ * get_description - the argument description; NULL if it is null
+ */
+static char *
+get_description(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *description = ShedlockGetText(fcinfo, argno, DESCRIPTION_MAX, "description");
+
+	if (description && strlen(description) > DESCRIPTION_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too long", "description"),
+				 errdetail("It can have at most %d bytes.", DESCRIPTION_MAX)));
+	return description;
+}
+
+/*
+ * set_schedule - set the schedule of a job.  Errors: 22023
+ */
+static void
+set_schedule(ShedlockJob *job, char *schedule, char *time_zone)
+{
+	job->schedule_text = schedule;
+	job->time_zone = time_zone;
+	job->is_readable = ShedlockFindSchedule(schedule, time_zone, false, &job->schedule);
+}
+
+/*
+ * ShedlockJobOfCall - the job that a call says
+ *
+ * Arguments as for shedlock_run.  Returns false if it says none.
+ */
+bool
+ShedlockJobOfCall(FunctionCallInfo fcinfo, int every, int first, const char *name, ShedlockJob *job)
+{
+	char	   *schedule;
+
+	memset(job, 0, sizeof(*job));
+	if (PG_ARGISNULL(every) && PG_ARGISNULL(first))
+		return false;
+	if (!PG_ARGISNULL(every) && !PG_ARGISNULL(first))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%s\" cannot have both once_every and a schedule", name)));
+	schedule = PG_ARGISNULL(every) ? ShedlockGetWord(fcinfo, first, "") :
+		psprintf("every %s", DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(every))));
+	set_schedule(job, schedule, ShedlockGetWord(fcinfo, first + 1, "UTC"));
+	job->catch_up_all = get_catch_up(fcinfo, first + 2);
+	job->max_late = ShedlockGetInterval(fcinfo, first + 3, 0);
+	job->attempts = PG_ARGISNULL(first + 4) ? 1 : PG_GETARG_INT32(first + 4);
+	job->backoff = PG_ARGISNULL(first + 5) ? minutes(1) : ShedlockGetInterval(fcinfo, first + 5, 0);
+	job->overdue_after = minutes(5);
+	check_job(job, name);
+	return true;
+}
+
+/*
+ * ShedlockGetJob - the job that the arguments of shedlock_job say
+ *
+ * Null stands for the default.
+ */
+void
+ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
+{
+	memset(job, 0, sizeof(*job));
+	ShedlockRefuseNull(PG_ARGISNULL(1), "schedule", name);
+	set_schedule(job, text_to_cstring(PG_GETARG_TEXT_PP(1)), ShedlockGetWord(fcinfo, 2, "UTC"));
+	job->attempts = PG_ARGISNULL(3) ? 1 : PG_GETARG_INT32(3);
+	job->backoff = PG_ARGISNULL(4) ? minutes(1) : ShedlockGetInterval(fcinfo, 4, 0);
+	job->catch_up_all = get_catch_up(fcinfo, 5);
+	job->max_late = ShedlockGetInterval(fcinfo, 6, 0);
+	job->overdue_after = PG_ARGISNULL(7) ? minutes(5) : ShedlockGetInterval(fcinfo, 7, 0);
+	job->slow_after = ShedlockGetInterval(fcinfo, 8, 0);
+	job->at_most = ShedlockGetInterval(fcinfo, 9, 0);
+	job->at_least = ShedlockGetInterval(fcinfo, 10, 0);
+	job->description = get_description(fcinfo, 11);
+	check_job(job, name);
+}
