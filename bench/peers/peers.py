@@ -58,7 +58,7 @@ class Contender:
 
 CONTENDERS = [
     Contender("shedlock, `shedlock_once_every`", "OnceEvery", "postgres", ticks=True),
-    Contender("shedlock, `CALL shedlock_run` with `once_every` and `attempts`", "CallRun", "postgres",
+    Contender("shedlock, `CALL shedlock_run` of a job with `attempts`", "CallRun", "postgres",
               late=False, ticks=True),
     Contender("shedlock, `shedlock_run_begin` with these", "RunBegin", "postgres", ticks=True),
     Contender("shedlock, the program with these", "Program", "postgres", ticks=True),

@@ -92,7 +92,7 @@ class OnceEvery(Postgres):
     def attempt(self, tick):
         if self.value("SELECT shedlock_once_every(%(name)s, %(tick)s)"):
             # A timer that is a little early has claimed the coming tick.
-            self.work(self.value("SELECT extract(epoch FROM last_tick) FROM shedlock_schedules WHERE name = %(name)s"))
+            self.work(self.value("SELECT extract(epoch FROM tick) FROM _shedlock_tick WHERE name = %(name)s"))
 
 
 class Lease(Postgres):
@@ -139,11 +139,16 @@ class Session(Postgres):
         self.value(INSERT)
 
 
-class RunBegin(Postgres):
+class Job(Postgres):
+    def connect(self):
+        super().connect()
+        self.value(f"SELECT shedlock_job(%(name)s, 'every ' || %(tick)s, {ATTEMPTS})")
+
+
+class RunBegin(Job):
     def attempt(self, tick):
         cursor = self.connection.cursor()
-        cursor.execute(f"""SELECT token, extract(epoch FROM tick) FROM shedlock_run_begin(
-            %s, %s, once_every => %s, {ATTEMPTS})""", (GROUP, f"{LEASE} s", f"{TICK} s"))
+        cursor.execute("SELECT token, extract(epoch FROM tick) FROM shedlock_run_begin(%s, %s)", (GROUP, f"{LEASE} s"))
         self.token, tick = cursor.fetchone()
         if self.token is not None:
             self.work(tick)
@@ -152,14 +157,13 @@ class RunBegin(Postgres):
     write = LeaseExtended.write
 
 
-class CallRun(Postgres):
+class CallRun(Job):
     """The work is the procedure work of peers.py, in the server."""
     settings = "-c client_connection_check_interval=100ms"
 
     def attempt(self, tick):
         self.value(
-            f"CALL shedlock_run(%(name)s, %(command)s, %(lease)s, once_every => %(tick)s, {ATTEMPTS})",
-            command=f"CALL work('{LOG}', {NUMBER}, {WORK})")
+            "CALL shedlock_run(%(name)s, %(command)s, %(lease)s)", command=f"CALL work('{LOG}', {NUMBER}, {WORK})")
 
 
 class Program(Contender):
