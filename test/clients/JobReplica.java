@@ -35,9 +35,9 @@ public class JobReplica {
 
     public static void main(String[] args) throws Exception {
         String name = args[0];
-        String replica = args[4];
-        Duration lease = Duration.ofMillis((long) (Double.parseDouble(args[3]) * 1000));
-        JobRunner.Job job = new JobRunner.Job(name, args[1], args[2], lease);
+        String replica = args[2];
+        Duration lease = Duration.ofMillis((long) (Double.parseDouble(args[1]) * 1000));
+        JobRunner.Job job = new JobRunner.Job(name, lease);
         PGSimpleDataSource db = database(ENV.get("PGPORT"), "app");
 
         try (Connection seen = database(ENV.get("WORK_PORT"), "worker").getConnection()) {

@@ -26,9 +26,9 @@ func open(url string) *sql.DB {
 }
 
 func main() {
-	name, replica := os.Args[1], os.Args[5]
-	lease, _ := strconv.ParseFloat(os.Args[4], 64)
-	job := Job{name, os.Args[2], os.Args[3], time.Duration(lease * float64(time.Second))}
+	name, replica := os.Args[1], os.Args[3]
+	lease, _ := strconv.ParseFloat(os.Args[2], 64)
+	job := Job{name, time.Duration(lease * float64(time.Second))}
 	db := open("sslmode=disable binary_parameters=yes")
 	seen := open(fmt.Sprintf("host=%s port=%s user=worker sslmode=disable", os.Getenv("WORK_HOST"), os.Getenv("WORK_PORT")))
 

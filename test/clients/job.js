@@ -4,7 +4,7 @@ const { Client, Pool } = require("pg");
 const { setTimeout: sleep } = require("timers/promises");
 const { runJob } = require(path.join(process.env.RECIPES, "recipe.js"));
 
-const [job, schedule, zone, lease, replica] = process.argv.slice(2);
+const [job, lease, replica] = process.argv.slice(2);
 const pool = new Pool({ max: 2 });
 pool.on("error", () => {});
 const seen = new Client({ host: process.env.WORK_HOST, port: process.env.WORK_PORT, user: "worker" });
@@ -23,7 +23,7 @@ async function work(tick, token, signal) {
 
 async function call() {
   try {
-    return await runJob(pool, { name: job, schedule, zone, lease: Number(lease) }, work) ? "ran" : "not due";
+    return await runJob(pool, { name: job, lease: Number(lease) }, work) ? "ran" : "not due";
   } catch (e) {
     if (e.message === `lock ${job} was lost`) return "lost";
     return (e instanceof RangeError ? "raised: " : "error: ") + e.message;

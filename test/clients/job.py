@@ -9,7 +9,7 @@ sys.path.insert(0, os.environ["RECIPES"])
 sys.dont_write_bytecode = True
 from recipe import LockLost, run_job  # noqa: E402
 
-job, schedule, zone, lease, replica = sys.argv[1:]
+job, lease, replica = sys.argv[1:]
 seen = psycopg.connect(
     host=os.environ["WORK_HOST"], port=os.environ["WORK_PORT"], user="worker",
     client_encoding="UTF8", autocommit=True)
@@ -31,7 +31,7 @@ def work(tick, token, check):
 go_on = True
 while go_on:
     try:
-        answer = "ran" if run_job("", job, schedule, work, zone, float(lease)) else "not due"
+        answer = "ran" if run_job("", job, work, float(lease)) else "not due"
     except LockLost:
         answer = "lost"
     except ValueError as e:

@@ -89,8 +89,8 @@ sub make_due
 	my ($job) = @_;
 
 	$node->safe_psql('postgres', qq{
-SELECT shedlock_run_begin('$job', schedule => '0 0 1 1 *', time_zone => 'Asia/Kolkata', attempts => 3);
-UPDATE _shedlock_tick SET tick = tick - interval '5 years' WHERE name = '$job';
+SELECT shedlock_job('$job', '0 0 1 1 *', 'Asia/Kolkata', attempts => 3, backoff => '10 s');
+UPDATE _shedlock_job SET since = since - interval '5 years' WHERE name = '$job';
 });
 	return;
 }
@@ -112,7 +112,7 @@ sub start_replicas
 
 		push @{ $replicas{$job} }, {
 			output => \$output,
-			run => IPC::Run::start([ 'timeout', '-k', 5, $PostgreSQL::Test::Utils::timeout_default, @command, $job, '0 0 1 1 *', 'Asia/Kolkata', $lease, $number ],
+			run => IPC::Run::start([ 'timeout', '-k', 5, $PostgreSQL::Test::Utils::timeout_default, @command, $job, $lease, $number ],
 				'<', \undef, '>&', \$output) };
 	}
 	return;
