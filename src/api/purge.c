@@ -25,27 +25,33 @@
 #define PURGE_MAX			1000
 
 /*
- * is_old - is the lock or tick free, and was it not used since limit?
+ * is_old - is the lock or tick in the slot free, and was it not used since limit?
  *
- * have_advisory: as for ShedlockJudge().  Sets *row, if the table is that of the
- * locks.  The ticks of a paused job stay: the last one is made up after the pause.
+ * have_advisory: as for ShedlockJudge().  Sets *name, which costs more than to read the row, of what
+ * is old by its times; and *row, if the table is that of the locks.  The ticks of a paused job
+ * stay: the last one is made up after the pause.
  */
 static bool
-is_old(ShedlockStore *store, TupleTableSlot *slot, const ShedlockName *name, uint16 lockclass,
-	   TimestampTz limit, bool have_advisory, ShedlockRow *row)
+is_old(ShedlockStore *store, TupleTableSlot *slot, uint16 lockclass, TimestampTz limit,
+	   bool have_advisory, ShedlockName *name, ShedlockRow *row)
 {
+	Oid			nsp = RelationGetNamespace(store->rel);
+	bool		isnull;
+
 	if (lockclass == SHEDLOCK_CLASS_TICK)
 	{
 		ShedlockRow lock;
 
-		if (!ShedlockTickIsOld(name->nsp, slot, limit))
+		if (!ShedlockTickIsOld(nsp, slot, limit))
 			return false;
+		ShedlockMakeName(nsp, TextDatumGetCString(slot_getattr(slot, 1, &isnull)), name);
 		ShedlockLookUpRow(name, &lock);
 		return !(lock.found && lock.paused_until >= limit);
 	}
 	ShedlockSlotToRow(slot, row);
 	if (row->lock_until >= limit || row->paused_until >= limit)
 		return false;
+	ShedlockMakeName(nsp, row->name, name);
 	if (have_advisory)
 		return ShedlockJudge(row, name, GetCurrentTimestamp(), SHEDLOCK_MINE) == SHEDLOCK_FREE;
 	ShedlockLearnOrigin(store->rel, row);
@@ -64,17 +70,14 @@ purge_row(ShedlockStore *store, TupleTableSlot *slot, uint16 lockclass, Timestam
 	ShedlockName name;
 	LOCKTAG		tag;
 	ShedlockRow row = {0};
-	bool		isnull;
 
-	ShedlockMakeName(RelationGetNamespace(store->rel),
-					 TextDatumGetCString(slot_getattr(slot, 1, &isnull)), &name);
-	if (!is_old(store, slot, &name, lockclass, limit, false, &row))
+	if (!is_old(store, slot, lockclass, limit, false, &name, &row))
 		return false;
 	ShedlockTagOfClass(&tag, &name.tag, lockclass);
 	if (!ShedlockTryLock(&tag, ExclusiveLock))
 		return false;
 	if (!ShedlockFetch(store, CStringGetTextDatum(name.str)) ||
-		!is_old(store, store->slot, &name, lockclass, limit, true, &row) ||
+		!is_old(store, store->slot, lockclass, limit, true, &name, &row) ||
 		!ShedlockDelete(store, false))
 	{
 		ShedlockUnlock(&tag, ExclusiveLock);

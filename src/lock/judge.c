@@ -81,16 +81,10 @@ const char *const shedlock_state_names[] = {
 };
 
 /*
- * ShedlockJudge - the state of a lock by its row, which is committed, and its advisory half
- *
- * use: who holds the advisory half; if it is not known yet, this reads the server's lock table
- * when that decides, and sets *use.  NULL, before the try for the advisory half, which
- * decides: the holder of a session lock or run counts as gone unless it is this process, and
- * what its at-least time keeps counts as held.
+ * judge_row - as ShedlockJudge(), but a lock that is only in use is free
  */
-ShedlockState
-ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
-			  TimestampTz now, ShedlockUse *use)
+static ShedlockState
+judge_row(const ShedlockRow *row, const ShedlockName *name, TimestampTz now, ShedlockUse *use)
 {
 	bool		of_process = row->found && SHEDLOCK_IS_OF_PROCESS(row->kind);
 
@@ -109,10 +103,25 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 		if (row->keep_until > now)
 			return use ? SHEDLOCK_KEPT : SHEDLOCK_HELD;
 	}
-	if (row->paused_until > now)
-		return SHEDLOCK_PAUSED;
-	if (use == NULL)
-		return SHEDLOCK_FREE;
+	return row->paused_until > now ? SHEDLOCK_PAUSED : SHEDLOCK_FREE;
+}
+
+/*
+ * ShedlockJudge - the state of a lock by its row, which is committed, and its advisory half
+ *
+ * use: who holds the advisory half; if it is not known yet, this reads the server's lock table
+ * when that decides, and sets *use.  NULL, before the try for the advisory half, which
+ * decides: the holder of a session lock or run counts as gone unless it is this process, and
+ * what its at-least time keeps counts as held.
+ */
+ShedlockState
+ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
+			  TimestampTz now, ShedlockUse *use)
+{
+	ShedlockState state = judge_row(row, name, now, use);
+
+	if (state != SHEDLOCK_FREE || use == NULL)
+		return state;
 	if (!use->known)
 		ShedlockReadUse(&name->tag, use);
 
@@ -126,15 +135,15 @@ ShedlockJudge(const ShedlockRow *row, const ShedlockName *name,
 /*
  * ShedlockIsHeld - has a lock a holder, whether it is paused or not?
  *
- * A lock that is being acquired, or fenced, has none.  This may read the server's lock
- * table.
+ * A lock that is being acquired, or fenced, has none.  This reads the server's lock table for
+ * a session lock of another session only.
  */
 bool
 ShedlockIsHeld(const ShedlockRow *row, const ShedlockName *name, TimestampTz now)
 {
 	ShedlockUse use = {0};
 
-	return SHEDLOCK_HAS_HOLDER(ShedlockJudge(row, name, now, &use));
+	return SHEDLOCK_HAS_HOLDER(judge_row(row, name, now, &use));
 }
 
 /*
