@@ -505,7 +505,9 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockA
 
 	look_up_job(&try);
 	try.knows_job = true;
-	if (try.job.is_readable)
+
+	/* A CALL that has made a run was not fired for the tick that comes. */
+	if (try.job.is_readable && run->attempt == 0)
 		await_tick(&try);
 
 	/* A role's default_transaction_read_only is meant for its own work. */

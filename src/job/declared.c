@@ -127,6 +127,7 @@ ShedlockJobFromColumns(const Datum *values, const bool *nulls, ShedlockJob *job)
 	job->declared_by = TEXT(declared_by);
 	job->turns = DatumGetInt32(VALUE(turns));
 	job->is_readable = ShedlockFindCatchUp(TEXT(catch_up), &job->catch_up_all) &&
+		!(job->max_late && ShedlockIntervalMicroseconds(job->max_late) <= 0) &&
 		ShedlockFindSchedule(job->schedule_text, job->time_zone, true, &job->schedule);
 #undef VALUE
 #undef TEXT

@@ -57,7 +57,7 @@ SELECT shedlock_acquire('once other');
 SELECT shedlock_again('once never');
 SELECT shedlock_again('once');
 SELECT shedlock_once('once', '2025-12-01');
-SELECT tick AT TIME ZONE 'UTC' AS tick, again FROM _shedlock_tick WHERE name = 'once';
+SELECT tick AT TIME ZONE 'UTC' AS tick, again_at IS NOT NULL AS again FROM _shedlock_tick WHERE name = 'once';
 SELECT shedlock_once('once', '2025-12-01'), shedlock_once('once', '2026-01-02');
 SELECT shedlock_again('once'), shedlock_again('once');
 SELECT shedlock_once('once', '2026-01-02'), shedlock_once('once', '2026-01-02');

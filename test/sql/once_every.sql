@@ -70,24 +70,27 @@ SELECT shedlock_once('once_every ahead', clock_timestamp() + '50 s');
 SELECT shedlock_once_every('once_every ahead', '36500 days');
 SELECT shedlock_again('once_every ahead');
 SELECT shedlock_once_every('once_every ahead', '36500 days'), shedlock_once_every('once_every ahead', '36500 days');
-SELECT tick > clock_timestamp() AS ahead, again FROM _shedlock_tick WHERE name = 'once_every ahead';
+SELECT tick > clock_timestamp() AS ahead, again_at IS NOT NULL AS again FROM _shedlock_tick WHERE name = 'once_every ahead';
 
--- The same holds for runs: the history has the tick of the period.  A shedlock_again
--- during a run counts for the next run.  It is about the tick of that run, which the
+-- The same holds for runs of a job: the history has the tick of the period.  A shedlock_again
+-- during a run counts for the next call.  It is about the tick of that run, which the
 -- ticks that come meanwhile do not replace.
 SET client_min_messages = warning;
+SELECT shedlock_job('once_every run', 'every 36500 days');
 SELECT shedlock_once('once_every run', clock_timestamp() + '50 s');
-CALL shedlock_run('once_every run', 'SELECT 1', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT 1');
 SELECT shedlock_again('once_every run');
-CALL shedlock_run('once_every run', 'SELECT 1 / 0', once_every => '36500 days');
-CALL shedlock_run('once_every run', 'SELECT 2', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT 1 / 0');
+CALL shedlock_run('once_every run', 'SELECT 2');
 SELECT shedlock_again('once_every run');
-CALL shedlock_run('once_every run', 'SELECT shedlock_again(''once_every run'')', once_every => '36500 days');
-CALL shedlock_run('once_every run', 'SELECT 3', once_every => '36500 days');
-CALL shedlock_run('once_every run', 'SELECT 4', once_every => '36500 days');
+CALL shedlock_run('once_every run', 'SELECT shedlock_again(''once_every run'')');
+CALL shedlock_run('once_every run', 'SELECT 3');
+CALL shedlock_run('once_every run', 'SELECT 4');
 SELECT command, outcome, tick AT TIME ZONE 'UTC' AS tick FROM shedlock_history WHERE name = 'once_every run' ORDER BY token;
-CALL shedlock_run('once_every long', 'SELECT shedlock_again(''once_every long''), pg_sleep(0.5)', once_every => '0.2 s');
-SELECT t.tick = h.tick AS same_tick, again FROM _shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
+SELECT shedlock_job('once_every long', 'every 1 s');
+CALL shedlock_run('once_every long', 'SELECT shedlock_again(''once_every long''), pg_sleep(1.5)');
+SELECT t.tick = h.tick AS same_tick, h.tick < clock_timestamp() - interval '1 s' AS passed, again_at IS NOT NULL AS again
+FROM _shedlock_tick t JOIN shedlock_history h USING (name) WHERE name = 'once_every long';
 RESET client_min_messages;
 
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '1 month')$$);
@@ -96,4 +99,4 @@ SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '0')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', '-1 day')$$);
 SELECT pg_temp.error_of($$SELECT shedlock_once_every('once_every', NULL)$$);
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

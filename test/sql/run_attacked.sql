@@ -4,19 +4,30 @@
 \i :srcdir/helpers.sql
 
 -- An interval over a cap that no setting has.
-SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', once_every => '1 day', backoff => '2 h')$$);
+SELECT pg_temp.error_of($$SELECT shedlock_job('attacked', 'every 1 day', backoff => '2 h')$$);
 
 -- A request is none if it is empty.
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', request => '')$$);
 
--- Rows that were written by hand: a run of theirs ends.
-SELECT token FROM shedlock_run_begin('attacked plan', once_every => '1 day', attempts => 3) \gset
-UPDATE _shedlock_tick SET backoff = NULL WHERE name = 'attacked plan';
-SELECT shedlock_run_end('attacked plan', :token, 'failed');
-SELECT attempt, done, retry_at, attempts FROM _shedlock_tick WHERE name = 'attacked plan';
-SELECT token FROM shedlock_run_begin('attacked catch-up', once_every => '1 day', attempts => 3) \gset
-UPDATE _shedlock_tick SET catch_up = 'never' WHERE name = 'attacked catch-up';
-SELECT shedlock_run_end('attacked catch-up', :token, 'failed');
+-- Rows that were written by hand: a run of theirs ends, and a job that cannot be read is
+-- not due.
+SELECT shedlock_job(job, 'every 1 day', attempts => 3, lock_at_most_for => '1 h')
+FROM unnest('{attacked schedule, attacked catch-up, attacked max_late, attacked numbers, attacked times}'::text[]) job;
+CREATE TEMP TABLE attacked_runs AS SELECT name, (shedlock_run_begin(name)).token FROM _shedlock_job ORDER BY name;
+UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'attacked schedule';
+UPDATE _shedlock_job SET catch_up = 'never' WHERE name = 'attacked catch-up';
+UPDATE _shedlock_job SET max_late = '-1 day' WHERE name = 'attacked max_late';
+UPDATE _shedlock_job SET attempts = -1, backoff = '-1 h', turns = -1, spent_token = 0, overdue_after = '-1 year' WHERE name = 'attacked numbers';
+UPDATE _shedlock_job SET since = 'infinity', carried = 'infinity', created_at = '-infinity', declared_at = 'infinity' WHERE name = 'attacked times';
+SELECT name, shedlock_run_end(name, token, 'failed') FROM attacked_runs;
+SELECT name, b.token, b.state, regexp_replace(pg_temp.mask(b.reason), '^.*outcome: ', '') AS reason, b.next_at > clock_timestamp() AS ahead
+FROM attacked_runs, LATERAL shedlock_run_begin(name) b;
+SELECT name, state, problem FROM shedlock_jobs ORDER BY name;
+UPDATE _shedlock_job SET since = '-infinity', carried = '-infinity' WHERE name = 'attacked times';
+SELECT shedlock_again('attacked numbers'), shedlock_again('attacked times');
+CALL shedlock_run('attacked numbers', 'SELECT 1');
+CALL shedlock_run('attacked times', 'SELECT 1');
+DROP TABLE attacked_runs;
 
 -- The run of a released lock is not ended by its worker, even with the same outcome.
 SELECT token FROM shedlock_run_begin('attacked force') \gset
@@ -26,9 +37,11 @@ SELECT outcome, sqlstate FROM pg_temp.runs('attacked force');
 SELECT shedlock_run_end('attacked force', :token, 'cancelled');
 RESET client_min_messages;
 
--- A purge spares a tick that has another attempt, or was given again.
-SELECT token FROM shedlock_run_begin('attacked purge', once_every => '1 s', attempts => 2) \gset
-SELECT shedlock_run_end('attacked purge used', token, 'failed') FROM shedlock_run_begin('attacked purge used', once_every => '1 s');
+-- A purge spares the ticks of jobs, and one that was given again.
+SELECT shedlock_job('attacked purge', 'every 1 s', attempts => 2), shedlock_job('attacked purge gone', 'every 1 s');
+SELECT token FROM shedlock_run_begin('attacked purge') \gset
+SELECT shedlock_run_end('attacked purge gone', token, 'failed') FROM shedlock_run_begin('attacked purge gone');
+SELECT shedlock_forget('attacked purge gone');
 SELECT shedlock_once('attacked purge again', '2020-01-01');
 SELECT shedlock_again('attacked purge again');
 UPDATE _shedlock_tick SET tick = tick - '1 hour'::interval, claimed_at = claimed_at - '1 hour'::interval
@@ -55,8 +68,9 @@ BEGIN
 	RAISE NOTICE 'with workers: %; read in % of 1000 rows', (plan->0->'Plan'->>'Workers Launched')::integer > 0, ticks;
 END
 $$;
-CALL shedlock_run('attacked workers', 'CALL attacked()', once_every => '1 day');
+SELECT shedlock_job('attacked workers', 'every 1 day');
+CALL shedlock_run('attacked workers', 'CALL attacked()');
 DROP PROCEDURE attacked();
 DROP FUNCTION attacked_tick();
 DROP TABLE attacked;
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

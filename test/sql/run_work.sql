@@ -77,7 +77,7 @@ SELECT name, statement FROM pg_cursors;
 SELECT * FROM pg_temp.my_locks();
 
 -- At-least and at-most can be given by name or position, or are the defaults.
-CALL shedlock_run('run args', 'SELECT 1', '1 h', '30 min', NULL, 'skip');
+CALL shedlock_run('run args', 'SELECT 1', '1 h', '30 min', 'skip');
 SELECT kind, lock_until - locked_at AS lasts, keep_until - locked_at AS kept, lock_at_most_for
 FROM shedlock WHERE name = 'run args';
 \set VERBOSITY terse
