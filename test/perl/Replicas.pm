@@ -45,7 +45,7 @@ sub schema
 
 # Starts the replicas.  Options:
 #   node                whose connstr() says where to connect
-#   name                of the job
+#   name, job           of the job, and what shedlock_job is told besides
 #   attempt             what a replica does when its timer fires
 #   log                 file for their calls
 #   start, end          times between which timers fire
@@ -60,6 +60,7 @@ sub start
 		replicas => 6, period => 1, takes => 0.02, hang => 0, parent => $$, processes => {}, failed => [],
 		offset => sub { $_[0]->{period} * $_[1] / $_[0]->{replicas} }, %options }, $class;
 
+	$self->{node}->safe_psql('postgres', "SELECT shedlock_job('$self->{name}', $self->{job})");
 	$self->start_replica($_) foreach 0 .. $self->{replicas} - 1;
 	return $self;
 }
@@ -219,13 +220,12 @@ sub work
 	return;
 }
 
-# Attempts: by shedlock_run_begin and by CALL shedlock_run.  Option plan has arguments of
-# both.
+# Attempts: by shedlock_run_begin and by CALL shedlock_run
 sub run_begin
 {
 	my ($self) = @_;
 	my ($token, $tick, $attempt) = $self->dbh->selectrow_array(
-		"SELECT token, tick, attempt FROM shedlock_run_begin(\$1, \$2, $self->{plan})", undef, $self->{name}, $self->{lease});
+		'SELECT token, tick, attempt FROM shedlock_run_begin($1, $2)', undef, $self->{name}, $self->{lease});
 
 	return unless defined $token;
 	$self->work($tick, $attempt);
@@ -238,7 +238,7 @@ sub call_run
 	my ($self) = @_;
 	my $command = sprintf q{CALL work('%s', %d, %d, %f, %d)}, $self->{name}, $self->{number}, $$, $self->{takes}, $self->{hang};
 
-	$self->dbh->do("CALL shedlock_run(\$1, \$2, $self->{plan})", undef, $self->{name}, $command);
+	$self->dbh->do('CALL shedlock_run($1, $2)', undef, $self->{name}, $command);
 	return;
 }
 

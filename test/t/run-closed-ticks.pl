@@ -14,8 +14,10 @@ use Test::More;
 use Time::HiRes qw(sleep);
 
 my $node = start_node('main');
-my $call = "CALL shedlock_run('job', '%s', once_every => '20000 days', attempts => 1000, backoff => '0');\n";
+my $call = "CALL shedlock_run('job', '%s');\n";
 my $scripts = 0;
+
+$node->safe_psql('postgres', "SELECT shedlock_job('job', 'every 20000 days', attempts => 1000, backoff => '0')");
 
 # Writes a script of pgbench, and returns its file.
 sub script
@@ -33,48 +35,60 @@ sub start_firing
 	my ($out, $seconds, @scripts) = @_;
 
 	return IPC::Run::start(
-		[ 'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-c', 6, '-T', $seconds, (map { ('-f', $_) } @scripts), 'postgres' ],
+		[ 'pgbench', '-n', '-D', 'n=0', '-h', $node->host, '-p', $node->port, '-c', 6, '-T', $seconds, (map { ('-f', $_) } @scripts), 'postgres' ],
 		'<', \undef, '>&', $out);
 }
 
-# Runs outside the database, and runs of commands
+# Runs outside the database, and runs of commands, of one job after the other.  Whoever
+# runs one is overtaken by those that do not: so all clients call for the same job at once.
+my $jobs = 60;
+my $next = "\\set n (:n + 1) % $jobs\n";
+
 sub begin_and_end
 {
-	my ($name, $plan) = @_;
+	my ($name) = @_;
 
-	return script("SELECT coalesce(token, 0) AS token FROM shedlock_run_begin('$name', '10 min', $plan) \\gset\n"
-		  . "\\if :token\nSELECT shedlock_run_end('$name', :token);\n\\endif\n");
+	return script("${next}SELECT coalesce(token, 0) AS token FROM shedlock_run_begin('$name ' || :n, '10 min') \\gset\n"
+		  . "\\if :token\nSELECT shedlock_run_end('$name ' || :n, :token);\n\\endif\n");
 }
 
 sub call
 {
-	my ($name, $plan) = @_;
+	my ($name) = @_;
 
-	return script("CALL shedlock_run('$name', 'SELECT 1', $plan);\n");
+	return script("${next}CALL shedlock_run('$name ' || :n, 'SELECT 1');\n");
+}
+
+sub declare
+{
+	my ($name, $job) = @_;
+
+	return "SELECT shedlock_job('$name ' || n, $job) FROM generate_series(0, $jobs - 1) n";
 }
 
 # A tick whose run is at work is due again as far as its row says, because that run may
 # have died.  It is not due if that run ends between the read of that row and the
-# acquire of the lock, nor if a caller with another schedule notes a tick as passed then.
-my $plan = "once_every => '10 ms', attempts => 3";
+# acquire of the lock, nor if another version of the job is declared then.
+my $job = "'every 1 s', attempts => 3";
 my %jobs = (
-	commands => [ call('commands', $plan) ],
-	both => [ begin_and_end('both', $plan), call('both', $plan) ],
-	schedules => [
-		begin_and_end('schedules', $plan), call('schedules', $plan),
-		call('schedules', "once_every => '15 ms', attempts => 3, max_late => '1 ms'") ]);
+	commands => [ call('commands') ],
+	both => [ begin_and_end('both'), call('both') ],
+	versions => [
+		begin_and_end('versions'), call('versions'),
+		script(declare('versions', "'every 2 s', attempts => 3, max_late => '1 ms'") . ";\n" . declare('versions', $job) . ";\n") ]);
 
 foreach my $name (sort keys %jobs)
 {
 	my $out;
 
+	$node->safe_psql('postgres', declare($name, $job));
 	local $ENV{PGOPTIONS} = '-c client_min_messages=warning';
 	ok(start_firing(\$out, 2, @{ $jobs{$name} })->finish, "$name: pgbench comes to its end");
 	is(join("\n", $out =~ /(?:ERROR|WARNING|FATAL): .*/g), '', "$name: no call fails");
-	is($node->safe_psql('postgres', "SELECT DISTINCT outcome, attempt FROM shedlock_history WHERE name = '$name'"),
+	is($node->safe_psql('postgres', "SELECT DISTINCT outcome, attempt FROM shedlock_history WHERE name LIKE '$name %'"),
 		'succeeded|1', "$name: the first attempt at each tick has succeeded");
-	is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT tick) FROM shedlock_history WHERE name = '$name'") =~ s/^(.*)\|\1$/once/r,
-		'once', "$name: no tick has two runs");
+	is($node->safe_psql('postgres', "SELECT count(*) - count(DISTINCT (name, tick)), count(*) >= $jobs FROM shedlock_history WHERE name LIKE '$name %'"),
+		'0|t', "$name: no tick has two runs");
 }
 
 # Begins a run that lasts; returns its session and its token.
@@ -82,7 +96,7 @@ sub long_run
 {
 	my $session = session($node);
 
-	$node->safe_psql('postgres', "SELECT shedlock_forget('job')");
+	$node->safe_psql('postgres', "SELECT shedlock_again('job')");
 	$session->query_until(qr/begun/, "\\echo begun\n" . sprintf($call, 'SELECT pg_sleep(600)'));
 	defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE state = 'held'") or die 'the run has not begun';
 	return ($session, $node->safe_psql('postgres', 'SELECT max(token) FROM _shedlock_history'));

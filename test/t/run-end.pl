@@ -48,12 +48,14 @@ CREATE SCHEMA elsewhere;
 });
 ask($runner, 'SET client_min_messages = debug1');
 
-# A call whose command does $work and inserts a row, and then what follows.
+# A call whose command does $work and inserts a row, and then what follows; of a job, if it
+# is told what to declare.
 sub call
 {
 	my ($name, %options) = @_;
 	my $command = ($options{work} || '') . "INSERT INTO work VALUES ('$name', 1)" . ($options{then} || '');
 
+	$node->safe_psql('postgres', "SELECT shedlock_job('$name', $options{job})") if $options{job};
 	$command =~ s/'/''/g;
 	return "CALL shedlock_run('$name', '$command'" . ($options{arguments} || '') . ');';
 }
@@ -151,7 +153,7 @@ sub ends_with_error
 ends_in_command('work', undef, 'work');
 ends_in_command('read', "CALL shedlock_run('read', 'SELECT 1');");
 ends_in_command('statements', call('statements', work => 'SELECT 1;', then => "; INSERT INTO work VALUES ('statements', 2)"), 'work');
-ends_in_command('tick', call('tick', arguments => ", once_every => '36500 days', attempts => 3"), 'work', '_shedlock_tick');
+ends_in_command('tick', call('tick', job => "'every 36500 days', attempts => 3"), 'work', '_shedlock_tick');
 is($node->safe_psql('postgres', q{SELECT done FROM _shedlock_tick WHERE name = 'tick'}), 't', 'tick: it is used up');
 ends_in_command('role', call('role', then => '; SET ROLE nobody; SET search_path = elsewhere'), 'public.work');
 ask($runner, 'RESET ROLE; RESET search_path');
@@ -210,7 +212,7 @@ foreach my $level ('repeatable read', 'serializable')
 ask($runner, 'RESET default_transaction_isolation');
 
 # The end waits for a row or table, or gives up on it, after the work is committed.
-my %due = (arguments => ", once_every => '36500 days'", then => '; SET lock_timeout = 1');
+my %due = (job => "'every 36500 days'", then => '; SET lock_timeout = 1');
 foreach my $table ('shedlock', '_shedlock_tick')
 {
 	my $name = "row of $table";
@@ -264,6 +266,7 @@ foreach my $table ('_shedlock_history', '_shedlock_stats')
 
 # A run whose work is outside prunes the history in its last statement, which waits for nothing.
 $node->safe_psql('postgres', q{
+	SELECT shedlock_forget('long values');
 	CALL shedlock_run('long values', 'SELECT 1');
 	DELETE FROM _shedlock_history WHERE name <> 'long values'});
 my $outside = session($node);
@@ -281,9 +284,8 @@ $outside->quit;
 sub wait_for_counters
 {
 	my ($name, %options) = @_;
-	my $arguments = ", once_every => '36500 days', attempts => 3" . ($options{arguments} || '');
 
-	begin_call($name, %options, arguments => $arguments);
+	begin_call($name, %options, job => "'every 36500 days', attempts => 3");
 	ask($other, 'BEGIN; LOCK _shedlock_stats; SELECT pg_advisory_unlock(1)');
 	ok(defined await($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), "$name: its end waits for the counters");
 	return;

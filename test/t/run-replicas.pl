@@ -120,21 +120,21 @@ sub check_runs
 my $first = ceil(time) + 2;
 my @when = (start => $first - 1, end => $first + $ticks + 1);
 my %alive = (
-	begin => replicas('begin', @when, attempt => \&Replicas::run_begin, plan => "once_every => '1 s'"),
-	call => replicas('call', @when, attempt => \&Replicas::call_run, plan => "once_every => '1 s'"));
+	begin => replicas('begin', @when, attempt => \&Replicas::run_begin, job => "'every 1 s'"),
+	call => replicas('call', @when, attempt => \&Replicas::call_run, job => "'every 1 s'"));
 
 # With attempts, a call that comes while the run is at work finds its tick not done.
-my @together = (@when, offset => sub { 0.3 + rand 0.1 }, plan => "once_every => '1 s', attempts => 3");
+my @together = (@when, offset => sub { 0.3 + rand 0.1 }, job => "'every 1 s', attempts => 3");
 $alive{'begin, together'} = replicas('begin, together', @together, attempt => \&Replicas::run_begin);
 $alive{'call, together'} = replicas('call, together', @together, attempt => \&Replicas::call_run);
 
 # Meanwhile processes at work are killed.  Each missed tick is made up, so no newer tick
 # ends the attempts of an older one.
-my $plan = "once_every => '2 s', catch_up => 'all', attempts => 3, backoff => '1 s'";
+my $job = "'every 2 s', catch_up => 'all', attempts => 3, backoff => '1 s'";
 my %killed = (
-	begin => replicas('begin, killed', @when, hang => 2, attempt => \&Replicas::run_begin, plan => $plan),
-	call => replicas('call, killed', @when, hang => 2, attempt => \&Replicas::call_run, plan => $plan),
-	'gave up' => replicas('gave up', @when, hang => 3, attempt => \&Replicas::call_run, plan => $plan));
+	begin => replicas('begin, killed', @when, hang => 2, attempt => \&Replicas::run_begin, job => $job),
+	call => replicas('call, killed', @when, hang => 2, attempt => \&Replicas::call_run, job => $job),
+	'gave up' => replicas('gave up', @when, hang => 3, attempt => \&Replicas::call_run, job => $job));
 
 # Kills the process that makes the nth run of a job.  Returns times: its backend still
 # lived; it was gone.
@@ -234,7 +234,7 @@ is(join(', ', map { "$_->[0] $_->[1] $_->[2]" } attempts('gave up')), '1 lost f,
 # The server kills all backends, because one of them was killed.
 my $crashed = qr/terminating connection because of crash|server closed the connection|server process exited|no connection to the server|the database system is|could not (connect|receive|send)|connection to server/i;
 $watcher->quit;
-my $crash = replicas('crash', start => time, end => time + 600, hang => 1, attempt => \&Replicas::call_run, plan => $plan);
+my $crash = replicas('crash', start => time, end => time + 600, hang => 1, attempt => \&Replicas::call_run, job => $job);
 ok(defined await($node, "SELECT count(*) = 1 FROM work WHERE name = 'crash'"), 'crash: a run is in progress');
 my $backend = $node->safe_psql('postgres', "SELECT backend FROM work WHERE name = 'crash'");
 kill 'KILL', $backend;
