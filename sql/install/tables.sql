@@ -123,7 +123,7 @@ COMMENT ON COLUMN _shedlock_tick.token IS 'Token of the last run of the tick; NU
 COMMENT ON COLUMN _shedlock_tick.attempt IS 'Number of runs of the tick that have begun';
 COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever attempts are left';
 COMMENT ON COLUMN _shedlock_tick.again_at IS 'When shedlock_again allowed the next caller to claim or run the tick once more';
-COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time';
+COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time; infinity after the last one has failed';
 COMMENT ON COLUMN _shedlock_tick.skipped IS 'A tick that shedlock_skip has used up';
 COMMENT ON COLUMN _shedlock_tick.period IS 'Period of shedlock_once_every, if that claimed the tick';
 

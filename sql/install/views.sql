@@ -91,14 +91,14 @@ SELECT r.name,
 			THEN r.ended_at OPERATOR(pg_catalog.-) r.started_at END AS duration,
 	   r.tick,
 	   r.attempt,
-	   CASE WHEN r.outcome OPERATOR(pg_catalog.<>) 'running' THEN r.gave_up
-			WHEN _shedlock_run_outcome(r.token, r.name::text, r.outcome) OPERATOR(pg_catalog.=) 'running' THEN false
+	   CASE WHEN r.outcome OPERATOR(pg_catalog.<>) ALL ('{running,lost,timed out}'::text[]) THEN r.gave_up
+			WHEN _shedlock_run_outcome(r.token, r.name::text, r.outcome) OPERATOR(pg_catalog.=) ANY ('{running,unknown}'::text[]) THEN false
 			-- nobody has noticed yet that the last attempt is lost
-			ELSE EXISTS (
+			ELSE r.gave_up OR EXISTS (
 				SELECT FROM _shedlock_job j
 					 JOIN _shedlock_tick t ON t.name OPERATOR(pg_catalog.=) j.name
 				WHERE j.name OPERATOR(pg_catalog.=) r.name AND t.token OPERATOR(pg_catalog.=) r.token AND
-					  r.attempt OPERATOR(pg_catalog.>=) j.attempts AND NOT t.done AND t.again_at IS NULL)
+					  t.attempt OPERATOR(pg_catalog.>=) j.attempts AND NOT t.done AND t.again_at IS NULL)
 	   END AND COALESCE((
 		   -- shedlock_again can have allowed a run of its tick that has succeeded
 		   SELECT l.tick OPERATOR(pg_catalog.<>) r.tick

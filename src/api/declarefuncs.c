@@ -83,7 +83,8 @@ PG_FUNCTION_INFO_V1(shedlock_skip);
 /*
  * shedlock_skip(name, reason) - use up the coming tick of a job, or the one that is due
  *
- * Returns it.  Errors: 42704 if the name is no job; 55000 if it has no tick to come.
+ * Returns it.  Errors: 42704 if the name is no job; 55000 if it has no tick to come; those of
+ * ShedlockSkipTick().
  */
 Datum
 shedlock_skip(PG_FUNCTION_ARGS)

@@ -67,7 +67,7 @@ open_state(const ShedlockTick *last, const ShedlockJob *job)
 		state.done = true;
 	if (state.again_at < job->created_at)
 		state.again_at = DT_NOBEGIN;
-	if (job->carried > state.tick)
+	if (job->carried > state.tick && job->carried != state.skipped)
 	{
 		state.tick = job->carried;
 		state.token = 0;
@@ -93,7 +93,7 @@ ShedlockOpenTick(const ShedlockTick *last, const ShedlockJob *job)
 static bool
 has_attempt(const ShedlockTick *state, const ShedlockJob *job, TimestampTz now)
 {
-	return !state->done && state->attempt < job->attempts &&
+	return !state->done && state->retry_at != DT_NOEND && state->attempt < job->attempts &&
 		state->tick <= now && now <= ShedlockLastTime(state->tick, job);
 }
 

@@ -83,7 +83,7 @@ typedef struct ShedlockTick
 	bool		done;			/* it is used up */
 	TimestampTz again_at;		/* it can be claimed or run once more;
 								 * DT_NOBEGIN if null, as the next two */
-	TimestampTz retry_at;
+	TimestampTz retry_at;		/* DT_NOEND: the last attempt has failed */
 	TimestampTz skipped;		/* a later tick that is used up */
 	Interval   *period;			/* of a claim; or NULL */
 } ShedlockTick;

@@ -409,7 +409,10 @@ end_tick(ShedlockTick *last, void *arg)
 	else
 	{
 		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job->attempts;
-		last->retry_at = ShedlockRetryAt(now, job->backoff, last->attempt);
+
+		/* More attempts that are declared later are not for this tick. */
+		last->retry_at = end->gave_up ? DT_NOEND :
+			ShedlockRetryAt(now, job->backoff, last->attempt);
 	}
 	return true;
 }
@@ -436,6 +439,8 @@ typedef struct TickAct
 {
 	ShedlockJob job;
 	TimestampTz tick;			/* which one it was */
+	bool		older_due;		/* it is skipped already, and older ones are to
+								 * be made up before it */
 } TickAct;
 
 /*
@@ -486,6 +491,22 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 }
 
 /*
+ * pass_skipped - use up the tick that was skipped, so that another one can be
+ */
+static void
+pass_skipped(ShedlockTick *last, TimestampTz now)
+{
+	last->tick = last->skipped;
+	last->claimed_at = now;
+	last->claimed_by = ShedlockLockedBy(NULL, 0);
+	last->token = 0;
+	last->attempt = 0;
+	last->done = true;
+	last->again_at = DT_NOBEGIN;
+	last->retry_at = DT_NOBEGIN;
+}
+
+/*
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.
@@ -496,14 +517,20 @@ skip_tick(ShedlockTick *last, void *arg)
 	TickAct    *act = arg;
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockDue due = ShedlockFindDue(last, &act->job, now);
-	TimestampTz open = ShedlockOpenTick(last, &act->job);
+	bool		is_new = due.attempt > 0 && due.tick > last->tick;
 
+	act->tick = last->skipped;
 	if (last->skipped > now)
-		act->tick = last->skipped;
-	else if (due.attempt > 0 && due.tick > open)
-		act->tick = due.tick;
-	else
-		act->tick = ShedlockNextTick(&act->job.schedule, Max(Max(now, open), act->job.since));
+		return true;
+
+	/* Only one is remembered. */
+	act->older_due = is_new && due.tick < last->skipped;
+	if (act->older_due)
+		return false;
+	if (last->skipped > last->tick)
+		pass_skipped(last, now);
+	act->tick = is_new ? due.tick :
+		ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
 	last->skipped = act->tick;
 	return act->tick != DT_NOEND;
 }
@@ -511,7 +538,8 @@ skip_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockSkipTick - use up the coming tick of a job, or the one that is due
  *
- * Returns it; DT_NOEND if the name has no job, or the job no tick to come.
+ * Returns it; DT_NOEND if the name has no job, or the job no tick to come.  Errors: 55000 if a
+ * later tick is skipped.
  */
 TimestampTz
 ShedlockSkipTick(const ShedlockName *name)
@@ -521,6 +549,11 @@ ShedlockSkipTick(const ShedlockName *name)
 	ShedlockLookUpJob(name, &act.job);
 	if (act.job.is_readable && change_tick(name, skip_tick, &act))
 		ShedlockCommitDurably();
+	if (act.older_due)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tick %s of job \"%s\" is skipped already", ShedlockTimeString(act.tick), name->str),
+				 errdetail("Older ticks are to be made up before another one can be skipped.")));
 	return act.tick;
 }
 
