@@ -521,7 +521,10 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockA
 		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, &try, &result);
 	answer->beginning = try.beginning;
 
-	/* Whoever claims the tick in an open transaction runs it, as far as anybody knows. */
+	/*
+	 * Whoever claims the tick in an open transaction runs it, as far as
+	 * anybody knows.
+	 */
 	answer->is_quiet = try.is_quiet || (try.claimed && !try.tick_in_use);
 	answer->reason = NULL;
 	answer->next_at = DT_NOEND;

@@ -186,36 +186,6 @@ fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
 }
 
 /*
- * set_interval, set_text, set_time - set a column; null for NULL and DT_NOBEGIN
- */
-static void
-set_interval(ShedlockColumns *columns, int attnum, Interval *span)
-{
-	if (span)
-		ShedlockSetColumn(columns, attnum, IntervalPGetDatum(span));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-static void
-set_text(ShedlockColumns *columns, int attnum, const char *text)
-{
-	if (text)
-		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(text));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-static void
-set_time(ShedlockColumns *columns, int attnum, TimestampTz when)
-{
-	if (when != DT_NOBEGIN)
-		ShedlockSetColumn(columns, attnum, TimestampTzGetDatum(when));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-/*
  * write_job - write a declaration to the row that the store read last, or insert it
  *
  * As ShedlockWrite(), which waits for a row lock here.
@@ -226,28 +196,25 @@ write_job(ShedlockStore *store, const ShedlockName *name, const ShedlockJob *job
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
-	set_text(&columns, Anum_name, name->str);
-	set_text(&columns, Anum_schedule, job->schedule_text);
-	set_text(&columns, Anum_time_zone, job->time_zone);
+	ShedlockSetText(&columns, Anum_name, name->str);
+	ShedlockSetText(&columns, Anum_schedule, job->schedule_text);
+	ShedlockSetText(&columns, Anum_time_zone, job->time_zone);
 	ShedlockSetColumn(&columns, Anum_attempts, Int32GetDatum(job->attempts));
-	set_interval(&columns, Anum_backoff, job->backoff);
-	set_text(&columns, Anum_catch_up, job->catch_up_all ? "all" : "latest");
-	set_interval(&columns, Anum_max_late, job->max_late);
-	set_interval(&columns, Anum_overdue_after, job->overdue_after);
-	set_interval(&columns, Anum_slow_after, job->slow_after);
-	set_interval(&columns, Anum_at_most, job->at_most);
-	set_interval(&columns, Anum_at_least, job->at_least);
-	set_text(&columns, Anum_description, job->description);
-	set_time(&columns, Anum_since, job->since);
-	set_time(&columns, Anum_carried, job->carried);
-	if (job->spent_token != 0)
-		ShedlockSetColumn(&columns, Anum_spent_token, Int64GetDatum(job->spent_token));
-	else
-		ShedlockSetNull(&columns, Anum_spent_token);
-	set_time(&columns, Anum_created_at, job->created_at);
-	set_text(&columns, Anum_created_by, job->created_by);
-	set_time(&columns, Anum_declared_at, job->declared_at);
-	set_text(&columns, Anum_declared_by, job->declared_by);
+	ShedlockSetInterval(&columns, Anum_backoff, job->backoff);
+	ShedlockSetText(&columns, Anum_catch_up, job->catch_up_all ? "all" : "latest");
+	ShedlockSetInterval(&columns, Anum_max_late, job->max_late);
+	ShedlockSetInterval(&columns, Anum_overdue_after, job->overdue_after);
+	ShedlockSetInterval(&columns, Anum_slow_after, job->slow_after);
+	ShedlockSetInterval(&columns, Anum_at_most, job->at_most);
+	ShedlockSetInterval(&columns, Anum_at_least, job->at_least);
+	ShedlockSetText(&columns, Anum_description, job->description);
+	ShedlockSetTime(&columns, Anum_since, job->since);
+	ShedlockSetTime(&columns, Anum_carried, job->carried);
+	ShedlockSetToken(&columns, Anum_spent_token, job->spent_token);
+	ShedlockSetTime(&columns, Anum_created_at, job->created_at);
+	ShedlockSetText(&columns, Anum_created_by, job->created_by);
+	ShedlockSetTime(&columns, Anum_declared_at, job->declared_at);
+	ShedlockSetText(&columns, Anum_declared_by, job->declared_by);
 	ShedlockSetColumn(&columns, Anum_turns, Int32GetDatum(job->turns));
 	return ShedlockWrite(store, &columns, true);
 }

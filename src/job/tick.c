@@ -145,18 +145,6 @@ ShedlockUnlockTick(const ShedlockName *name)
 }
 
 /*
- * set_time - set a column to a time; null for DT_NOBEGIN
- */
-static void
-set_time(ShedlockColumns *columns, int attnum, TimestampTz when)
-{
-	if (when == DT_NOBEGIN)
-		ShedlockSetNull(columns, attnum);
-	else
-		ShedlockSetColumn(columns, attnum, TimestampTzGetDatum(when));
-}
-
-/*
  * ShedlockWriteTick - write the state of a name's ticks
  *
  * last->found: the row that the store read last is updated; else a row is inserted.
@@ -175,19 +163,13 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
 	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(last->tick));
 	ShedlockSetColumn(&columns, Anum_claimed_at, TimestampTzGetDatum(last->claimed_at));
 	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(last->claimed_by));
-	if (last->token != 0)
-		ShedlockSetColumn(&columns, Anum_token, Int64GetDatum(last->token));
-	else
-		ShedlockSetNull(&columns, Anum_token);
+	ShedlockSetToken(&columns, Anum_token, last->token);
 	ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(last->attempt));
 	ShedlockSetColumn(&columns, Anum_done, BoolGetDatum(last->done));
-	set_time(&columns, Anum_again_at, last->again_at);
-	set_time(&columns, Anum_retry_at, last->retry_at);
-	set_time(&columns, Anum_skipped, last->skipped);
-	if (last->period)
-		ShedlockSetColumn(&columns, Anum_period, IntervalPGetDatum(last->period));
-	else
-		ShedlockSetNull(&columns, Anum_period);
+	ShedlockSetTime(&columns, Anum_again_at, last->again_at);
+	ShedlockSetTime(&columns, Anum_retry_at, last->retry_at);
+	ShedlockSetTime(&columns, Anum_skipped, last->skipped);
+	ShedlockSetInterval(&columns, Anum_period, last->period);
 	return ShedlockWrite(store, &columns, wait);
 }
 
@@ -439,8 +421,8 @@ typedef struct TickAct
 {
 	ShedlockJob job;
 	TimestampTz tick;			/* which one it was */
-	bool		older_due;		/* it is skipped already, and older ones are to
-								 * be made up before it */
+	bool		older_due;		/* it is skipped already, and older ones are
+								 * to be made up before it */
 } TickAct;
 
 /*

@@ -28,6 +28,7 @@
 #include "table/table.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 /*
  * open_indexes - prepare ExecInsertIndexTuples()
@@ -77,6 +78,46 @@ ShedlockSetNull(ShedlockColumns *columns, int attnum)
 {
 	columns->nulls[attnum - 1] = true;
 	columns->replace[attnum - 1] = true;
+}
+
+/*
+ * ShedlockSetText, ShedlockSetInterval, ShedlockSetTime, ShedlockSetToken - the same; null for
+ * NULL, DT_NOBEGIN and 0
+ */
+void
+ShedlockSetText(ShedlockColumns *columns, int attnum, const char *text)
+{
+	if (text)
+		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(text));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+void
+ShedlockSetInterval(ShedlockColumns *columns, int attnum, Interval *span)
+{
+	if (span)
+		ShedlockSetColumn(columns, attnum, IntervalPGetDatum(span));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+void
+ShedlockSetTime(ShedlockColumns *columns, int attnum, TimestampTz when)
+{
+	if (when != DT_NOBEGIN)
+		ShedlockSetColumn(columns, attnum, TimestampTzGetDatum(when));
+	else
+		ShedlockSetNull(columns, attnum);
+}
+
+void
+ShedlockSetToken(ShedlockColumns *columns, int attnum, int64 token)
+{
+	if (token != 0)
+		ShedlockSetColumn(columns, attnum, Int64GetDatum(token));
+	else
+		ShedlockSetNull(columns, attnum);
 }
 
 /*
