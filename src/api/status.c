@@ -159,7 +159,7 @@ find_key(const LockStatus *status, ShedlockName *name)
  * show_lock - show the lock of the row in the store's slot, unless it is free by that
  *
  * This transaction does not see the version before one that it wrote, so its own counts as
- * committed, unless it holds the lock exclusively.  Keeps what an open transaction has written of a
+ * committed, unless it has acquired the lock.  Keeps what an open transaction has written of a
  * lock that it uses.
  */
 static void
@@ -186,7 +186,7 @@ show_lock(void *arg)
 	own = TransactionIdIsCurrentTransactionId(xmin);
 	counts = table_tuple_satisfies_snapshot(status->store.rel, slot, status->snapshot);
 	is_open = !own && XidInMVCCSnapshot(xmin, status->snapshot) && !TransactionIdDidAbort(xmin);
-	if (!counts && (!is_open || status->looks_for_use))
+	if (!counts && !is_open)
 		return;
 
 	MemoryContextReset(status->context);
@@ -195,7 +195,7 @@ show_lock(void *arg)
 	name.str = row.name;
 	name.len = (int) strlen(name.str);
 	entry = find_key(status, &name);
-	if (counts && !(own && entry && entry->use.exclusive))
+	if (counts && !(own && entry && entry->use.exclusive && row.kind != SHEDLOCK_RELEASED))
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
 		state = ShedlockJudge(&row, &name, status->now, entry ? &entry->use : SHEDLOCK_MINE);
@@ -276,7 +276,10 @@ show_in_use(LockStatus *status)
 	while ((entry = hash_seq_search(&seq)))
 		status->looks_for_use |= entry->use.pids != NIL && !entry->shown;
 	if (status->looks_for_use)
+	{
 		scan_locks(status);
+		show_open(status);
+	}
 }
 
 PG_FUNCTION_INFO_V1(_shedlock_status);

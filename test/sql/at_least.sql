@@ -17,6 +17,16 @@ SELECT shedlock_release('at_least');
 SELECT shedlock_extend('at_least', lock_at_most_for => '1 h');
 SELECT shedlock_token('at_least');
 
+-- Nor to the transaction that has acquired and released it, which sees why.
+BEGIN;
+SELECT shedlock_acquire('at_least open', '1 h', '30 min');
+SELECT state FROM shedlock_locks WHERE name = 'at_least open';
+SELECT shedlock_release('at_least open');
+SELECT shedlock_acquire('at_least open');
+SELECT state, kind FROM shedlock_locks WHERE name = 'at_least open';
+ROLLBACK;
+SELECT count(*) FROM shedlock_locks WHERE name = 'at_least open';
+
 -- A lock is free after its at-least time.
 SELECT shedlock_acquire('at_least short', '1 h', '3 s');
 SELECT shedlock_release('at_least short');
