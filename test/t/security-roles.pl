@@ -1,5 +1,5 @@
-# What happens to a lock when its role is renamed, dropped, or loses members, and when
-# a dump moves it to a cluster with other roles.
+# What happens to a lock, and to a job, when its role is renamed, dropped, or loses members,
+# and when a dump moves it to a cluster with other roles.
 
 use strict;
 use warnings FATAL => 'all';
@@ -46,6 +46,36 @@ like(refused('friend', "SELECT shedlock_release('lease', $token)"), $denied, 'a 
 like(refused('friend', "SELECT shedlock_assert('lease', $token)"), $denied, 'a former member cannot assert the lease');
 is(as('friend', 'SELECT count(*) FROM shedlock_history'), '0', 'a former member does not see the runs');
 
+# A job belongs to the role that created it, whoever changes it.  What is declared as it is
+# takes no privilege.
+my $not_yours = qr/^42501: permission denied for job "job"/;
+my $job = "shedlock_job('job', '0 3 * * *', attempts => 2)";
+my $log = -s $node->logfile;
+$node->safe_psql('postgres', 'GRANT worker TO friend');
+is(as('worker', "SELECT $job"), 'created', 'a role creates a job');
+is(as('stranger', "SELECT $job"), 'unchanged', 'any role declares it as it is');
+like(refused('stranger', "SELECT shedlock_job('job', '0 3 * * *')"), $not_yours, 'a stranger cannot change it');
+like(refused('stranger', "SELECT shedlock_forget('job')"), $not_yours, 'a stranger cannot forget it');
+is(as('friend', "SELECT shedlock_job('job', '0 4 * * *', attempts => 2)"), 'changed', 'a member of the role changes it');
+is($node->safe_psql('postgres', "SELECT shedlock_job('job', '0 4 * * *', attempts => 3)"), 'changed', 'a superuser changes it');
+is($node->safe_psql('postgres', "SELECT created_by, declared_by FROM shedlock_jobs WHERE name = 'job'"), 'worker|postgres', 'the row names who created it and who changed it last');
+is(as('worker', "SELECT $job"), 'changed', 'the role changes it back');
+$node->safe_psql('postgres', 'REVOKE worker FROM friend');
+like(refused('friend', "SELECT shedlock_job('job', '\@daily')"), $not_yours, 'a former member cannot change it');
+is(as('stranger', "SELECT state FROM shedlock_run_begin('job', '1 h')"), 'not due', 'any role calls it');
+is(as('friend', "SELECT shedlock_job('forgotten', '\@daily')") . as('friend', "SELECT shedlock_forget('forgotten')"), 'createdt', 'a role forgets its own job');
+is(join("\n", slurp_file($node->logfile, $log) =~ /LOG:  (job ".*)/g), <<~'LINES' =~ s/\n\z//r, 'the log has each change and its role');
+	job "job" created by role "worker": schedule "0 3 * * *", time_zone "UTC"
+	job "job" changed by role "friend": schedule from "0 3 * * *" to "0 4 * * *"
+	job "job" changed by role "postgres": attempts from "2" to "3"
+	job "job" changed by role "worker": schedule from "0 4 * * *" to "0 3 * * *", attempts from "3" to "2"
+	job "forgotten" created by role "friend": schedule "@daily", time_zone "UTC"
+	job "forgotten" forgotten by role "friend"
+	LINES
+$node->safe_psql('postgres', 'REVOKE EXECUTE ON FUNCTION shedlock_job FROM PUBLIC');
+like(refused('stranger', "SELECT $job"), qr/^42501: permission denied for function shedlock_job/, 'without EXECUTE a role declares nothing');
+$node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION shedlock_job TO PUBLIC');
+
 # EXECUTE is revoked while a role holds locks
 my $session = session($node, extra_params => [ '-U', 'worker' ]);
 is(ask($session, "SELECT shedlock_acquire('revoked', '1 h'), shedlock_acquire_session('revoked session')"), 't|t', 'a role acquires locks');
@@ -61,7 +91,10 @@ $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION shedlock_release(text, b
 $node->safe_psql('postgres', 'ALTER ROLE worker RENAME TO renamed');
 is(as('renamed', 'SELECT run_role, outcome FROM shedlock_history'), 'renamed|succeeded', 'a renamed role sees its runs under its new name');
 is(as('renamed', "SELECT shedlock_extend('lease', token => $token)"), 't', 'a renamed role owns its lease');
+like(refused('renamed', "SELECT shedlock_job('job', '\@daily')"), $not_yours, 'a renamed role cannot change its job, which keeps the name');
+is(as('renamed', "SELECT $job"), 'unchanged', 'but declares it as it is');
 $node->safe_psql('postgres', 'CREATE ROLE worker LOGIN');
+is(as('worker', "SELECT shedlock_job('job', '0 5 * * *')"), 'changed', 'a role that gets the old name can change the job');
 like(refused('worker', "SELECT shedlock_release('lease', $token)"), $denied, 'a new role of the old name does not own the lease');
 is(as('worker', 'SELECT count(*) FROM shedlock_history'), '0', 'a new role of the old name does not see the runs');
 
@@ -72,7 +105,7 @@ my $lock = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES
 my $unlock = "UPDATE shedlock SET lock_until = $utc WHERE name = '%s' AND locked_by = 'host' RETURNING name";
 $node->safe_psql('postgres', "CREATE ROLE app; CREATE ROLE app_monday LOGIN IN ROLE app; CREATE ROLE app_tuesday LOGIN IN ROLE app; $grant");
 as('app_monday', sprintf($lock, 'alone'));
-my $log = -s $node->logfile;
+$log = -s $node->logfile;
 like(refused('app_tuesday', sprintf($unlock, 'alone')), qr/^42501: permission denied for lock "alone"/,
 	'a service whose role has changed cannot unlock');
 like(slurp_file($node->logfile, $log), qr/DETAIL: .*Role "app_monday" acquired it; role "app_tuesday" does not have its privileges\./,
@@ -86,10 +119,16 @@ $node->safe_psql('postgres', 'DROP OWNED BY app');
 my $leaver = session($node, extra_params => [ '-U', 'leaver' ]);
 my $runner = session($node, extra_params => [ '-U', 'leaver' ]);
 $token = ask($leaver, "SELECT shedlock_acquire_token('left', '1 h')");
+is(ask($leaver, "SELECT shedlock_job('left job', 'every 1 day')"), 'created', 'a role creates a job');
 ask($leaver, "SELECT shedlock_acquire_session('left session')");
 $runner->query_until(qr/runs/, "\\echo runs\nCALL shedlock_run('left run', 'SELECT pg_sleep(600)');\n");
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'left run'"), 'a role has all kinds of locks');
 $node->safe_psql('postgres', 'DROP ROLE leaver');
+is(as('stranger', "SELECT attempt FROM shedlock_run_begin('left job', '1 ms')"), '1', 'a job of a dropped role runs');
+is(as('stranger', "SELECT shedlock_job('left job', 'every 1 day')"), 'unchanged', 'it is declared as it is');
+like(refused('stranger', "SELECT shedlock_job('left job', 'every 2 days')"), qr/^42501: permission denied for job "left job"/, 'a stranger cannot change it');
+is($node->safe_psql('postgres', "SELECT created_by FROM shedlock_jobs WHERE name = 'left job'; SELECT shedlock_job('left job', 'every 2 days'), shedlock_forget('left job')"),
+	"leaver\nchanged|t", 'a superuser changes it, and forgets it');
 is($node->safe_psql('postgres', "SELECT name, state, kind FROM shedlock_locks WHERE name LIKE 'left%' ORDER BY name"),
 	"left|held|lease\nleft run|held|run\nleft session|held|session", 'the locks of a dropped role stay held');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('left'), shedlock_acquire('left run'), shedlock_acquire('left session')"), 'f|f|f', 'the locks of a dropped role exclude others');
@@ -132,6 +171,7 @@ $_->quit foreach $victim, $runner;
 $node->safe_psql('postgres', "SELECT shedlock_force_release('lease'), shedlock_purge('0'); TRUNCATE _shedlock_history");
 $token = as('renamed', "SELECT shedlock_acquire_token('lease', '1 h')");
 as('renamed', "CALL shedlock_run('run', 'SELECT')");
+as('renamed', "SELECT shedlock_job('moved', '0 3 * * *')");
 my $number = $node->safe_psql('postgres', "SELECT 'renamed'::regrole::oid");
 my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');
@@ -162,6 +202,8 @@ SKIP:
 	is($other->safe_psql('postgres', "SELECT count(*) FROM shedlock_history", extra_params => [ '-U', $same ]), '1', 'another cluster: the role with the same OID sees its runs');
 	is($other->safe_psql('postgres', "SELECT shedlock_extend('lease', token => $token)", extra_params => [ '-U', $same ]), 't', 'another cluster: the role with the same OID owns the lease by its token');
 }
+like(error_of($other, "SELECT shedlock_job('moved', '0 4 * * *')", extra_params => [ '-U', 'other_1' ]), qr/^42501: permission denied for job "moved"/, 'another cluster: no other role changes a job');
+is($other->safe_psql('postgres', "SELECT shedlock_job('moved', '0 4 * * *')", extra_params => [ '-U', 'renamed' ]), 'changed', 'another cluster: the role of the same name changes its job');
 $other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE _shedlock_history SET run_role = 'renamed'::regrole");
 is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT run_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
 	'an administrator can correct the OIDs');

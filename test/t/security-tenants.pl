@@ -150,6 +150,30 @@ is($node->safe_psql('app', "ALTER ROLE guest RENAME TO visitor; SELECT shedlock_
 	'the old name of a role is no prefix of it, and superusers clean up');
 
 #
+# Jobs
+#
+is($node->safe_psql('app', "SELECT shedlock_job('guest:nightly', 'every 1 day', lock_at_most_for => '30 days'); SELECT attempt FROM shedlock_run_begin('guest:nightly', '1 h')", @{ $as{guest} }),
+	"created\n1", 'a tenant declares a job, and runs it');
+is($node->safe_psql('app', "SELECT limit_at - started_at FROM _shedlock_history WHERE name = 'guest:nightly'"), '1 day', 'a run takes no longer than the cap, whatever the job says');
+is($node->safe_psql('app', "SELECT shedlock_job('guest:nightly', '\@daily')"), 'changed', 'a superuser changes it');
+is($node->safe_psql('app', "SELECT shedlock_forget('guest:nightly')", @{ $as{guest} }), 't', 'the tenant forgets it');
+foreach my $name ('billing:job', 'job')
+{
+	all_refused('app', $name, 'a tenant cannot declare', "SELECT shedlock_job('$name', '\@daily')");
+	is($node->safe_psql('app', "SELECT shedlock_job('$name', '\@daily')"), 'created', "a superuser declares job $name");
+	all_refused('app', $name, 'a tenant cannot declare it as it is', "SELECT shedlock_job('$name', '\@daily')", "SELECT shedlock_forget('$name')");
+	$node->safe_psql('app', "SELECT shedlock_forget('$name')");
+}
+
+# The prefix alone decides, whichever role has created the job.
+is($node->safe_psql('app', "SELECT shedlock_job('reporting:job', '\@daily')", @{ $as{reporter_a} }), 'created', 'a member of a group role declares a job');
+is($node->safe_psql('app', "SELECT shedlock_job('reporting:job', '\@weekly')", @{ $as{reporter_b} }), 'changed', 'another member changes it');
+all_refused('app', 'reporting:job', 'no member', "SELECT shedlock_job('reporting:job', '\@weekly')", "SELECT shedlock_forget('reporting:job')");
+is(error_of($node, "SET shedlock.role_prefix = off; SET ROLE reporter_b; SELECT shedlock_job('reporting:job', '\@daily')", dbname => 'app'),
+	'42501: permission denied for job "reporting:job"', 'without the setting a job belongs to its creator');
+is($node->safe_psql('app', "SELECT shedlock_forget('reporting:job')", @{ $as{reporter_b} }), 't', 'another member forgets it');
+
+#
 # Roles that share a prefix
 #
 is($node->safe_psql('app', "SELECT shedlock_acquire('reporting:daily')", @{ $as{reporter_a} }), 't', 'a member of a group role uses its prefix');
@@ -267,7 +291,7 @@ sub told_of
 		@{ $as{$role} }) =~ s/\Q$name\E/NAME/gr;
 }
 
-$node->safe_psql('app', "CALL shedlock_run('$_:ran', 'SELECT 1', once_every => '1 day')", @{ $as{$_} }) foreach 'billing', 'guest';
+$node->safe_psql('app', "SELECT shedlock_job('$_:ran', 'every 1 day'); CALL shedlock_run('$_:ran', 'SELECT 1')", @{ $as{$_} }) foreach 'billing', 'guest';
 my %views = map { split /\|/ } split /\n/, $node->safe_psql('app', q{
 	SELECT c.oid::regclass, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname IN ('name', 'lock_name')
 	WHERE c.relkind = 'v' AND has_table_privilege('guest', c.oid, 'SELECT') AND EXISTS (
@@ -278,7 +302,7 @@ foreach my $view (sort keys %views)
 {
 	is(told_of('guest', $view, $views{$view}, 'billing:ran'), told_of('guest', $view, $views{$view}, 'billing:xyz'), "$view: a tenant does not learn whether a foreign name has runs");
 }
-is($node->safe_psql('app', "SELECT last_outcome FROM shedlock_schedules; SELECT name, runs_succeeded FROM shedlock_stats", @{ $as{guest} }), "succeeded\nguest:ran|1", 'a tenant sees how its own run ended');
+is($node->safe_psql('app', "SELECT name, last_outcome FROM shedlock_jobs; SELECT name, runs_succeeded FROM shedlock_stats", @{ $as{guest} }), "guest:ran|succeeded\nguest:ran|1", 'a tenant sees how its own run ended');
 like($node->safe_psql('app', "SELECT shedlock_why('guest:ran')", @{ $as{guest} }), qr/succeeded/, 'shedlock_why says so, too');
 is($node->safe_psql('app', "SET ROLE pg_read_all_stats; SELECT name FROM shedlock_history WHERE name LIKE '%:ran' ORDER BY name"), "billing:ran\nguest:ran", 'those that see all read the history');
 

@@ -1,4 +1,4 @@
-# pg_dump includes locks, ticks, history and the state of the tokens.
+# pg_dump includes locks, jobs, ticks, history and the state of the tokens.
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,7 +24,12 @@ my $token = $node->safe_psql('source', $in
 my $app_token = $node->safe_psql('source', $in . "SET ROLE app; SELECT shedlock_acquire_token('of app', '1 hour')");
 $node->safe_psql('source', $in . "SELECT shedlock_acquire('kept', '1 hour', '1 hour'); SELECT shedlock_release('kept');"
 	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');");
-$node->safe_psql('source', $in . "CALL shedlock_run('run', 'CREATE TABLE done()', once_every => '20000 days')");
+
+# A job that has run, one that a role has declared but that nobody has called, and one whose
+# missed tick another schedule has taken over
+my $nightly = "shedlock_job('nightly', '0 3 * * *', 'Europe/Berlin', attempts => 3, lock_at_most_for => '2 h', description => 'a \"quoted\" ''text''')";
+$node->safe_psql('source', $in . "SELECT shedlock_job('run', 'every 20000 days'); CALL shedlock_run('run', 'CREATE TABLE done()'); SET ROLE app; SELECT $nightly");
+$node->safe_psql('source', $in . "SELECT shedlock_job('moved', 'every 1 h'); SELECT shedlock_job('moved', '0 0 1 1 *')");
 my ($status, $out, $err) = $node->psql('source', $in . "CALL shedlock_run('fails', 'SELECT 1/0')");
 # If a row did not satisfy the trigger, the restore of the whole table would fail.
 $node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ('unseen', '2026-01-02', '2026-01-01', 'replica');"
@@ -36,6 +41,7 @@ ask($session, $in . "SELECT shedlock_acquire_session('session')");
 
 my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name NOT LIKE $$unseen%$$ ORDER BY name',
+	jobs => 'SELECT j FROM "My Locks"._shedlock_job j ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks"._shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks"._shedlock_history h ORDER BY token',
 	counters => 'SELECT s FROM "My Locks"._shedlock_stats s ORDER BY name',
@@ -44,12 +50,15 @@ my %queries = (
 	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
 my %before = map { $_ => $node->safe_psql('source', $queries{$_}) } keys %queries;
 is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
+is(scalar(split /\n/, $before{jobs}), 3, 'the source has jobs to dump');
 like($before{counters}, qr/\A\(fails,0,1,.*\n\(run,1,0,/, 'the source has counters to dump');
 
 my $dump = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', "$dump/plain.sql" ], 'pg_dump writes SQL');
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-Fc', '-f', "$dump/custom" ], 'pg_dump writes an archive');
-$node->safe_psql('source', $in . 'CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats, shedlock_token_seq TO dumper; GRANT SELECT ON done TO dumper');
+my ($grants) = slurp_file('doc/operations.md') =~ /runs `pg_dump` needs USAGE on the extension's schema and SELECT on (.*?)\. /;
+$grants = join ', ', $grants =~ /`(\w+)`/g;
+$node->safe_psql('source', $in . qq{CREATE ROLE dumper LOGIN; GRANT USAGE ON SCHEMA "My Locks" TO dumper; GRANT SELECT ON $grants TO dumper; GRANT SELECT ON done TO dumper});
 $node->command_ok([ 'pg_dump', '-U', 'dumper', '-d', $node->connstr('source'), '-f', "$dump/by_dumper.sql" ], 'the documented grants are enough for pg_dump');
 $node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', "$dump/plain.sql" ],
 	'psql restores the SQL');
@@ -79,9 +88,15 @@ foreach my $db ('plain', 'custom')
 	ok(defined await($watcher, $in . "SELECT count(*) = 0 FROM shedlock_locks WHERE name IN ('session', 'new')"), "$db: they end with their session");
 	$watcher->quit;
 	is($node->safe_psql($db, $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', "$db: ticks stay claimed");
-	like($node->safe_psql($db, $in . "SELECT reason FROM shedlock_run_begin('run', once_every => '20000 days')"),
-		qr/^Attempt 1 at tick .*; outcome: succeeded/, "$db: a run is not repeated");
-	is($node->safe_psql($db, $in . 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "fails|failed\nrun|succeeded",
+	is($node->safe_psql($db, $in . "SELECT shedlock_job('run', 'every 20000 days'); SELECT $nightly"), "unchanged\nunchanged", "$db: jobs are declared as they were");
+	like($node->safe_psql($db, $in . "SELECT state, reason FROM shedlock_run_begin('run')"),
+		qr/^not due\|Attempt 1 at tick .*; outcome: succeeded/, "$db: a run is not repeated");
+	is($node->safe_psql($db, $in . "SELECT state, created_by, attempts, lock_at_most_for, next_due = shedlock_next_tick('0 3 * * *', 'Europe/Berlin') FROM shedlock_jobs WHERE name = 'nightly'"),
+		'new|app|3|02:00:00|t', "$db: a job that nobody has called is known");
+	is($node->safe_psql($db, $in . "SET ROLE app; SELECT shedlock_job('nightly', '0 4 * * *', 'Europe/Berlin')"), 'changed', "$db: its creator changes it");
+	like(error_of($node, $in . "SET ROLE app; SELECT shedlock_job('moved', '\@daily')", dbname => $db), qr/^42501: permission denied for job "moved"/, "$db: and no job of another role");
+	is($node->safe_psql($db, $in . "SELECT attempt, tick = date_trunc('hour', tick) AND tick < now() FROM shedlock_run_begin('moved', '1 h')"), '1|t', "$db: a tick that was due before the dump is run");
+	is($node->safe_psql($db, $in . 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "fails|failed\nmoved|running\nrun|succeeded",
 		"$db: the history shows the runs");
 	cmp_ok($node->safe_psql($db, $in . "SELECT shedlock_acquire_token('over 1')"), '>', $app_token, "$db: tokens keep growing");
 }

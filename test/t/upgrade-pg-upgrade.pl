@@ -1,4 +1,4 @@
-# pg_upgrade moves locks, ticks, history and the state of the tokens to a newer major
+# pg_upgrade moves locks, jobs, ticks, history and the state of the tokens to a newer major
 # version of PostgreSQL, and roles keep what they own.
 
 use strict;
@@ -34,7 +34,8 @@ my $app_token = $old->safe_psql('postgres', $in . "SET ROLE app; SELECT shedlock
 $old->safe_psql('postgres', $in . "SELECT shedlock_acquire('kept', '1 day', '1 day'); SELECT shedlock_release('kept');"
 	  . "SELECT shedlock_once('tick', '2026-01-01 00:00+00'); SELECT shedlock_pause('paused', 'infinity', 'moving');"
 	  . 'GRANT EXECUTE ON FUNCTION shedlock_pause(text, timestamptz, text) TO app; GRANT SELECT, INSERT, UPDATE ON shedlock TO app');
-$old->safe_psql('postgres', $in . "SET ROLE app; CALL shedlock_run('run', 'SELECT', once_every => '365 days')");
+$old->safe_psql('postgres', $in . "SET ROLE app; SELECT shedlock_job('run', 'every 365 days', attempts => 2); CALL shedlock_run('run', 'SELECT')");
+$old->safe_psql('postgres', $in . "SELECT shedlock_job('new', '0 3 * * *', 'Europe/Berlin', description => 'nobody has called it')");
 
 # Locks that sessions held when the old server stopped
 my $holder = session($old);
@@ -47,6 +48,7 @@ reap($_) foreach $holder, $runner;
 $old->start;
 my %queries = (
 	locks => 'SELECT l FROM "My Locks".shedlock l ORDER BY name',
+	jobs => 'SELECT j FROM "My Locks"._shedlock_job j ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks"._shedlock_tick t ORDER BY name',
 	history => 'SELECT h FROM "My Locks".shedlock_history h ORDER BY token',
 	counters => 'SELECT s FROM "My Locks".shedlock_stats s ORDER BY name',
@@ -102,6 +104,10 @@ is($new->safe_psql('postgres', $in . "SELECT shedlock_acquire('session'), shedlo
 is($new->safe_psql('postgres', $in . "SELECT shedlock_extend('lease', token => $token), shedlock_release('lease', $token)"), 't|t', 'a token extends and releases its lease');
 is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT name FROM shedlock_history; SELECT shedlock_release('of app', $app_token)"), "run\nt",
 	'a role sees its runs, and releases its lease');
+is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT shedlock_job('run', 'every 365 days', attempts => 2); SELECT state FROM shedlock_run_begin('run', '1 h')"),
+	"unchanged\nnot due", 'a job is declared as it was, and its run is not repeated');
+is($new->safe_psql('postgres', $in . "SELECT state, created_by, description FROM shedlock_jobs WHERE name = 'new'"), 'new|postgres|nobody has called it', 'a job that nobody has called is known');
+is($new->safe_psql('postgres', $in . "SET ROLE app; SELECT shedlock_job('run', 'every 364 days')"), 'changed', 'the role that created a job changes it');
 is($new->safe_psql('postgres', $in . "SELECT shedlock_once('tick', '2026-01-01 00:00+00')"), 'f', 'ticks stay claimed');
 cmp_ok($new->safe_psql('postgres', $in . "SELECT shedlock_acquire_token('new')"), '>', $app_token, 'tokens keep growing');
 is($new->safe_psql('postgres', $in . "CALL shedlock_run('after', 'VACUUM'); SELECT outcome FROM shedlock_history WHERE name = 'after'"), 'succeeded', 'guarded commands run');
