@@ -361,6 +361,10 @@ try_once(Try *try, ShedlockResult *result)
 	set_times(try->run, &try->job);
 	if (try->job.found)
 		return try_tick(try, result);
+
+	/* A CALL does not go on if its command has forgotten the job. */
+	if (try->run->attempt > 0)
+		return SHEDLOCK_NOT_DUE;
 	return acquire(try, result) ? SHEDLOCK_BEGUN : refuse(try, result);
 }
 
@@ -425,7 +429,7 @@ is_over(const Try *try, ShedlockResult *result)
 	if (try->beginning != SHEDLOCK_NOT_DUE)
 		return false;
 	if (try->give_up != DT_NOBEGIN)
-		result->look_at = next_at(try);
+		result->look_at = ShedlockNextTime(&try->last, &try->job, GetCurrentTimestamp());
 	return result->look_at > try->give_up;
 }
 

@@ -9,7 +9,8 @@ CALL shedlock_run('history', 'SELECT 1 / 0');
 CALL shedlock_run('history', 'DO $$BEGIN RAISE EXCEPTION ''Ouch: %'', 1 USING ERRCODE = ''ZZ001''; END$$');
 CALL shedlock_run('history', 'SELECT pg_sleep(20)', '200 ms');
 CALL shedlock_run('history', 'SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(20)');
-CALL shedlock_run('history', 'SELECT 2', once_every => '36500 days');
+SELECT shedlock_job('history', 'every 36500 days');
+CALL shedlock_run('history', 'SELECT 2');
 SELECT command, outcome, sqlstate, message, tick AT TIME ZONE 'UTC' AS tick
 FROM shedlock_history WHERE name = 'history' ORDER BY token;
 SELECT bool_and(started_at <= ended_at) AS ended_at, bool_and(duration = ended_at - started_at) AS duration,
@@ -216,4 +217,4 @@ SELECT count(*) = :runs AS untouched FROM _shedlock_history;
 RESET client_min_messages;
 RESET shedlock.history_keep;
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

@@ -60,6 +60,13 @@ INSERT INTO calls (call) VALUES
 	('shedlock_cancel(%L)'),
 	('shedlock_pause(%L)'),
 	('shedlock_resume(%L)'),
+	('shedlock_job(%L, ''@daily'')'),
+	('shedlock_run_begin(%L)'),
+	('shedlock_run_end(%L, 1)'),
+	('shedlock_again(%L)'),
+	('shedlock_skip(%L)'),
+	('shedlock_forget(%L)'),
+	('shedlock_why(%L)'),
 	('_shedlock_cron_call(%L, ''TABLE x'')');
 SELECT call, left(error, 5) AS state, count(*) AS names
 FROM calls, unnest(ARRAY['', NULL, repeat('n', 256), repeat(U&'\540D', 256), E'names\n', E'\x7Fnames', U&'na\009Bmes', U&'na\200Bmes']) name,

@@ -23,7 +23,12 @@ INSERT INTO calls (call) VALUES
 	('shedlock_cancel(''read_only'')'),
 	('shedlock_pause(''read_only'')'),
 	('shedlock_resume(''read_only'')'),
+	('shedlock_job(''read_only'', ''@daily'')'),
+	('shedlock_run_begin(''read_only'')'),
+	('shedlock_run_end(''read_only'', 1)'),
 	('shedlock_again(''read_only'')'),
+	('shedlock_skip(''read_only'')'),
+	('shedlock_forget(''read_only'')'),
 	('shedlock_purge(''1 day'')');
 BEGIN READ ONLY;
 SELECT call, pg_temp.error_of('SELECT ' || call) FROM calls ORDER BY n;

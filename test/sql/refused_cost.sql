@@ -9,6 +9,7 @@ SELECT shedlock_acquire('refused'), shedlock_acquire('refused session'),
 SELECT shedlock_release('refused session'), shedlock_release('refused kept');
 SELECT shedlock_acquire_session('refused session');
 SELECT shedlock_pause('refused paused');
+SELECT shedlock_job('refused period', 'every 36500 days');
 
 -- It leaves no transaction ID, no row version and no advisory lock.
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) AS rows FROM shedlock WHERE name LIKE 'refused%' \gset
@@ -36,7 +37,9 @@ CALL shedlock_run('refused', 'SELECT 1');
 CALL shedlock_run('refused session', 'SELECT 1');
 CALL shedlock_run('refused kept', 'SELECT 1');
 CALL shedlock_run('refused paused', 'SELECT 1');
-CALL shedlock_run('refused period', 'SELECT 1', once_every => '36500 days');
+CALL shedlock_run('refused period', 'SELECT 1');
+SELECT state, pg_current_xact_id_if_assigned() FROM shedlock_run_begin('refused period');
+SELECT shedlock_job('refused period', 'every 36500 days'), pg_current_xact_id_if_assigned();
 RESET client_min_messages;
 SELECT count(*) = :runs AS runs FROM _shedlock_history;
 SELECT array_agg(xmin::text || ctid::text ORDER BY name) = :'rows' AS rows FROM shedlock WHERE name LIKE 'refused%';
@@ -73,4 +76,4 @@ SELECT shedlock_acquire('refused session'), shedlock_once('refused session', '20
 SELECT pg_temp.wal_of_refused('refused session');
 SELECT shedlock_release('refused session');
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

@@ -10,21 +10,21 @@ CREATE FUNCTION pg_temp.log(job text) RETURNS TABLE (outcome text, ended boolean
 	SELECT outcome, ended_at IS NOT NULL, message, exit_code, sqlstate FROM shedlock_history WHERE name = job ORDER BY token
 $$;
 
--- A run is a lease with an entry in the history; without a schedule it has no tick.
-SELECT token, num_nulls(tick, attempt, reason) AS nulls
+-- A run is a lease with an entry in the history; what is no job has no ticks.
+SELECT token, num_nulls(tick, attempt, reason, next_at) AS nulls, state
 FROM shedlock_run_begin('begin', '1 min', locked_by => 'host', description => 'work', request => 'r1') \gset
-SELECT :token > 0 AS token, :nulls AS nulls;
+SELECT :token > 0 AS token, :nulls AS nulls, :'state' AS state;
 SELECT state, kind, remaining <= '1 min' AS remaining, regexp_replace(locked_by, '\d+', 'N') AS locked_by, pid FROM shedlock_locks;
 SELECT outcome, ended_at, command, request, tick, attempt, token = :token AS token FROM shedlock_history;
 SELECT shedlock_acquire('begin');
-SELECT pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin');
+SELECT state, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin');
 \set VERBOSITY terse
 CALL shedlock_run('begin', 'SELECT 1', on_busy => 'error');
 \set VERBOSITY default
 
 -- The same request has the same answer, from the same role alone.
-SELECT token = :token AS token, tick, attempt, reason FROM shedlock_run_begin('begin', request => 'r1');
-SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r2');
+SELECT token = :token AS token, tick, attempt, state, reason, next_at FROM shedlock_run_begin('begin', request => 'r1');
+SELECT token, state, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r2');
 SET shedlock.max_wait = '1 s';
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('begin', request => 'r2', wait => '1 min')$$);
@@ -34,7 +34,7 @@ SELECT nextval('shedlock_token_seq'), 'begin', now(), now(), 'succeeded', curren
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1');
 DELETE FROM _shedlock_history WHERE locked_by = 'somebody';
 SET ROLE regress_shedlock_run_a;
-SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
+SELECT token, state, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
 RESET ROLE;
 SELECT count(*) FROM shedlock_history;
 
@@ -53,7 +53,7 @@ SELECT shedlock_run_end('begin', :token, 'failed'), shedlock_run_end('begin', :t
 SELECT shedlock_run_end('begin', :token);
 \set VERBOSITY default
 SELECT * FROM pg_temp.log('begin');
-SELECT token, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
+SELECT token, state, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r1');
 
 -- Each outcome
 SELECT shedlock_run_end('begin', (shedlock_run_begin('begin')).token, o) FROM unnest('{succeeded, failed, timed out, cancelled}'::text[]) o;
@@ -64,7 +64,7 @@ SELECT outcome, ended, length(message) AS message FROM pg_temp.log('begin');
 SELECT token FROM shedlock_run_begin('lost', request => 'r1') \gset
 UPDATE shedlock SET lock_until = '2026-01-01', locked_at = '2026-01-01' WHERE name = 'lost';
 SELECT * FROM pg_temp.log('lost');
-SELECT pg_temp.mask(reason) AS reason FROM shedlock_run_begin('lost', request => 'r1');
+SELECT state, next_at, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('lost', request => 'r1');
 \set VERBOSITY sqlstate
 SELECT shedlock_run_end('lost', :token);
 SELECT shedlock_extend('lost', :token);
@@ -120,8 +120,9 @@ CALL shedlock_run('mine', 'SELECT shedlock_run_end(''mine'', shedlock_token(''mi
 \set VERBOSITY default
 
 -- A rollback undoes the begin, and the end.
+SELECT shedlock_job(job, 'every 36500 days') FROM unnest('{undone, waiting}'::text[]) job;
 BEGIN;
-SELECT token > 0 AS begun FROM shedlock_run_begin('undone', once_every => '36500 days');
+SELECT token > 0 AS begun FROM shedlock_run_begin('undone');
 SAVEPOINT s;
 SELECT shedlock_run_end('undone', shedlock_token('undone'));
 ROLLBACK TO s;
@@ -132,9 +133,9 @@ SELECT (SELECT count(*) FROM shedlock WHERE name = 'undone'), (SELECT count(*) F
 SELECT * FROM pg_temp.my_locks();
 BEGIN;
 SAVEPOINT s;
-SELECT token > 0 AS begun FROM shedlock_run_begin('undone', once_every => '36500 days');
+SELECT token > 0 AS begun FROM shedlock_run_begin('undone');
 ROLLBACK TO s;
-SELECT token, attempt FROM shedlock_run_begin('undone', once_every => '36500 days') \gset
+SELECT token, attempt FROM shedlock_run_begin('undone') \gset
 COMMIT;
 BEGIN;
 SELECT shedlock_run_end('undone', :token);
@@ -144,29 +145,32 @@ SELECT outcome FROM shedlock_history WHERE name = 'undone';
 SELECT done FROM _shedlock_tick WHERE name = 'undone';
 SELECT shedlock_run_end('undone', :token);
 SELECT done FROM _shedlock_tick WHERE name = 'undone';
-SELECT token, tick, attempt, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('undone', once_every => '36500 days');
+SELECT token, tick, attempt, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('undone');
 
 -- In a transaction that reads the tables by an older snapshot
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT 1 AS snapshot;
-SELECT token FROM shedlock_run_begin('undone') \gset
-SELECT shedlock_run_end('undone', :token);
+SELECT token FROM shedlock_run_begin('snapshot') \gset
+SELECT shedlock_run_end('snapshot', :token);
 COMMIT;
 
 -- Only a run that succeeded uses up its tick.
-SELECT token, tick, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
+SELECT shedlock_job('tick', 'every 36500 days', attempts => 3, backoff => '0');
+SELECT token, tick, attempt FROM shedlock_run_begin('tick') \gset
 SELECT :'tick' AS tick, :'attempt' AS attempt, shedlock_run_end('tick', :token, 'timed out');
-SELECT token, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 3, backoff => '0') \gset
+SELECT token, attempt FROM shedlock_run_begin('tick') \gset
 SELECT :'attempt' AS attempt, shedlock_run_end('tick', :token, 'cancelled');
-SELECT token, attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 4, backoff => '0') \gset
+SELECT shedlock_job('tick', 'every 36500 days', attempts => 4, backoff => '0');
+SELECT token, attempt FROM shedlock_run_begin('tick') \gset
 SELECT :'attempt' AS attempt, shedlock_run_end('tick', :token, 'succeeded');
-SELECT attempt FROM shedlock_run_begin('tick', once_every => '36500 days', attempts => 4, backoff => '0');
+SELECT attempt, state FROM shedlock_run_begin('tick');
 
--- The wait is for the lock.
-SELECT shedlock_acquire('waiting', '400 ms');
-SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '1 min', once_every => '36500 days');
-SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '10 ms');
-SELECT token > 0 AS begun FROM shedlock_run_begin('waiting', wait => '1 min', once_every => '36500 days');
+-- The wait is for the lock, but not while the run of the tick is at work.
+SELECT shedlock_acquire('waiting', '400 ms'), shedlock_acquire('no job', '1 min');
+SELECT state FROM shedlock_run_begin('waiting', '5 min', wait => '1 min');
+SELECT state FROM shedlock_run_begin('no job', wait => '10 ms');
+SELECT clock_timestamp() AS before \gset
+SELECT state, clock_timestamp() - :'before' < '50 s' AS at_once FROM shedlock_run_begin('waiting', wait => '2 min');
 
 -- Bad arguments
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(NULL)');
@@ -177,7 +181,6 @@ SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', wait => ''-1 s'')');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', locked_by => repeat(''x'', 201))');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => repeat(''x'', 256))');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => E''\n'')');
-SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', attempts => 2)');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(NULL, 1)');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 0)');
@@ -191,4 +194,4 @@ RESET default_transaction_read_only;
 SELECT * FROM pg_temp.my_locks();
 
 DROP ROLE regress_shedlock_run_a, regress_shedlock_run_b;
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

@@ -58,17 +58,21 @@ SELECT shedlock_why('why every');
 UPDATE _shedlock_tick SET tick = '1800-01-01' WHERE name = 'why every';
 SELECT shedlock_why('why every');
 
--- runs: not due, due, at work, attempts, given up
-CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly', attempts => 2);
+-- runs: of a new job, not due, due, at work, attempts, given up
+SELECT shedlock_job('why run', '@yearly', attempts => 2, backoff => '1 h') \gset
+SELECT pg_temp.why('why run');
+UPDATE _shedlock_job SET since = since - interval '1 year' WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+CALL shedlock_run('why run', 'SELECT 1');
 SELECT pg_temp.why('why run');
 UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
 \set VERBOSITY terse
-CALL shedlock_run('why run', 'SELECT 1 / 0', schedule => '@yearly', attempts => 2, backoff => '1 h');
+CALL shedlock_run('why run', 'SELECT 1 / 0');
 SELECT pg_temp.why('why run');
 UPDATE _shedlock_tick SET retry_at = clock_timestamp() WHERE name = 'why run';
 SELECT pg_temp.why('why run');
-SELECT token FROM shedlock_run_begin('why run', schedule => '@yearly', attempts => 2, backoff => '1 h') \gset
+SELECT token FROM shedlock_run_begin('why run') \gset
 SELECT pg_temp.why('why run');
 -- other roles see no address, if there is one
 SET ROLE regress_shedlock_why;
@@ -88,34 +92,56 @@ SELECT pg_temp.why('why error');
 SET ROLE regress_shedlock_why;
 SELECT replace(pg_temp.why('why error'), '@ADDRESS', '');
 RESET ROLE;
-CALL shedlock_run('why run', 'SELECT 1', schedule => '@yearly');
+CALL shedlock_run('why run', 'SELECT 1');
 SELECT pg_temp.why('why run');
+-- ticks that are skipped: the coming one, and the last one
+SELECT shedlock_skip('why run', 'stocktaking') \gset
+SELECT pg_temp.why('why run');
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', skipped = skipped - interval '1 year' WHERE name = 'why run';
+SELECT pg_temp.why('why run');
+SELECT shedlock_skip('why run') \gset
+SELECT regexp_replace(pg_temp.why('why run'), '@[^ "]+"', '@ADDRESS"');
+SELECT shedlock_again('why run'), shedlock_again('why run') \gset
+SELECT regexp_replace(pg_temp.why('why run'), '@[^ "]+"', '@ADDRESS"');
+-- a run that gave its attempt back
+SELECT token FROM shedlock_run_begin('why run') \gset
+SELECT shedlock_run_end('why run', :token, 'returned') \gset
+SELECT pg_temp.why('why run');
+CALL shedlock_run('why run', 'SELECT 1');
 CREATE TABLE why (reason text);
 CALL shedlock_run('why plain', 'INSERT INTO why SELECT pg_temp.why(''why plain'')');
 SELECT * FROM why;
 DROP TABLE why;
 
 -- A run at work, and a claim of a later tick
-SELECT token FROM shedlock_run_begin('why claimed', once_every => '1 hour') \gset
+SELECT shedlock_job('why claimed', 'every 1 hour'), shedlock_job('why long', 'every 36500 days'), shedlock_job('why dead', 'every 36500 days') \gset
+SELECT token FROM shedlock_run_begin('why claimed') \gset
 SELECT shedlock_once('why claimed', clock_timestamp() + interval '1 s') \gset
 SELECT pg_temp.why('why claimed');
 SELECT shedlock_run_end('why claimed', :token) \gset
 
 -- A tick that passed during a run
-SELECT token FROM shedlock_run_begin('why long', once_every => '36500 days') \gset
+SELECT token FROM shedlock_run_begin('why long') \gset
 UPDATE _shedlock_tick SET tick = tick - interval '36500 days', claimed_at = claimed_at - interval '36500 days' WHERE name = 'why long';
 SELECT shedlock_run_end('why long', :token) \gset
 SELECT pg_temp.why('why long');
 
 -- The only attempt has died: that is told before the next acquirer logs it
-SELECT token FROM shedlock_run_begin('why dead', once_every => '36500 days') \gset
+SELECT token FROM shedlock_run_begin('why dead') \gset
 UPDATE shedlock SET lock_until = locked_at WHERE name = 'why dead';
 SELECT pg_temp.why('why dead');
 
+-- A job of which a tick was due is forgotten, and declared again
+SELECT shedlock_forget('why dead') \gset
+SELECT pg_temp.why('why dead');
+SELECT shedlock_job('why dead', '@yearly') \gset
+SELECT pg_temp.why('why dead');
+
 -- Rows that were written by hand
-UPDATE _shedlock_tick SET schedule = 'nonsense' WHERE name = 'why run';
+UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
-UPDATE _shedlock_tick SET schedule = '@yearly', tick = 'infinity' WHERE name = 'why run';
+UPDATE _shedlock_job SET schedule = '@yearly' WHERE name = 'why run';
+UPDATE _shedlock_tick SET tick = 'infinity' WHERE name = 'why run';
 SELECT pg_temp.why('why run');
 UPDATE _shedlock_tick SET tick = '-infinity' WHERE name = 'why run';
 SELECT pg_temp.why('why run') ~ 'is due now' AS due;
@@ -137,4 +163,4 @@ COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
 DROP ROLE regress_shedlock_why;
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;
