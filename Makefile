@@ -157,6 +157,7 @@ REGRESS = \
 	run_refused \
 	run_attacked \
 	run_often \
+	jobs \
 	schedule_due \
 	attempts \
 	run_begin \

@@ -17,6 +17,9 @@
 #define ATTEMPTS_MAX		1000
 #define DESCRIPTION_MAX		255 /* bytes */
 
+/* Between the fields of a schedule, and around it */
+#define BLANKS				" \t\r\n"
+
 /*
  * minutes - an interval of so many minutes
  */
@@ -30,6 +33,16 @@ minutes(int n)
 }
 
 /*
+ * check_duration - as ShedlockCheckDuration(), of a setting of a job
+ */
+static void
+check_duration(const Interval *span, const char *setting, const char *name, bool zero_ok, int cap)
+{
+	if (span)
+		ShedlockCheckDuration(span, psprintf("%s of job \"%s\"", setting, name), NULL, zero_ok, cap, NULL);
+}
+
+/*
  * check_job - raise an error unless the settings of a job make sense
  */
 static void
@@ -39,12 +52,12 @@ check_job(const ShedlockJob *job, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("attempts of job \"%s\" must be between 1 and %d", name, ATTEMPTS_MAX)));
-	ShedlockCheckDuration(job->backoff, "backoff", name, true, SECS_PER_HOUR, NULL);
-	ShedlockCheckDuration(job->max_late, "max_late", name, false, 0, NULL);
-	ShedlockCheckDuration(job->overdue_after, "overdue_after", name, false, 0, NULL);
-	ShedlockCheckDuration(job->slow_after, "slow_after", name, false, 0, NULL);
-	ShedlockCheckDuration(job->at_most, "lock_at_most_for", name, false, 0, NULL);
-	ShedlockCheckDuration(job->at_least, "lock_at_least_for", name, true, 0, NULL);
+	check_duration(job->backoff, "backoff", name, true, SECS_PER_HOUR);
+	check_duration(job->max_late, "max_late", name, false, 0);
+	check_duration(job->overdue_after, "overdue_after", name, false, 0);
+	check_duration(job->slow_after, "slow_after", name, false, 0);
+	check_duration(job->at_most, "lock_at_most_for", name, false, 0);
+	check_duration(job->at_least, "lock_at_least_for", name, true, 0);
 	if (job->at_most && job->at_least)
 		ShedlockCheckAtLeast(job->at_least, job->at_most, name);
 }
@@ -72,7 +85,7 @@ get_catch_up(FunctionCallInfo fcinfo, int argno)
 static char *
 get_description(FunctionCallInfo fcinfo, int argno)
 {
-	char	   *description = ShedlockGetText(fcinfo, argno, DESCRIPTION_MAX, "description");
+	char	   *description = ShedlockGetText(fcinfo, argno, INT_MAX, "description");
 
 	if (description && strlen(description) > DESCRIPTION_MAX)
 		ereport(ERROR,
@@ -84,13 +97,21 @@ get_description(FunctionCallInfo fcinfo, int argno)
 
 /*
  * set_schedule - set the schedule of a job.  Errors: 22023
+ *
+ * It is kept as it was given, but on one line, which others read.
  */
 static void
 set_schedule(ShedlockJob *job, char *schedule, char *time_zone)
 {
-	job->schedule_text = schedule;
-	job->time_zone = time_zone;
+	size_t		len = strlen(schedule);
+
 	job->is_readable = ShedlockFindSchedule(schedule, time_zone, false, &job->schedule);
+	while (len > 0 && strchr(BLANKS, schedule[len - 1]))
+		schedule[--len] = '\0';
+	for (char *pos = schedule; (pos = strpbrk(pos, BLANKS)) != NULL; pos++)
+		*pos = ' ';
+	job->schedule_text = schedule + strspn(schedule, " ");
+	job->time_zone = time_zone;
 }
 
 /*
@@ -131,7 +152,7 @@ void
 ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
 {
 	memset(job, 0, sizeof(*job));
-	ShedlockRefuseNull(PG_ARGISNULL(1), "schedule", name);
+	ShedlockRefuseNull(PG_ARGISNULL(1), "schedule", NULL);
 	set_schedule(job, text_to_cstring(PG_GETARG_TEXT_PP(1)), ShedlockGetWord(fcinfo, 2, "UTC"));
 	job->attempts = PG_ARGISNULL(3) ? 1 : PG_GETARG_INT32(3);
 	job->backoff = PG_ARGISNULL(4) ? minutes(1) : ShedlockGetInterval(fcinfo, 4, 0);

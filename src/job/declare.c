@@ -119,14 +119,15 @@ find_changes(const ShedlockJob *old, const ShedlockJob *job)
  * count_from - set the time after which ticks of a schedule count that is new
  *
  * Of periods the current one counts, unless it is too late for it, or a run or claim of the
- * name began in it; and after another schedule unless one began less than a period ago.
+ * name began in it; and after another schedule unless one began less than a period ago.  Whoever
+ * says from when on periods count names their begins, as with a cron expression.
  */
 static void
 count_from(ShedlockJob *job, const ShedlockJob *old, const ShedlockTick *last, TimestampTz now)
 {
 	TimestampTz begin;
 
-	if (job->schedule.period == 0)
+	if (job->schedule.period == 0 || job->schedule.has_from)
 	{
 		job->since = now - FRESH_MAX;
 		return;

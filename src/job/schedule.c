@@ -24,6 +24,7 @@
 #include "mb/pg_wchar.h"
 #include "port/pg_bitutils.h"
 #include "utils/datetime.h"
+#include "utils/formatting.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -390,17 +391,38 @@ find_zone(const char *name)
 }
 
 /*
- * is_alone - is there a character of that set that a letter neither precedes nor follows?
+ * is_alone - is there a word of characters of that set alone?
+ *
+ * What is no letter ends a word.
  */
 static bool
 is_alone(const char *text, const char *set)
 {
-	for (const char *pos = text; (pos = strpbrk(pos, set)) != NULL; pos++)
+	for (const char *pos = text; *pos; pos++)
 	{
-		if ((pos == text ||!isalpha((unsigned char) pos[-1])) &&!isalpha((unsigned char) pos[1]))
+		size_t		len = strspn(pos, set);
+
+		if (len > 0 && !isalpha((unsigned char) pos[len]))
 			return true;
+		while (isalpha((unsigned char) pos[0]) && isalpha((unsigned char) pos[1]))
+			pos++;
 	}
 	return false;
+}
+
+/*
+ * has_single_step - has a single number or name a step?
+ */
+static bool
+has_single_step(const char *text)
+{
+	const char *pos = strchr(text, '/');
+
+	if (pos == NULL || pos == text ||!isalnum((unsigned char) pos[-1]))
+		return false;
+	while (pos > text &&isalnum((unsigned char) pos[-1]))
+		pos--;
+	return pos == text ||pos[-1] != '-';
 }
 
 /*
@@ -425,29 +447,31 @@ count_words(const char *text)
  * These are what people bring along who come from another scheduler.
  */
 static const char *
-hint_for(const char *text)
+hint_for(const char *given)
 {
+	const char *begin = given + strspn(given, " \t\r\n");
+	const char *text = asc_tolower(begin, strlen(begin));
 	int			words = count_words(text);
 
-	text	  +=strspn(text, " \t\r\n");
-
-	if (pg_strncasecmp(text, "CRON_TZ=", 8) == 0 || pg_strncasecmp(text, "TZ=", 3) == 0)
+	if (strncmp(text, "cron_tz=", 8) == 0 || strncmp(text, "tz=", 3) == 0)
 		return "Pass the time zone as time_zone.";
-	if (pg_strncasecmp(text, "every", 5) == 0 || pg_strncasecmp(text, "@every", 6) == 0 ||
-		(words == 2 && isdigit((unsigned char) *text)))
+	if (strncmp(text, "every", 5) == 0 || strncmp(text, "@every", 6) == 0 ||
+		(words <= 2 && isdigit((unsigned char) *text)))
 		return "Write a period as \"every 5 min\", or as \"every 14 days from 2026-01-05 03:00\".";
 	if (*text == '@')
 		return "A schedule can be @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly, and has five fields else.";
-	if (strpbrk(text, "?#") || is_alone(text, "LW"))
+	if (strpbrk(text, "?#") || is_alone(text, "lw"))
 		return "\"*\" is any day and \"$\" the last one of the month; the first Monday is \"0 5 */31,1-7 * mon\".";
-	if (is_alone(text, "H"))
+	if (is_alone(text, "h"))
 		return "Choose a minute, such as \"17 * * * *\".";
 	if (words == 6)
 		return "There is no field for seconds or years: leave it out.";
 	if (strstr(text, "-sun") || strstr(text, "-0"))
 		return "Sunday is 0 and 7: write \"6-7\" for Saturday and Sunday.";
+	if (has_single_step(text))
+		return "A step follows \"*\" or a range: write \"5-59/15\", not \"5/15\".";
 	if (strchr(text, '/'))
-		return "A step is a number of its field's: for every two hours write \"0 */2 * * *\", or \"every 2 hours\".";
+		return "A step cannot be larger than its field: for every two hours write \"0 */2 * * *\", or \"every 2 hours\".";
 	return "A schedule has five fields: minute, hour, day of month, month and day of week; or it is a period, such as \"every 5 min\".";
 }
 
