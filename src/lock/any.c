@@ -51,7 +51,7 @@ try_some(void *arg, ShedlockResult *refusal)
 	ShedlockOpen(&store, any->names[0].nsp, "shedlock", RowExclusiveLock);
 	for (int i = 0; i < any->n && got < any->count; i++)
 	{
-		ShedlockResult result;
+		ShedlockResult result = {0};
 
 		CHECK_FOR_INTERRUPTS();
 		any->request.name = any->names[order[i]];
