@@ -86,7 +86,8 @@ SELECT shedlock_cancel('admin session');
 \set VERBOSITY default
 
 -- A run does not cancel itself: what has used up its tick would be rolled back.
-CALL shedlock_run('admin cancel', 'SELECT shedlock_cancel(''admin cancel'')', once_every => '36500 days', attempts => 2);
+SELECT shedlock_job('admin cancel', 'every 36500 days', attempts => 2);
+CALL shedlock_run('admin cancel', 'SELECT shedlock_cancel(''admin cancel'')');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome, sqlstate, message FROM shedlock_history WHERE name = 'admin cancel';
 SELECT shedlock_acquire('admin cancel');
