@@ -63,7 +63,7 @@ try_some(void *arg, ShedlockResult *refusal)
 		else if (refusal && (i == 0 || ShedlockNapMs(&result) < ShedlockNapMs(refusal)))
 			*refusal = result;
 	}
-	ShedlockClose(&store, got == 0 && refusal ? RowExclusiveLock : NoLock);
+	ShedlockClose(&store, got == 0 ? RowExclusiveLock : NoLock);
 	return got > 0;
 }
 

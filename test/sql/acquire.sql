@@ -36,6 +36,14 @@ SELECT * FROM pg_temp.my_locks();
 COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
+-- A refused acquire leaves no lock behind: not even one on the table, which would keep an
+-- ALTER TABLE waiting, and that the release.
+BEGIN;
+SELECT shedlock_acquire('acquire'), (SELECT count(*) FROM shedlock_acquire_any('{acquire}')) AS of_some;
+SELECT * FROM pg_temp.my_locks();
+SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('shedlock'::regclass, 'shedlock_pkey'::regclass);
+COMMIT;
+
 -- Every argument can be given by name, and as a parameter without a type.
 SELECT shedlock_acquire(locked_by => 'worker 7', name => 'acquire named',
 						lock_at_least_for => '1 min', lock_at_most_for => '90 min', wait => '0');
