@@ -158,11 +158,12 @@ REGRESS = \
 	run_attacked \
 	run_often \
 	jobs \
+	skip \
 	schedule_due \
 	attempts \
 	run_begin \
 	why \
-	schedules_view \
+	jobs_view \
 	forget \
 	many_locks \
 	no_bloat \

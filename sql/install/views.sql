@@ -258,7 +258,7 @@ COMMENT ON COLUMN shedlock_jobs.name IS 'Name of the job, and of its lock';
 COMMENT ON COLUMN shedlock_jobs.schedule IS 'Schedule of the job';
 COMMENT ON COLUMN shedlock_jobs.time_zone IS 'Time zone of the schedule';
 COMMENT ON COLUMN shedlock_jobs.state IS
-'The first that holds of: running; paused; retrying: the last tick has attempts left; due; gave up: the last tick has none, and none succeeded; new: no run since the job was created; waiting.  unknown: on a standby, which cannot tell whether a run is at work';
+'The first that holds of: running; paused; retrying: the last tick has attempts left; due; gave up: the last tick has none, and none succeeded; new: nothing was run or claimed since the job was created; waiting.  unknown: on a standby, which cannot tell whether a run is at work';
 COMMENT ON COLUMN shedlock_jobs.last_tick IS 'The latest tick that was claimed or run, or that passed during a run';
 COMMENT ON COLUMN shedlock_jobs.last_outcome IS
 'Outcome of the last run of that tick, as in shedlock_history; this and the next two are NULL if the tick was claimed without a run, or if the reader cannot see the run there';

@@ -83,8 +83,8 @@ PG_FUNCTION_INFO_V1(shedlock_skip);
 /*
  * shedlock_skip(name, reason) - use up the coming tick of a job, or the one that is due
  *
- * Returns it.  Errors: 42704 if the name is no job; 55000 if it has no tick to come; those of
- * ShedlockSkipTick().
+ * Returns it.  Said twice it changes nothing.  Errors: 42704 if the name is no job; 55000 if it
+ * has no tick to come; those of ShedlockSkipTick().
  */
 Datum
 shedlock_skip(PG_FUNCTION_ARGS)
@@ -93,6 +93,7 @@ shedlock_skip(PG_FUNCTION_ARGS)
 	ShedlockJob job;
 	TimestampTz tick;
 	char	   *reason;
+	bool		is_new;
 
 	ShedlockBeginCall(fcinfo, "shedlock_skip()", &name);
 	reason = ShedlockGetText(fcinfo, 1, SHEDLOCK_REASON_MAX, "reason");
@@ -102,16 +103,19 @@ shedlock_skip(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("job \"%s\" does not exist", name.str),
 				 errhint("Declare it with shedlock_job.")));
-	tick = ShedlockSkipTick(&name);
+	is_new = ShedlockSkipTick(&name, &tick);
 	if (tick == DT_NOEND)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("job \"%s\" has no tick to come", name.str)));
-	ShedlockHistorySkip(&name, tick, reason);
-	ereport(LOG,
-			(errmsg("tick %s of job \"%s\" skipped by role %s%s%s", ShedlockTimeString(tick), name.str,
-					ShedlockActingRole(), reason ? ": " : "", reason ? reason : "")));
-	ShedlockTellLock("skipped", &name, 0, DT_NOBEGIN);
+	if (is_new)
+	{
+		ShedlockHistorySkip(&name, tick, reason);
+		ereport(LOG,
+				(errmsg("tick %s of job \"%s\" skipped by role %s%s%s", ShedlockTimeString(tick), name.str,
+						ShedlockActingRole(), reason ? ": " : "", reason ? reason : "")));
+		ShedlockTellLock("skipped", &name, 0, DT_NOBEGIN);
+	}
 	PG_RETURN_TIMESTAMPTZ(tick);
 }
 
@@ -153,13 +157,17 @@ shedlock_forget(PG_FUNCTION_ARGS)
 	{
 		ShedlockTick last;
 
+		/* What runs of a job have left keeps them from being run twice. */
 		ShedlockLookUpTick(&name, &last);
-		if (last.found && !is_owner(fcinfo))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied to forget the ticks of lock \"%s\"", name.str),
-					 errdetail("It is no job: only the owner of the extension and superusers can forget what was claimed.")));
-		found = ShedlockForgetTick(&name);
+		if (last.found && last.token == 0)
+		{
+			if (!is_owner(fcinfo))
+				ereport(ERROR,
+						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						 errmsg("permission denied to forget the ticks of lock \"%s\"", name.str),
+						 errdetail("It is no job: only the owner of the extension and superusers can forget what was claimed.")));
+			found = ShedlockForgetTick(&name);
+		}
 	}
 	if (!found)
 		report_no_tick(&name);

@@ -275,7 +275,9 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 		TimestampTz after = state.tick;
 
 		if (due.attempt == 0)
-			after = Max(after, Max(free_since - 1, job->declared_at));
+			after = Max(after, job->declared_at);
+		if (due.attempt == 0 && free_since != DT_NOBEGIN)
+			after = Max(after, free_since - 1);
 		since = next_tick(&state, job, after);
 		if (since > now)
 			return DT_NOEND;

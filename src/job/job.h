@@ -143,7 +143,7 @@ typedef enum ShedlockJobState
 	SHEDLOCK_JOB_RETRYING,		/* its last tick has attempts left */
 	SHEDLOCK_JOB_DUE,
 	SHEDLOCK_JOB_GAVE_UP,		/* its last tick has none, and none succeeded */
-	SHEDLOCK_JOB_NEW,			/* no run since it was created */
+	SHEDLOCK_JOB_NEW,			/* no run or claim since it was created */
 	SHEDLOCK_JOB_WAITING,
 	SHEDLOCK_JOB_UNKNOWN		/* on a standby, which has no holders */
 } ShedlockJobState;
@@ -227,7 +227,7 @@ extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interv
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
 extern bool ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
-extern TimestampTz ShedlockSkipTick(const ShedlockName *name);
+extern bool ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick);
 extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit);
 

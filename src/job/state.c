@@ -97,7 +97,7 @@ state_of(const ShedlockStanding *standing, const ShedlockJob *job, const Shedloc
 		return SHEDLOCK_JOB_DUE;
 	if (gave_up(last, job, now))
 		return SHEDLOCK_JOB_GAVE_UP;
-	if (last->token == 0 || last->token == job->spent_token)
+	if (last->claimed_at < job->created_at)
 		return SHEDLOCK_JOB_NEW;
 	return SHEDLOCK_JOB_WAITING;
 }

@@ -491,7 +491,8 @@ pass_skipped(ShedlockTick *last, TimestampTz now)
 /*
  * skip_tick - for change_tick()
  *
- * The tick that is due, if no run of it has begun, else the next one.
+ * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
+ * another schedule is no tick of this one.
  */
 static bool
 skip_tick(ShedlockTick *last, void *arg)
@@ -500,19 +501,19 @@ skip_tick(ShedlockTick *last, void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockDue due = ShedlockFindDue(last, &act->job, now);
 	bool		is_new = due.attempt > 0 && due.tick > last->tick;
+	TimestampTz coming = ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
 
 	act->tick = last->skipped;
-	if (last->skipped > now)
-		return true;
+	if (last->skipped == coming)
+		return false;
 
 	/* Only one is remembered. */
-	act->older_due = is_new && due.tick < last->skipped;
+	act->older_due = is_new && due.tick < last->skipped && last->skipped <= now;
 	if (act->older_due)
 		return false;
-	if (last->skipped > last->tick)
+	if (last->skipped > last->tick && last->skipped <= now)
 		pass_skipped(last, now);
-	act->tick = is_new ? due.tick :
-		ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
+	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
 	return act->tick != DT_NOEND;
 }
@@ -520,23 +521,26 @@ skip_tick(ShedlockTick *last, void *arg)
 /*
  * ShedlockSkipTick - use up the coming tick of a job, or the one that is due
  *
- * Returns it; DT_NOEND if the name has no job, or the job no tick to come.  Errors: 55000 if a
- * later tick is skipped.
+ * Sets *tick to it; to DT_NOEND if the name has no job, or the job no tick to come.  Returns
+ * false if it was skipped before.  Errors: 55000 if a later tick is skipped.
  */
-TimestampTz
-ShedlockSkipTick(const ShedlockName *name)
+bool
+ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
 {
 	TickAct		act = {.tick = DT_NOEND};
+	bool		changed;
 
 	ShedlockLookUpJob(name, &act.job);
-	if (act.job.is_readable && change_tick(name, skip_tick, &act))
+	changed = act.job.is_readable && change_tick(name, skip_tick, &act);
+	if (changed)
 		ShedlockCommitDurably();
 	if (act.older_due)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tick %s of job \"%s\" is skipped already", ShedlockTimeString(act.tick), name->str),
 				 errdetail("Older ticks are to be made up before another one can be skipped.")));
-	return act.tick;
+	*tick = act.tick;
+	return changed;
 }
 
 /*

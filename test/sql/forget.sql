@@ -1,39 +1,84 @@
--- shedlock_forget forgets the ticks and the schedule of a job that is no more.
+-- shedlock_forget forgets a job that is no more.
 \getenv srcdir PG_ABS_SRCDIR
 \set ECHO none
 \i :srcdir/helpers.sql
+\set VERBOSITY terse
+CREATE ROLE regress_shedlock_forget;
 
 SELECT shedlock_forget('forget');
-CALL shedlock_run('forget', 'SELECT 1', once_every => '36500 days');
-SELECT name FROM shedlock_schedules;
+SELECT shedlock_job('forget', 'every 36500 days');
+CALL shedlock_run('forget', 'SELECT 1');
+SELECT name FROM shedlock_jobs;
 SELECT shedlock_forget('forget');
 SELECT shedlock_forget('forget');
-SELECT count(*) FROM _shedlock_tick;
-SELECT name FROM shedlock_schedules;
--- The history and the lock stay; the name can be used anew.
+SELECT name FROM shedlock_jobs;
+-- Its counters are gone; the history, the lock, and the state of its ticks stay.
+SELECT name FROM shedlock_stats WHERE name = 'forget';
 SELECT outcome FROM shedlock_history WHERE name = 'forget';
 SELECT count(*) FROM shedlock WHERE name = 'forget';
-CALL shedlock_run('forget', 'SELECT 2', once_every => '36500 days');
-SELECT count(*) FROM shedlock_history WHERE name = 'forget';
+SELECT count(*) FROM _shedlock_tick WHERE name = 'forget';
+-- Nobody declares it: a run of it has no tick.  Who declares it again makes the tick run no second time.
+SELECT tick, shedlock_run_end('forget', token) FROM shedlock_run_begin('forget');
+SELECT shedlock_job('forget', 'every 36500 days');
+CALL shedlock_run('forget', 'SELECT 2');
+SELECT count(tick), count(*) FROM shedlock_history WHERE name = 'forget';
+-- shedlock_again of before does not count.
+SELECT shedlock_again('forget'), shedlock_forget('forget'), shedlock_job('forget', 'every 36500 days');
+CALL shedlock_run('forget', 'SELECT 2');
+SELECT count(tick), count(*) FROM shedlock_history WHERE name = 'forget';
+SELECT shedlock_again('forget');
+CALL shedlock_run('forget', 'SELECT 2');
+SELECT count(tick), count(*) FROM shedlock_history WHERE name = 'forget';
 
 -- A rollback undoes it.
 BEGIN;
 SELECT shedlock_forget('forget');
 ROLLBACK;
-SELECT count(*) FROM _shedlock_tick;
+SELECT name FROM shedlock_jobs;
+
+-- A run at work goes on to its end, which uses its tick up.
+SELECT shedlock_job('forget run', 'every 36500 days', attempts => 3, backoff => '0');
+SELECT token FROM shedlock_run_begin('forget run') \gset
+SELECT shedlock_forget('forget run');
+SELECT shedlock_run_end('forget run', :token, 'failed');
+SELECT outcome, attempt, gave_up FROM shedlock_history WHERE name = 'forget run';
+SELECT shedlock_job('forget run', 'every 36500 days', attempts => 3, backoff => '0');
+CALL shedlock_run('forget run', 'SELECT 1');
+-- ... also if the job is declared again meanwhile
+SELECT shedlock_again('forget run');
+SELECT token FROM shedlock_run_begin('forget run') \gset
+SELECT shedlock_forget('forget run'), shedlock_job('forget run', 'every 36500 days', attempts => 9, backoff => '0');
+SELECT shedlock_run_end('forget run', :token, 'failed');
+CALL shedlock_run('forget run', 'SELECT 1');
+SELECT attempt, outcome FROM shedlock_history WHERE name = 'forget run' ORDER BY token;
+
+-- What only claims made can be forgotten by the owner of the extension and by superusers, and then claimed again.
+SELECT shedlock_once('forget claim', '2026-01-01');
+SET ROLE regress_shedlock_forget;
+SELECT pg_temp.error_of('SELECT shedlock_forget(''forget claim'')');
+SELECT shedlock_forget('forget nothing');
+SELECT shedlock_job('forget mine', '@daily'), shedlock_once('forget mine', '2026-01-01');
+SELECT shedlock_forget('forget mine');
+RESET ROLE;
+SELECT shedlock_forget('forget claim');
+SELECT shedlock_once('forget claim', '2026-01-01');
 BEGIN;
 SELECT shedlock_once('forget new', '2026-01-01');
 SELECT shedlock_forget('forget new');
 SELECT shedlock_once('forget new', '2026-01-01');
 COMMIT;
 SELECT shedlock_once('forget new', '2026-01-01');
-
--- During a run, the run ends as ever and leaves no tick.
-SELECT token FROM shedlock_run_begin('forget run', once_every => '36500 days') \gset
-SELECT shedlock_forget('forget run');
-SELECT shedlock_run_end('forget run', :token);
-SELECT count(*) FROM _shedlock_tick WHERE name = 'forget run';
-SELECT outcome FROM shedlock_history WHERE name = 'forget run';
+-- What runs of a job left is not forgotten by a second call, whoever makes it.
+SET ROLE regress_shedlock_forget;
+SELECT shedlock_job('forget twice', 'every 36500 days');
+CALL shedlock_run('forget twice', 'SELECT 1');
+SELECT shedlock_forget('forget twice');
+SELECT shedlock_forget('forget twice');
+RESET ROLE;
+SELECT shedlock_forget('forget twice');
+SELECT shedlock_job('forget twice', 'every 36500 days');
+CALL shedlock_run('forget twice', 'SELECT 1');
+SELECT count(*) FROM shedlock_history WHERE name = 'forget twice';
 
 SELECT pg_temp.error_of('SELECT shedlock_forget(NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_forget('''')');
@@ -42,4 +87,5 @@ SELECT pg_temp.error_of('SELECT shedlock_forget(''forget'')');
 RESET default_transaction_read_only;
 SELECT * FROM pg_temp.my_locks();
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+DROP ROLE regress_shedlock_forget;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history, _shedlock_stats;

@@ -209,6 +209,7 @@ SELECT tick, attempt, shedlock_run_end('due every', token) FROM shedlock_run_beg
 SELECT shedlock_job('due every', 'every 36500 days from 2020-01-01 03:00', 'Europe/Berlin');
 SELECT state, next_at FROM shedlock_run_begin('due every', '1 h');
 SELECT shedlock_job('due from', 'every 36500 days from 2020-01-01 03:00', 'Europe/Berlin');
+UPDATE _shedlock_job SET since = '2019-01-01' WHERE name = 'due from';
 SELECT tick, attempt, shedlock_run_end('due from', token) FROM shedlock_run_begin('due from', '1 h');
 SELECT shedlock_job('due from', 'every 36500 days from 2120-01-01', attempts => 2);
 SELECT state, next_at FROM shedlock_run_begin('due from', '1 h');
