@@ -1,7 +1,7 @@
 # The ticks of random schedules are those that test/schedules/oracle.py finds, which shares
 # no code with the extension and walks through time minute by minute.  Each schedule is
-# walked forward by shedlock_next_tick and backward by _shedlock_cron_due, and both
-# are asked at other instants, too.
+# walked forward by shedlock_next_tick and backward by the previous_tick of
+# test/modules/due, and both are asked at other instants, too.
 #
 # SHEDLOCK_SEED in the environment repeats the schedules.  SHEDLOCK_ROUNDS is how many
 # times all time zones are used; a round has 50,000 to 200,000 ticks.
@@ -18,6 +18,7 @@ use Test::More;
 
 my $python = '/usr/bin/python3';
 plan skip_all => 'there is no Python' unless -x $python;
+plan skip_all => 'SHEDLOCK_DUE does not name the library with previous_tick: see scripts/test' unless $ENV{SHEDLOCK_DUE};
 
 my $seed = $ENV{SHEDLOCK_SEED} || 1 + int(rand(1_000_000));
 my $rounds = $ENV{SHEDLOCK_ROUNDS} || 1;
@@ -29,6 +30,7 @@ ok(run([ $python, 'test/schedules/oracle.py', $seed, $rounds ], '>', $file, '2>'
 my $node = start_node('main');
 $node->safe_psql(
 	'postgres', qq{
+CREATE FUNCTION previous_tick(schedule text, time_zone text, at timestamptz) RETURNS timestamptz AS '$ENV{SHEDLOCK_DUE}' LANGUAGE C STRICT;
 CREATE TABLE oracle (schedule text, zone text, low bigint, high bigint, ticks bigint[], changes bigint[], offsets bigint[]);
 \\copy oracle FROM '$file'
 });
@@ -82,8 +84,8 @@ is( different(
 	"forward, all $ticks ticks are those of the oracle (seed $seed)");
 is( different(
 		sprintf $walk,
-		q{(_shedlock_cron_due(o.schedule, o.zone, to_timestamp(o.high))).last_due},
-		q{(_shedlock_cron_due(o.schedule, o.zone, tick - '1 us'::interval)).last_due}),
+		q{previous_tick(o.schedule, o.zone, to_timestamp(o.high))},
+		q{previous_tick(o.schedule, o.zone, tick - '1 us'::interval)}),
 	'',
 	"backward, all $ticks ticks are those of the oracle (seed $seed)");
 
@@ -95,7 +97,7 @@ FROM oracle o, LATERAL (
 	SELECT tick, lead(tick) OVER (ORDER BY tick) AS next, 1 + 500 / count(*) OVER () AS steps FROM unnest(o.ticks) tick) t,
 	 generate_series(1, steps) step, to_timestamp(tick + (next - tick) * step::float8 / (steps + 1)) at
 WHERE next IS NOT NULL AND
-	  ((_shedlock_cron_due(schedule, zone, at)).last_due IS DISTINCT FROM to_timestamp(tick) OR
+	  (previous_tick(schedule, zone, at) IS DISTINCT FROM to_timestamp(tick) OR
 	   shedlock_next_tick(schedule, zone, at) IS DISTINCT FROM to_timestamp(next))
 LIMIT 5}),
 	'',

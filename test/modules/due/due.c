@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * due.c
- *	  The library's rules of what is due, and when, for test/t/run-due-model.pl.
+ *	  The library's rules of what is due, and when, for test/t/run-due-model.pl;
+ *	  and the tick before an instant, for run-schedule-oracle.pl.
  *
  * The rules have no SQL functions of their own, because the time is an argument of them.  This
  * library is linked with the objects of shedlock, and takes nothing from an installed one.
@@ -21,6 +22,7 @@
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(due);
+PG_FUNCTION_INFO_V1(previous_tick);
 
 /*
  * deform - the columns of an argument that is a row
@@ -75,4 +77,23 @@ due(PG_FUNCTION_ARGS)
 		nulls[2 + i] = times[i] == DT_NOEND;
 	}
 	return ShedlockFormAnswer(fcinfo, values, nulls);
+}
+
+/*
+ * previous_tick(schedule, time_zone, at) - the last tick at an instant or before it
+ *
+ * Returns null if there is none.
+ */
+Datum
+previous_tick(PG_FUNCTION_ARGS)
+{
+	ShedlockSchedule schedule;
+	TimestampTz tick;
+
+	(void) ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
+								 text_to_cstring(PG_GETARG_TEXT_PP(1)), false, &schedule);
+	tick = ShedlockPreviousTick(&schedule, PG_GETARG_TIMESTAMPTZ(2));
+	if (tick == DT_NOBEGIN)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(tick);
 }
