@@ -58,10 +58,11 @@ OBJS = \
 	src/api/jobargs.o \
 	src/api/schedulefuncs.o \
 	src/api/crontick.o \
-	src/api/cron.o \
 	src/api/croncall.o \
-	src/api/declarefuncs.o \
+	src/api/cron.o \
 	src/api/jobfuncs.o \
+	src/api/cronagain.o \
+	src/api/declarefuncs.o \
 	src/api/admin.o \
 	src/api/pause.o \
 	src/api/purge.o \
@@ -169,7 +170,7 @@ REGRESS = \
 	no_bloat \
 	cron_missing \
 	cron_call \
-	cron_due \
+	cron_fire \
 	cron_grammar \
 	cron_dst \
 	adopt \

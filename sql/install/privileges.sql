@@ -48,9 +48,9 @@ REVOKE EXECUTE ON FUNCTION shedlock_skip(text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_stats_reset(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, interval, interval, interval, text, text, boolean, text, integer, interval, text, interval, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, text, text, boolean, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, interval, interval, interval, text, integer, interval, text, interval, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
 
 GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_jobs, shedlock_cron_jobs TO PUBLIC;

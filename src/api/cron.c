@@ -28,6 +28,7 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_require);
 PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
 PG_FUNCTION_INFO_V1(_shedlock_may_use);
+PG_FUNCTION_INFO_V1(_shedlock_cron_declare);
 PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
 PG_FUNCTION_INFO_V1(_shedlock_shown);
 
@@ -99,6 +100,43 @@ _shedlock_cron_is_readable(PG_FUNCTION_ARGS)
 }
 
 /*
+ * ShedlockBecome - let another role act; keep who calls
+ *
+ * After an error the abort of the transaction does what ShedlockBecomeAgain() does.
+ */
+void
+ShedlockBecome(Oid role, ShedlockCaller *caller)
+{
+	GetUserIdAndSecContext(&caller->role, &caller->sec_context);
+	SetUserIdAndSecContext(role, caller->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+/*
+ * ShedlockBecomeAgain - let the caller act
+ */
+void
+ShedlockBecomeAgain(const ShedlockCaller *caller)
+{
+	SetUserIdAndSecContext(caller->role, caller->sec_context);
+}
+
+/*
+ * ShedlockOwner - the owner of the called function, and so of the extension
+ */
+Oid
+ShedlockOwner(FunctionCallInfo fcinfo)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(proc))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	owner = ((Form_pg_proc) GETSTRUCT(proc))->proowner;
+	ReleaseSysCache(proc);
+	return owner;
+}
+
+/*
  * _shedlock_cron_name_is_shared - has another role than username a job of that
  * name?
  *
@@ -111,22 +149,14 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 {
 	Oid			types[] = {TEXTOID, TEXTOID};
 	Datum		values[] = {fcinfo->args[0].value, fcinfo->args[1].value};
-	HeapTuple	proc;
-	Oid			caller;
-	int			sec_context;
+	ShedlockCaller caller;
 	int			result;
 	bool		found;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !uses_cron(cron_job_table()))
 		PG_RETURN_BOOL(false);
 
-	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
-	if (!HeapTupleIsValid(proc))
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	GetUserIdAndSecContext(&caller, &sec_context);
-	SetUserIdAndSecContext(((Form_pg_proc) GETSTRUCT(proc))->proowner,
-						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	ReleaseSysCache(proc);
+	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
 
 	SPI_connect();
 	result = SPI_execute_with_args("SELECT FROM cron.job j "
@@ -137,28 +167,231 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 		elog(ERROR, "could not read cron.job");
 	found = SPI_processed > 0;
 	SPI_finish();
-
-	/* after an error the abort of the transaction does this */
-	SetUserIdAndSecContext(caller, sec_context);
+	ShedlockBecomeAgain(&caller);
 	PG_RETURN_BOOL(found);
 }
 
 /*
- * may_execute - may the caller execute that function of the extension, which has one
- * argument of type text?
+ * ShedlockFindGuarded - give each job that guards a name in this database to a function, until
+ * that returns true
+ *
+ * Only what the current role can read in cron.job.  Returns whether the function returned true.
+ */
+bool
+ShedlockFindGuarded(const ShedlockName *name, bool (*visit) (const ShedlockGuardedJob *job, void *arg),
+					void *arg)
+{
+	SPITupleTable *rows;
+	bool		found = false;
+
+	if (!ShedlockReadsCron())
+		return false;
+	SPI_connect();
+	/* not read-only: it sees what this statement has changed */
+	if (SPI_execute("SELECT j.jobid, j.schedule, j.command, j.active FROM cron.job j "
+					"WHERE j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() "
+					"ORDER BY j.jobid", false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read cron.job");
+	rows = SPI_tuptable;
+	for (uint64 i = 0; i < rows->numvals && !found; i++)
+	{
+		ShedlockGuardedCall call;
+		ShedlockGuardedJob job;
+
+		if (!ShedlockReadGuardedCall(SPI_getvalue(rows->vals[i], rows->tupdesc, 3), &call) ||
+			strcmp(call.name, name->str) != 0)
+			continue;
+		job.jobid = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
+		job.schedule = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+		job.active = strcmp(SPI_getvalue(rows->vals[i], rows->tupdesc, 4), "t") == 0;
+		job.has_more_args = call.has_more_args;
+		found = visit(&job, arg);
+	}
+	SPI_finish();
+	return found;
+}
+
+/*
+ * is_any - accept the first job
  */
 static bool
-may_execute(Oid nsp, const char *function)
+is_any(const ShedlockGuardedJob *job, void *arg)
 {
-	Oid			type = TEXTOID;
+	return true;
+}
+
+/*
+ * ShedlockIsGuarded - is a name that of a guarded job of pg_cron in this database?
+ *
+ * The owner of the extension reads cron.job, because the jobs of other roles count, too.
+ */
+bool
+ShedlockIsGuarded(FunctionCallInfo fcinfo, const ShedlockName *name)
+{
+	ShedlockCaller caller;
+	bool		found;
+
+	if (!OidIsValid(cron_job_table()))
+		return false;
+	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
+	found = ShedlockFindGuarded(name, is_any, NULL);
+	ShedlockBecomeAgain(&caller);
+	return found;
+}
+
+/*
+ * may_execute - may the caller execute that function of the extension?
+ */
+static bool
+may_execute(Oid nsp, const char *function, const Oid *types, int ntypes)
+{
 	Oid			oid = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
 									  CStringGetDatum(function),
-									  PointerGetDatum(buildoidvector(&type, 1)),
+									  PointerGetDatum(buildoidvector(types, ntypes)),
 									  ObjectIdGetDatum(nsp));
 
 	return OidIsValid(oid) &&
 		DatumGetBool(DirectFunctionCall2(has_function_privilege_id, ObjectIdGetDatum(oid),
 										 CStringGetTextDatum("EXECUTE")));
+}
+
+/*
+ * declare_as - declare a job in the name of a role
+ *
+ * Errors: 42501 if the caller has not its privileges; those of ShedlockDeclare().
+ */
+static void
+declare_as(Oid role, const ShedlockName *name, ShedlockJob *job)
+{
+	ShedlockCaller caller;
+
+	if (!has_privs_of_role(GetUserId(), role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to declare jobs of role \"%s\"", GetUserNameFromId(role, false))));
+	ShedlockBecome(role, &caller);
+	ShedlockCheckMayUse(name);
+	(void) ShedlockDeclare(name, job);
+	ShedlockBecomeAgain(&caller);
+}
+
+/*
+ * job_of - what shedlock_job would be told of a job of pg_cron
+ *
+ * old: what is declared so far.  Seconds are a period, and periods count in UTC.
+ */
+static void
+job_of(const ShedlockJob *old, char *schedule, ShedlockJob *job)
+{
+	char	   *zone = old->found ? old->time_zone : pstrdup(ShedlockCronZone());
+	int			seconds = ShedlockCronSeconds(schedule);
+	ShedlockSchedule parsed;
+
+	if (seconds > 0)
+		schedule = psprintf("every %d seconds", seconds);
+	if (ShedlockIsEvery(schedule + strspn(schedule, " \t\n")) &&
+		!ShedlockParseSchedule(schedule, zone, true, &parsed))
+		zone = pstrdup("UTC");
+	ShedlockReschedule(old, schedule, zone, job);
+}
+
+/*
+ * warn_of_missed - warn of a tick at which pg_cron does not fire the job
+ */
+static void
+warn_of_missed(const ShedlockName *name, const ShedlockJob *job, const char *fire)
+{
+	TimestampTz missed = ShedlockMissedTick(&job->schedule, fire);
+
+	if (missed != DT_NOEND)
+		ereport(WARNING,
+				(errmsg("pg_cron does not fire job \"%s\" at %s, when it is due",
+						name->str, ShedlockTimeString(missed)),
+				 errdetail("The run for that tick begins when pg_cron fires the job next."),
+				 errhint("Let the minutes and hours of fire include those of the schedule.")));
+}
+
+/*
+ * warn_of_elsewhere - warn that a job of another database must be declared there
+ */
+static void
+warn_of_elsewhere(const ShedlockName *name, const ShedlockJob *job, const char *database)
+{
+	const char *schema = quote_identifier(get_namespace_name(name->nsp));
+
+	ereport(WARNING,
+			(errmsg("job \"%s\" runs in database \"%s\", where it must be declared", name->str, database),
+			 errdetail("Its lock, its ticks and its history are in that database."),
+			 errhint("Run there: CREATE EXTENSION IF NOT EXISTS shedlock SCHEMA %s; SELECT %s.shedlock_job(%s, %s, time_zone => %s);",
+					 schema, schema, quote_literal_cstr(name->str),
+					 quote_literal_cstr(job->schedule_text), quote_literal_cstr(job->time_zone))));
+}
+
+/*
+ * check_may_guard - raise an error unless the caller may execute a function that guards jobs
+ */
+static void
+check_may_guard(Oid nsp)
+{
+	static const Oid schedule_args[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, BOOLOID, TEXTOID};
+	static const Oid guard_args[] = {TEXTOID, TEXTOID};
+
+	if (!may_execute(nsp, "shedlock_cron_schedule", schedule_args, lengthof(schedule_args)) &&
+		!may_execute(nsp, "shedlock_cron_guard", guard_args, lengthof(guard_args)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for function %s", "shedlock_job")));
+}
+
+/*
+ * _shedlock_cron_declare(name, schedule, fire, username, database, keeps, is_guarded) - declare
+ * the job that is to be guarded
+ *
+ * schedule: pg_cron's, or one of shedlock_job.  fire: or null.  username: the role of the job, in
+ * whose name it is declared.  database: if it is another one, the job is not declared here.
+ * keeps: a job that is declared stays as it is.  is_guarded: it is guarded already.  Returns the
+ * schedule that is to fire it.  Errors: 22004, 22023; 42704 if there is no such role; those of
+ * check_may_guard(), declare_as() and ShedlockFireFor().
+ */
+Datum
+_shedlock_cron_declare(PG_FUNCTION_ARGS)
+{
+	char	   *given = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
+	char	   *database = ShedlockGetWord(fcinfo, 4, "");
+	bool		here = strcmp(database, get_database_name(MyDatabaseId)) == 0;
+	bool		keeps = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
+	ShedlockName name;
+	ShedlockJob old = {0};
+	ShedlockJob job;
+	const char *fire;
+
+	ShedlockBeginCall(fcinfo, "shedlock_job()", &name);
+	check_may_guard(name.nsp);
+	ShedlockRefuseNull(PG_ARGISNULL(1), "schedule", NULL);
+
+	/*
+	 * What fires it can be another schedule than that which is declared
+	 * there.
+	 */
+	if (!here && keeps && given == NULL && PG_GETARG_BOOL(6))
+		PG_RETURN_DATUM(PG_GETARG_DATUM(1));
+	if (here)
+		ShedlockLookUpJob(&name, &old);
+	keeps &= old.is_readable;
+	if (keeps)
+		job = old;
+	else
+		job_of(&old, text_to_cstring(PG_GETARG_TEXT_PP(1)), &job);
+
+	/* what pg_cron would refuse is not declared, either */
+	fire = ShedlockFireFor(&job, given);
+	if (!here)
+		warn_of_elsewhere(&name, &job, database);
+	else if (!keeps)
+		declare_as(get_role_oid(ShedlockGetWord(fcinfo, 3, ""), false), &name, &job);
+	if (here)
+		warn_of_missed(&name, &job, fire);
+	PG_RETURN_TEXT_P(cstring_to_text(fire));
 }
 
 /*
@@ -171,16 +404,12 @@ may_forget(Oid role, const ShedlockName *name)
 {
 	bool		result;
 	ShedlockJob job;
-	Oid			caller;
-	int			sec_context;
+	ShedlockCaller caller;
 
 	ShedlockLookUpJob(name, &job);
-	GetUserIdAndSecContext(&caller, &sec_context);
-	SetUserIdAndSecContext(role, sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	ShedlockBecome(role, &caller);
 	result = ShedlockMayUseName(name->str) && (!job.found || ShedlockMayChange(&job));
-
-	/* after an error the abort of the transaction does this */
-	SetUserIdAndSecContext(caller, sec_context);
+	ShedlockBecomeAgain(&caller);
 	return result;
 }
 
@@ -190,20 +419,25 @@ may_forget(Oid role, const ShedlockName *name)
  * username: role of the job of pg_cron.  Its privileges decide, not the caller's: that role
  * chooses the name in its CALL, and a superuser may remove it.  The caller must have them,
  * and may execute one of the functions that end a guard.  Strict.  Returns false if nothing
- * is forgotten, and warns if it may not be.  Errors: 42501, 25006.
+ * is forgotten, because it may not be, with a warning, or because another job is guarded by
+ * that name.  Errors: 42501, 25006.
  */
 Datum
 _shedlock_cron_forget(PG_FUNCTION_ARGS)
 {
 	Oid			role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), true);
 	Oid			nsp = ShedlockSchema(fcinfo);
+	Oid			type = TEXTOID;
 	ShedlockName name;
 
-	if (!may_execute(nsp, "shedlock_cron_unschedule") && !may_execute(nsp, "shedlock_cron_unguard"))
+	if (!may_execute(nsp, "shedlock_cron_unschedule", &type, 1) &&
+		!may_execute(nsp, "shedlock_cron_unguard", &type, 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_forget")));
 	ShedlockMakeName(nsp, text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	if (ShedlockIsGuarded(fcinfo, &name))
+		PG_RETURN_BOOL(false);
 	if (!OidIsValid(role) || !has_privs_of_role(GetUserId(), role) || !may_forget(role, &name))
 	{
 		ereport(WARNING,

@@ -22,41 +22,54 @@
 #define EACH_MINUTE			"* * * * *"
 
 PG_FUNCTION_INFO_V1(_shedlock_cron_timezone);
-PG_FUNCTION_INFO_V1(_shedlock_cron_seconds);
-PG_FUNCTION_INFO_V1(_shedlock_cron_due);
-PG_FUNCTION_INFO_V1(_shedlock_cron_late_tick);
-PG_FUNCTION_INFO_V1(_shedlock_cron_lost_tick);
+PG_FUNCTION_INFO_V1(_shedlock_cron_own_schedule);
+PG_FUNCTION_INFO_V1(_shedlock_cron_problem);
 
 /*
- * cron_zone - time zone of pg_cron's schedules
+ * ShedlockCronZone - time zone of pg_cron's schedules
  *
  * The server shows the setting only to superusers, but it is no secret: the runs of
  * a job show it to every role that can see the job.
  */
-static const char *
-cron_zone(void)
+const char *
+ShedlockCronZone(void)
 {
 	const char *zone = GetConfigOption("cron.timezone", true, false);
 
-	return zone && zone[0] ? zone : "GMT";
+	return zone && zone[0] && pg_strcasecmp(zone, "GMT") != 0 ? zone : "UTC";
 }
 
 /*
- * _shedlock_cron_timezone() - see cron_zone()
+ * _shedlock_cron_timezone() - see ShedlockCronZone()
  */
 Datum
 _shedlock_cron_timezone(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TEXT_P(cstring_to_text(cron_zone()));
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockCronZone()));
 }
 
 /*
- * seconds_of - how many seconds lie between two runs of a schedule like '10 seconds'
+ * is_cron_zone - has pg_cron that time zone?
+ */
+static bool
+is_cron_zone(pg_tz *zone)
+{
+	pg_tz	   *own = pg_tzset(ShedlockCronZone());
+	long		offset;
+	long		own_offset;
+
+	return own && (strcmp(pg_get_timezone_name(own), pg_get_timezone_name(zone)) == 0 ||
+				   (pg_get_timezone_offset(own, &own_offset) &&
+					pg_get_timezone_offset(zone, &offset) && own_offset == offset));
+}
+
+/*
+ * ShedlockCronSeconds - how many seconds lie between two runs of a schedule like '10 seconds'
  *
  * Returns 0 for any other schedule.
  */
-static int
-seconds_of(const char *str)
+int
+ShedlockCronSeconds(const char *str)
 {
 	static const char *const blanks = " \t\r\n";
 	int			seconds = 0;
@@ -75,17 +88,43 @@ seconds_of(const char *str)
 }
 
 /*
- * _shedlock_cron_seconds(schedule) - see seconds_of(); null for 0
+ * cron_text - a cron expression as pg_cron is to have it
+ *
+ * Since version 1.6.0 it assigns these two to no month, so that they never fire.
  */
-Datum
-_shedlock_cron_seconds(PG_FUNCTION_ARGS)
+static const char *
+cron_text(const ShedlockSchedule *schedule)
 {
-	Interval   *span = palloc0(sizeof(Interval));
+	if (strcmp(schedule->text, "@yearly") == 0 || strcmp(schedule->text, "@annually") == 0)
+		return "0 0 1 1 *";
+	return schedule->text;
+}
 
-	span->time = seconds_of(text_to_cstring(PG_GETARG_TEXT_PP(0))) * USECS_PER_SEC;
-	if (span->time == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INTERVAL_P(span);
+/*
+ * copy_of - the schedule of a job in pg_cron's words; NULL if it has none
+ */
+static const char *
+copy_of(const ShedlockSchedule *schedule)
+{
+	if (schedule->period == 0)
+		return is_cron_zone(schedule->zone) ? cron_text(schedule) : NULL;
+	if (schedule->has_from || schedule->period % USECS_PER_SEC != 0 ||
+		schedule->period > SECONDS_MAX * USECS_PER_SEC)
+		return NULL;
+	return psprintf("%d second%s", (int) (schedule->period / USECS_PER_SEC),
+					schedule->period == USECS_PER_SEC ? "" : "s");
+}
+
+/*
+ * needs_both_days - does pg_cron fire only where both days match, although one is enough?
+ */
+static bool
+needs_both_days(const ShedlockSchedule *fire)
+{
+	const char *setting = GetConfigOption("cron.match_dom_and_dow", true, false);
+	bool		on;
+
+	return fire->either_day && setting && parse_bool(setting, &on) && on;
 }
 
 /*
@@ -96,132 +135,169 @@ _shedlock_cron_seconds(PG_FUNCTION_ARGS)
 bool
 ShedlockParseFire(const char *text, ShedlockSchedule *schedule)
 {
-	return ShedlockParseSchedule(text, cron_zone(), true, schedule);
+	return ShedlockParseSchedule(text, ShedlockCronZone(), true, schedule);
 }
 
 /*
- * _shedlock_cron_due(schedule, time_zone, at) - when a schedule is due around an instant
+ * check_fire - read and check what is to fire a job; returns it as pg_cron is to have it
  *
- * time_zone: null is pg_cron's.  Returns the last time at or before it, and the next one
- * after it; null for what cannot be told, as for @reboot.  The runs of a schedule in
- * seconds are that far apart, at no particular second.
+ * Errors: 22023.
  */
-Datum
-_shedlock_cron_due(PG_FUNCTION_ARGS)
+static const char *
+check_fire(const char *fire)
 {
-	Datum		values[2] = {0};
-	bool		isnull[2] = {true, true};
 	ShedlockSchedule schedule;
 
-	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(2))
-	{
-		char	   *str = text_to_cstring(PG_GETARG_TEXT_PP(0));
-		TimestampTz at = PG_GETARG_TIMESTAMPTZ(2);
-		int			seconds = seconds_of(str);
-		TimestampTz last = DT_NOBEGIN;
-		TimestampTz next = DT_NOEND;
-
-		if (seconds > 0 && !TIMESTAMP_NOT_FINITE(at))
-		{
-			last = at - seconds * USECS_PER_SEC;
-			next = at + seconds * USECS_PER_SEC;
-		}
-		else if (ShedlockParseSchedule(str, ShedlockGetWord(fcinfo, 1, cron_zone()), true,
-									   &schedule))
-		{
-			last = ShedlockPreviousTick(&schedule, at);
-			next = ShedlockNextTick(&schedule, at);
-		}
-		values[0] = TimestampTzGetDatum(last);
-		values[1] = TimestampTzGetDatum(next);
-		isnull[0] = !IS_VALID_TIMESTAMP(last);
-		isnull[1] = !IS_VALID_TIMESTAMP(next);
-	}
-	PG_RETURN_DATUM(ShedlockFormAnswer(fcinfo, values, isnull));
+	if (ShedlockCronSeconds(fire) > 0)
+		return fire;
+	(void) ShedlockParseSchedule(fire, ShedlockCronZone(), false, &schedule);
+	if (schedule.period != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("pg_cron cannot fire by \"%s\"", schedule.text),
+				 errhint("Pass a cron expression as fire.")));
+	if (needs_both_days(&schedule))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("pg_cron does not fire by \"%s\" on each of its days", schedule.text),
+				 errdetail("It names days of the month and of the week, and cron.match_dom_and_dow is on: pg_cron fires only where both match."),
+				 errhint("Turn that setting off, or pass fire => '%s'.", EACH_MINUTE)));
+	return cron_text(&schedule);
 }
 
 /*
- * _shedlock_cron_late_tick(schedule, time_zone, fire) - the next tick at which pg_cron
- * does not fire the job
- *
- * fire: pg_cron's schedule.  Strict.  Returns null if it fires at each tick of a year.
- * A schedule that cannot be parsed, and one in seconds, is not looked at.
+ * retries - can a job have more runs than ticks?
  */
-Datum
-_shedlock_cron_late_tick(PG_FUNCTION_ARGS)
+static bool
+retries(const ShedlockJob *job)
 {
-	char	   *fire_text = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	return job->attempts > 1 || job->catch_up_all;
+}
+
+/*
+ * ShedlockFireFor - the schedule by which pg_cron fires a job
+ *
+ * given: what the caller wants, or NULL.  Errors: those of check_fire().
+ */
+const char *
+ShedlockFireFor(const ShedlockJob *job, const char *given)
+{
+	const char *copy = copy_of(&job->schedule);
+
+	if (given)
+		return check_fire(given);
+	if (copy == NULL || (job->schedule.period == 0 && (retries(job) || job->max_late)))
+		return EACH_MINUTE;
+	return check_fire(copy);
+}
+
+/*
+ * ShedlockMissedTick - the next tick of a schedule at which pg_cron does not fire the job
+ *
+ * Returns DT_NOEND if it fires at each tick of a year, and for a fire that cannot be read.
+ * Seconds have no instants of their own.
+ */
+TimestampTz
+ShedlockMissedTick(const ShedlockSchedule *schedule, const char *fire_text)
+{
 	TimestampTz tick = GetCurrentTimestamp();
 	TimestampTz end = tick + LOOK_AHEAD;
-	ShedlockSchedule schedule;
 	ShedlockSchedule fire;
 
-	if (!ShedlockParseSchedule(text_to_cstring(PG_GETARG_TEXT_PP(0)),
-							   text_to_cstring(PG_GETARG_TEXT_PP(1)), true, &schedule) ||
-		!ShedlockParseFire(fire_text, &fire) ||
-		strcmp(fire.text, EACH_MINUTE) == 0 || ShedlockSameSchedule(&schedule, &fire))
-		PG_RETURN_NULL();
+	if (!ShedlockParseFire(fire_text, &fire))
+		return schedule->period != 0 &&
+			ShedlockCronSeconds(fire_text) * USECS_PER_SEC > schedule->period ?
+			ShedlockNextTick(schedule, tick) : DT_NOEND;
+	if (ShedlockSameSchedule(schedule, &fire) ||
+		(schedule->period == 0 && strcmp(fire.text, EACH_MINUTE) == 0))
+		return DT_NOEND;
 	for (int i = 0; i < LOOK_AHEAD_TICKS; i++)
 	{
-		tick = ShedlockNextTick(&schedule, tick);
+		tick = ShedlockNextTick(schedule, tick);
 		if (tick > end)
 			break;
 		if (ShedlockPreviousTick(&fire, tick) != tick)
-			PG_RETURN_TIMESTAMPTZ(tick);
+			return tick;
 	}
-	PG_RETURN_NULL();
+	return DT_NOEND;
 }
 
 /*
- * wall_clock - local time of an instant
- */
-static Timestamp
-wall_clock(TimestampTz at, pg_tz *zone)
-{
-	struct pg_tm tm;
-	fsec_t		fsec;
-	int			offset;
-
-	if (timestamp2tm(at, &offset, &tm, &fsec, NULL, zone) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("timestamp out of range")));
-	return at - offset * USECS_PER_SEC;
-}
-
-/*
- * _shedlock_cron_lost_tick(schedule, once_every, at) - when a job is skipped next because
- * summer time begins
+ * _shedlock_cron_own_schedule(name, fire) - the schedule that a job has without a guard
  *
- * Periods are counted in UTC, schedules in pg_cron's time zone.  When summer time begins
- * there, two runs are an hour closer than the wall clock shows, and can both be in a
- * period as long as the time between them.  Strict.  Returns null if that does not
- * happen within a year.
+ * fire: pg_cron's schedule so far, for a job that is not declared.  Strict.  Errors: 0A000 for a
+ * schedule that pg_cron cannot have.
  */
 Datum
-_shedlock_cron_lost_tick(PG_FUNCTION_ARGS)
+_shedlock_cron_own_schedule(PG_FUNCTION_ARGS)
 {
-	Interval   *every = PG_GETARG_INTERVAL_P(1);
-	TimestampTz last = PG_GETARG_TIMESTAMPTZ(2);
-	TimestampTz end = last + LOOK_AHEAD;
-	ShedlockSchedule schedule;
-	ShedlockSchedule period;
+	ShedlockName name;
+	ShedlockJob job;
+	const char *copy;
 
-	if (!ShedlockParseFire(text_to_cstring(PG_GETARG_TEXT_PP(0)), &schedule))
+	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	ShedlockLookUpJob(&name, &job);
+	if (!job.is_readable)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(1));
+	copy = copy_of(&job.schedule);
+	if (copy == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pg_cron has no schedule like that of job \"%s\"", name.str),
+				 errdetail("It is \"%s\" in time zone \"%s\".", job.schedule.text, job.time_zone),
+				 errhint("Give the job its command and a schedule of pg_cron with cron.alter_job.")));
+	PG_RETURN_TEXT_P(cstring_to_text(copy));
+}
+
+/*
+ * find_problem - why a job that is guarded does not run as it is declared; NULL if it does
+ */
+static const char *
+find_problem(const ShedlockJob *job, const char *fire_text)
+{
+	ShedlockSchedule fire;
+	bool		is_cron = ShedlockParseFire(fire_text, &fire);
+	TimestampTz tick;
+
+	if (!job->found)
+		return "it is not declared, and so runs each time that pg_cron fires it";
+	if (!job->is_readable)
+		return NULL;
+	if (is_cron && needs_both_days(&fire))
+		return "cron.match_dom_and_dow is on, so that pg_cron fires it only where both of its days match";
+	tick = ShedlockMissedTick(&job->schedule, fire_text);
+	if (tick != DT_NOEND)
+		return psprintf("pg_cron does not fire it at %s, when it is due", ShedlockTimeString(tick));
+	tick = ShedlockNextTick(&job->schedule, GetCurrentTimestamp());
+	if (is_cron && retries(job) && strcmp(fire.text, EACH_MINUTE) != 0 &&
+		ShedlockNextTick(&fire, tick) >= ShedlockNextTick(&job->schedule, tick))
+		return "pg_cron fires it only at its ticks, so that no other run follows between them";
+	return NULL;
+}
+
+/*
+ * _shedlock_cron_problem(name, fire, jobid) - see find_problem(), with the call that corrects it
+ *
+ * fire: pg_cron's schedule.  A job that is fired @reboot needs no declaration.  Strict.
+ * Returns null to callers that do not see the job.
+ */
+Datum
+_shedlock_cron_problem(PG_FUNCTION_ARGS)
+{
+	char	   *fire = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	ShedlockName name;
+	ShedlockJob job;
+	const char *problem;
+
+	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	if (!ShedlockMayUseName(name.str) && !ShedlockMaySee(InvalidOid))
 		PG_RETURN_NULL();
-	ShedlockPeriodSchedule(every, "", &period);
-	last = ShedlockNextTick(&schedule, last);
-	for (int i = 0; i < LOOK_AHEAD_TICKS && last <= end; i++)
-	{
-		TimestampTz tick = ShedlockNextTick(&schedule, last);
-
-		if (tick > end)
-			break;
-		if (wall_clock(tick, schedule.zone) - wall_clock(last, schedule.zone) >= period.period &&
-			ShedlockTickOfTimer(&period, tick, SHEDLOCK_CLAIM_EARLY) ==
-			ShedlockTickOfTimer(&period, last, SHEDLOCK_CLAIM_EARLY))
-			PG_RETURN_TIMESTAMPTZ(tick);
-		last = tick;
-	}
-	PG_RETURN_NULL();
+	ShedlockLookUpJob(&name, &job);
+	if (!job.found && strncmp(fire + strspn(fire, " \t\n"), "@reboot", 7) == 0)
+		PG_RETURN_NULL();
+	problem = find_problem(&job, fire);
+	if (problem == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s; SELECT shedlock_cron_guard('" INT64_FORMAT "') corrects that",
+											  problem, PG_GETARG_INT64(2))));
 }

@@ -13,11 +13,9 @@
 #include "postgres.h"
 
 #include "api/api.h"
-#include "catalog/pg_proc.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(shedlock_job);
@@ -55,8 +53,8 @@ PG_FUNCTION_INFO_V1(shedlock_again);
  * shedlock_again(name) - allow the last tick to be claimed or run once more
  *
  * The next caller can do it, even if a newer tick has come.  A tick that was skipped is taken
- * back.  A NOTICE says so if pg_cron does not fire before the next tick.  Warns and returns
- * false if there is no tick.
+ * back.  pg_cron fires its jobs of that name within a minute.  Warns and returns false if there
+ * is no tick.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
@@ -72,7 +70,7 @@ shedlock_again(PG_FUNCTION_ARGS)
 		ereport(LOG,
 				(errmsg("one more attempt at tick %s of lock \"%s\" allowed by role %s",
 						ShedlockTimeString(tick), name.str, ShedlockActingRole())));
-		ShedlockNoticeUnfired(&name);
+		ShedlockRunSoon(fcinfo, &name);
 	}
 	else
 		report_no_tick(&name);
@@ -125,14 +123,7 @@ shedlock_skip(PG_FUNCTION_ARGS)
 static bool
 is_owner(FunctionCallInfo fcinfo)
 {
-	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(proc))
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	owner = ((Form_pg_proc) GETSTRUCT(proc))->proowner;
-	ReleaseSysCache(proc);
-	return is_member_of_role(GetUserId(), owner);
+	return is_member_of_role(GetUserId(), ShedlockOwner(fcinfo));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_forget);
@@ -141,7 +132,8 @@ PG_FUNCTION_INFO_V1(shedlock_forget);
  *
  * Its counters, too; the state of its ticks stays until it is purged.  Of a name that only
  * claims have used, superusers and members of the extension's owner can forget the ticks.
- * Warns and returns false if there is nothing to forget.  Errors: 42501.
+ * Warns and returns false if there is nothing to forget.  Errors: 42501; 55006 for a guarded job
+ * of pg_cron.
  */
 Datum
 shedlock_forget(PG_FUNCTION_ARGS)
@@ -150,6 +142,11 @@ shedlock_forget(PG_FUNCTION_ARGS)
 	bool		found;
 
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
+	if (ShedlockIsGuarded(fcinfo, &name))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("job \"%s\" is a guarded job of pg_cron", name.str),
+				 errhint("End its guard with shedlock_cron_unguard, which forgets it, too.")));
 	found = ShedlockForgetJob(&name);
 	if (found)
 		(void) ShedlockResetStats(name.nsp, name.str);

@@ -144,6 +144,23 @@ ShedlockJobOfCall(FunctionCallInfo fcinfo, int every, int first, const char *nam
 }
 
 /*
+ * ShedlockReschedule - a job with another schedule
+ *
+ * old: its settings; if there is no such job, they are the defaults.  Errors: 22023.
+ */
+void
+ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, ShedlockJob *job)
+{
+	*job = *old;
+	set_schedule(job, schedule, time_zone);
+	if (old->found)
+		return;
+	job->attempts = 1;
+	job->backoff = minutes(1);
+	job->overdue_after = minutes(5);
+}
+
+/*
  * ShedlockGetJob - the job that the arguments of shedlock_job say
  *
  * Null stands for the default.

@@ -23,15 +23,15 @@
 #include "utils/timestamp.h"
 
 /*
- * check_context - raise an error unless the CALL can commit
+ * ShedlockCheckRunContext - raise an error unless the CALL can commit
  *
  * A CALL is atomic in a transaction block, in a string of several statements,
  * in a function, and when the procedure is SECURITY DEFINER or has settings.  It
  * can commit in DO or another procedure, but SPI would be in use then.  In a
  * pipeline it would also commit, or roll back, the statements before it.
  */
-static void
-check_context(FunctionCallInfo fcinfo)
+void
+ShedlockCheckRunContext(FunctionCallInfo fcinfo)
 {
 	if (IsTransactionBlock() || IsSubTransaction())
 		ereport(ERROR,
@@ -127,7 +127,7 @@ shedlock_run(PG_FUNCTION_ARGS)
 {
 	MemoryContext caller;
 
-	check_context(fcinfo);
+	ShedlockCheckRunContext(fcinfo);
 	caller = MemoryContextSwitchTo(PortalContext);
 	declare_as_called(fcinfo, 5);
 	ShedlockGuardCommand(make_run(fcinfo));

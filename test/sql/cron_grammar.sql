@@ -130,13 +130,13 @@ FROM unnest(ARRAY['', ' ', 'Europe/Nowhere', 'Berlin', '+01:00', '2', '-3', 'UTC
 CREATE FUNCTION pg_temp.kept() RETURNS bigint LANGUAGE sql AS $$
 	SELECT coalesce(sum(total_bytes), 0)::bigint FROM pg_backend_memory_contexts WHERE name = 'Timezones'
 $$;
-INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone, catch_up, attempts, backoff)
-SELECT 'cron_grammar ' || n, now(), now(), '', '0 0 * * *', 'X' || n, 'latest', 1, '1 min' FROM generate_series(1, 500) n;
+INSERT INTO _shedlock_job (name, schedule, time_zone, attempts, backoff, catch_up, overdue_after, since, created_at, created_by, declared_at, declared_by, turns)
+SELECT 'cron_grammar ' || n, '0 0 * * *', 'X' || n, 1, '1 min', 'latest', '5 min', now(), now(), '', now(), '', 0 FROM generate_series(1, 500) n;
 SELECT pg_temp.kept() AS kept \gset
 SELECT count(DISTINCT pg_temp.refusal('0 0 * * *', 'Y' || n)) AS refused FROM generate_series(1, 500) n;
-SELECT count(*) AS shown, count(next_due) AS due FROM shedlock_schedules WHERE name LIKE 'cron_grammar %';
+SELECT count(*) AS shown, count(next_due) AS due FROM shedlock_jobs WHERE name LIKE 'cron_grammar %';
 SELECT pg_temp.kept() - :kept AS grown;
-DELETE FROM _shedlock_tick WHERE name LIKE 'cron_grammar %';
+DELETE FROM _shedlock_job WHERE name LIKE 'cron_grammar %';
 SELECT pg_temp.refusal(NULL), pg_temp.refusal('* * * * *', NULL);
 SELECT shedlock_tick(NULL);
 SELECT shedlock_tick('* * * * *', NULL);

@@ -40,6 +40,7 @@ SELECT 1::bigint AS jobid, '* * * * *' AS schedule, cron.spring() AS command,
 SELECT count(*) FROM shedlock_cron_jobs;
 SELECT error_of($$SELECT shedlock_cron_unschedule('nightly')$$);
 SELECT error_of($$SELECT shedlock_cron_guard('1')$$);
+SELECT error_of($$SELECT shedlock_forget('1'), shedlock_job('1', '@daily'), shedlock_forget('1')$$);
 SELECT error_of($$SELECT _shedlock_cron_name_is_shared('nightly', 'bob')$$);
 
 DROP SCHEMA cron CASCADE;

@@ -91,7 +91,6 @@ SELECT call, pg_temp.error_of('SELECT ' || call) FROM unnest(ARRAY[
 	$$shedlock_acquire_token('durations over', '1 day')$$,
 	$$shedlock_acquire_session('durations over', '100 years')$$,
 	$$shedlock_acquire_session('durations over', NULL, '3 h')$$,
-	$$_shedlock_cron_call('durations over', 'SELECT 1', '3 h', NULL, NULL, NULL, NULL)$$,
 	$$shedlock_extend('durations over', lock_at_most_for => '3 h')$$,
 	$$shedlock_extend('durations over', lock_at_least_for => '3 h')$$,
 	$$shedlock_acquire('durations over', wait => '61 s')$$,

@@ -111,9 +111,6 @@ SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'SELCT 1')$$);
 SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', NULL)$$);
 SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'INSERT INTO run_refused VALUES (1)')$$);
 SELECT count(*) FROM run_refused;
-SET shedlock.default_lock_at_least_for = '2 h';
-SELECT pg_temp.error_of($$SELECT _shedlock_cron_call('refused', 'VACUUM', '1 h')$$);
-RESET shedlock.default_lock_at_least_for;
 
 DROP TABLE run_refused;
 TRUNCATE shedlock, _shedlock_tick, _shedlock_history;

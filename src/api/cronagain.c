@@ -1,0 +1,180 @@
+/*-------------------------------------------------------------------------
+ *
+ * cronagain.c
+ *	  Lets pg_cron run a job once more, soon.
+ *
+ * pg_cron fires a job by its own schedule, perhaps once a day, and so would not do before
+ * tomorrow what shedlock_again allows today.  So shedlock_again makes a job of pg_cron for this
+ * run, of the same role, which is fired each minute.  The first thing that the CALL of that job
+ * commits is the end of it.  So nothing is left behind, wherever the server dies: either pg_cron
+ * fires it after the restart, or it is gone.
+ *
+ * Copyright (c) 2026, the shedlock developers
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "api/api.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "tcop/pquery.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Those of shedlock_run, at least. */
+#define RUN_ARGS			12
+
+PG_FUNCTION_INFO_V1(_shedlock_cron_once);
+
+/*
+ * once_command - the command of the job that runs another job once
+ */
+static Datum
+once_command(Oid nsp, const char *jobid)
+{
+	return CStringGetTextDatum(psprintf("CALL %s._shedlock_cron_once('%s'::pg_catalog.int8)",
+										quote_identifier(get_namespace_name(nsp)), jobid));
+}
+
+/*
+ * fire_once - make the job that runs a job once, unless there is one
+ */
+static void
+fire_once(Oid nsp, const char *jobid)
+{
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[] = {once_command(nsp, jobid), CStringGetTextDatum(jobid)};
+
+	SPI_connect();
+	if (SPI_execute_with_args("INSERT INTO cron.job (schedule, command, nodename, nodeport, database, username) "
+							  "SELECT '* * * * *', $1, j.nodename, j.nodeport, j.database, j.username "
+							  "FROM cron.job j WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $2 AND "
+							  "NOT EXISTS (SELECT FROM cron.job o WHERE o.command OPERATOR(pg_catalog.=) $1 AND "
+							  "o.username OPERATOR(pg_catalog.=) j.username)",
+							  lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
+		elog(ERROR, "could not write cron.job");
+	SPI_finish();
+}
+
+/*
+ * run_soon - see to it that one job runs soon
+ *
+ * Always false, so that all jobs of the name are seen to.  The messages have nothing that the
+ * owner of the job has written: it would pass for the extension's own advice.
+ */
+static bool
+run_soon(const ShedlockGuardedJob *job, void *arg)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShedlockSchedule fire;
+	TimestampTz fired_at;
+
+	if (!job->active || !ShedlockParseFire(job->schedule, &fire))
+		return false;
+	fired_at = ShedlockNextTick(&fire, now);
+	if (fired_at <= now + USECS_PER_MINUTE)
+		return false;
+	if (superuser() && !job->has_more_args)
+	{
+		fire_once(*(Oid *) arg, job->jobid);
+		ereport(NOTICE,
+				(errmsg("pg_cron will fire job %s once at the next full minute", job->jobid),
+				 errdetail("By its schedule it would not be fired before %s.", ShedlockTimeString(fired_at))));
+	}
+	else
+		ereport(NOTICE,
+				(errmsg("pg_cron does not fire job %s before %s", job->jobid, ShedlockTimeString(fired_at)),
+				 errhint("To run it now, execute its command as its role: SELECT username, command FROM cron.job WHERE jobid = %s;",
+						 job->jobid)));
+	return false;
+}
+
+/*
+ * ShedlockRunSoon - see to it that pg_cron runs the jobs that guard a name within a minute
+ */
+void
+ShedlockRunSoon(FunctionCallInfo fcinfo, const ShedlockName *name)
+{
+	ShedlockCaller caller;
+	Oid			nsp = name->nsp;
+
+	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
+	(void) ShedlockFindGuarded(name, run_soon, &nsp);
+	ShedlockBecomeAgain(&caller);
+}
+
+/*
+ * take_command - delete the job that runs a job once, and read the command of that job
+ *
+ * Returns NULL if that is gone, or is none of this role and database.
+ */
+static char *
+take_command(Oid nsp, int64 jobid, const char *role)
+{
+	char	   *id = psprintf(INT64_FORMAT, jobid);
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[] = {once_command(nsp, id), CStringGetTextDatum(role)};
+	char	   *command = NULL;
+
+	SPI_connect();
+	if (SPI_execute_with_args("DELETE FROM cron.job j WHERE j.command OPERATOR(pg_catalog.=) $1 AND "
+							  "j.username OPERATOR(pg_catalog.=) $2",
+							  lengthof(types), types, values, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not write cron.job");
+	values[0] = CStringGetTextDatum(id);
+	if (SPI_execute_with_args("SELECT j.command FROM cron.job j "
+							  "WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
+							  "j.username OPERATOR(pg_catalog.=) $2 AND "
+							  "j.database OPERATOR(pg_catalog.=) pg_catalog.current_database()",
+							  lengthof(types), types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read cron.job");
+	if (SPI_processed > 0)
+		command = MemoryContextStrdup(PortalContext,
+									  SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	SPI_finish();
+	return command;
+}
+
+/*
+ * _shedlock_cron_once(jobid) - run a job of pg_cron once, as shedlock_run does
+ *
+ * Does nothing if it is no guarded job of the caller.  Errors: 22004; those of shedlock_run.
+ */
+Datum
+_shedlock_cron_once(PG_FUNCTION_ARGS)
+{
+	LOCAL_FCINFO(call, RUN_ARGS);
+	ShedlockCaller caller;
+	MemoryContext oldcontext;
+	ShedlockGuardedCall guarded;
+	Oid			owner = ShedlockOwner(fcinfo);
+	char	   *command;
+
+	ShedlockCheckRunContext(fcinfo);
+	ShedlockRefuseNull(PG_ARGISNULL(0), "job", NULL);
+	ShedlockCheckMayWrite("CALL shedlock_run");
+	ShedlockBecome(owner, &caller);
+	command = ShedlockReadsCron() && superuser() ?
+		take_command(ShedlockSchema(fcinfo), PG_GETARG_INT64(0), GetUserNameFromId(caller.role, false)) : NULL;
+	ShedlockBecomeAgain(&caller);
+	oldcontext = MemoryContextSwitchTo(PortalContext);
+	ShedlockCommitAndStart();
+	EnsurePortalSnapshotExists();
+	if (command && ShedlockReadGuardedCall(command, &guarded))
+	{
+		InitFunctionCallInfoData(*call, fcinfo->flinfo, RUN_ARGS, InvalidOid, fcinfo->context, NULL);
+		for (int i = 0; i < RUN_ARGS; i++)
+			call->args[i].isnull = true;
+		call->args[0].value = CStringGetTextDatum(guarded.name);
+		call->args[1].value = CStringGetTextDatum(guarded.command);
+		call->args[4].value = CStringGetTextDatum("skip");
+		call->args[0].isnull = call->args[1].isnull = call->args[4].isnull = false;
+		(void) shedlock_run(call);
+	}
+	MemoryContextSwitchTo(oldcontext);
+	PG_RETURN_VOID();
+}
