@@ -12,21 +12,34 @@ use Getopt::Long;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(options log_to note_line seed_stream chance among between connect_to
-  interval is_lost signal_number sleep time %PLANS $POOL $PERMITS);
+  interval is_lost signal_number sleep time declaration %PLANS @CHANGING @FORGOTTEN $POOL $PERMITS);
 
 # The permits that shedlock_acquire_any acquires: their name, and how many there are
 our $POOL = 'permit';
 our $PERMITS = 3;
 
-# The jobs that have ticks: name, and the plan that all its callers pass.  Times are in
-# seconds.
+# The jobs that have ticks: name, and the versions of its declaration, the first of which is
+# declared at the start.  Times are in seconds.
 our %PLANS = (
-	'plan 1' => { every => 1, attempts => 1, backoff => 0.1, catch_up => 'latest' },
-	'plan 2' => { every => 3, attempts => 4, backoff => 0.1, catch_up => 'latest' },
-	'plan 3' => { every => 1.5, attempts => 2, backoff => 0.2, catch_up => 'all' },
-	'plan 4' => { every => 2, attempts => 3, backoff => 0, catch_up => 'all', late => 5 },
-	'plan 5' => { every => 0.5, attempts => 2, backoff => 0.1, catch_up => 'latest' },
-	'plan 6' => { every => 1.5, attempts => 3, backoff => 0.1, catch_up => 'all' });
+	'plan 1' => [ { every => 1, attempts => 1, backoff => 0.1, catch_up => 'latest' } ],
+	'plan 2' => [
+		{ every => 3, attempts => 4, backoff => 0.1, catch_up => 'latest' },
+		{ every => 2, attempts => 2, backoff => 0.1, catch_up => 'latest' } ],
+	'plan 3' => [
+		{ every => 1.5, attempts => 2, backoff => 0.2, catch_up => 'all' },
+		{ every => 1.5, attempts => 3, backoff => 0.1, catch_up => 'all' } ],
+	'plan 4' => [ { every => 2, attempts => 3, backoff => 0, catch_up => 'all', late => 5 } ],
+	'plan 5' => [
+		{ every => 1, attempts => 2, backoff => 0.1, catch_up => 'latest' },
+		{ every => 1.5, attempts => 1, backoff => 0.1, catch_up => 'latest' } ],
+	'plan 6' => [
+		{ every => 1.5, attempts => 3, backoff => 0.1, catch_up => 'all' },
+		{ every => 1, attempts => 2, backoff => 0.1, catch_up => 'latest' } ]);
+
+# Those that are declared in turns, and those that are also forgotten.  The counters of the
+# others never begin anew.
+our @CHANGING = grep { @{ $PLANS{$_} } > 1 } sort keys %PLANS;
+our @FORGOTTEN = ('plan 5', 'plan 6');
 
 my $log;
 
@@ -95,6 +108,17 @@ sub interval
 	my ($seconds) = @_;
 
 	return sprintf("'%.6f s'", $seconds);
+}
+
+# Returns the SQL that declares a job in that way, and what the log says of it.
+sub declaration
+{
+	my ($name, $plan) = @_;
+	my $sql = sprintf("shedlock_job('%s', 'every %s', attempts => %d, backoff => %s, catch_up => '%s', max_late => %s)",
+		$name, interval($plan->{every}) =~ tr/'//dr, $plan->{attempts}, interval($plan->{backoff}), $plan->{catch_up},
+		defined $plan->{late} ? interval($plan->{late}) : 'NULL');
+
+	return ($sql, name => $name, %$plan);
 }
 
 sub signal_number

@@ -1,5 +1,5 @@
-# The fault checker finds each of nine ways to break the protocol, and no violation in
-# the intact protocol under the same conditions.  Six minutes at most.
+# The fault checker finds each of fourteen ways to break the protocol, and no violation in
+# the intact protocol under the same conditions.  Ten minutes at most.
 #
 # Debian packages: libdbd-pg-perl
 
@@ -73,20 +73,30 @@ foreach (
 	[ 'the time is that of the transaction', 'two holders', { names => 6, favour => 'in_transaction' },
 		'lock/acquire.c', 'now = GetCurrentTimestamp();', 'now = GetCurrentTransactionStartTimestamp();' ],
 	[ 'the first read decides', 'two holders', {}, @delays,
-		'lock/acquire.c', 'ShedlockJudge(row, &request->name, now, true)', 'SHEDLOCK_FREE' ],
+		'lock/acquire.c', 'ShedlockJudge(row, &request->name, now, SHEDLOCK_MINE)', 'SHEDLOCK_FREE' ],
 	[ 'any owner may change a lock', 'not the owner', {},
-		'lock/owner.c', 'ShedlockOpen(&call->store, call->name->nsp, "shedlock");',
-		'ShedlockOpen(&call->store, call->name->nsp, "shedlock");
+		'lock/owner.c', 'ShedlockOpen(&call->store, call->name->nsp, "shedlock", RowExclusiveLock);',
+		'ShedlockOpen(&call->store, call->name->nsp, "shedlock", RowExclusiveLock);
 		 ShedlockReadRow(&call->store, call->name->str, &call->row);
 		 call->token = call->row.token;' ],
 	[ 'each token is given twice', 'token repeated', {},
 		'table/store.c', "if (token > last->token)\n\t\t\treturn token;", 'return (token + 1) / 2;' ],
 	[ 'the begin of a run does not count', 'too many attempts', { favour => 'planned_run' },
-		'job/begin.c', 'last->attempt = due->attempt;', 'last->attempt = due->attempt - 1;' ],
+		'job/begin.c', 'last->attempt = try->due.attempt;', 'last->attempt = try->due.attempt - 1;' ],
 	[ 'a success leaves its tick open', 'used up', { favour => 'planned_run' },
 		'job/tick.c', "last->done = true;\n\t\tlast->retry_at = DT_NOBEGIN;", 'last->retry_at = DT_NOBEGIN;' ],
 	[ 'a success uses up the ticks that follow', 'due but not run', { favour => 'planned_run' },
-		'job/tick.c', 'use_up_passed(last, now);', 'last->tick = ShedlockNextTick(&plan->schedule, now);' ],
+		'job/tick.c', 'use_up_passed(last, &job->schedule, now);', 'last->tick = ShedlockNextTick(&job->schedule, now);' ],
+	[ 'a run that is returned counts', 'too many attempts', { favour => 'leased_run' },
+		'job/tick.c', 'last->attempt--;', '' ],
+	[ 'a change loses the tick that is due', 'due but not run', { favour => 'planned_run', faults => 'declare' },
+		'job/declare.c', 'job->carried = find_carried(old, &last, now);', 'job->carried = DT_NOBEGIN;' ],
+	[ 'a job that was forgotten owes its old tick', 'used up', { favour => 'planned_run', faults => 'forget' },
+		'job/declare.c', 'job->spent_token = last.token;', 'job->spent_token = 0;' ],
+	[ 'nothing looks for what was skipped', 'skipped', { favour => 'planned_run', faults => 'skip' },
+		'job/due.c', 'first.tick != state->skipped', 'true' ],
+	[ 'callers are told to come back too late', 'told a wrong time', { favour => 'leased_run' },
+		'job/next.c', 'now + LOOK_AGAIN : at;', 'now + LOOK_AGAIN : at + USECS_PER_SEC;' ],
 	[ 'there is one permit more', 'too many permits', { favour => 'permits' },
 		'api/lockfuncs.c', 'elems = palloc((Size) permits', 'permits++; elems = palloc((Size) permits' ])
 {

@@ -206,11 +206,6 @@ finds('tick claimed twice', 'two claims without a purge between them', q{
 	1 3.0 once name=t -> true tick=1
 }, 'age=5', 'age=0.5');
 
-finds('tick claimed twice', 'two runs of one tick', q{
-	runs: 1 a 1 1.0
-	runs: 2 a 1 2.0
-}, '2 a 1', '2 a 2');
-
 finds('not the owner', 'a release by a client that never held the lock', q{
 	0 1.0 acquire name=a most=2 -> true token=1
 	1 1.5 release name=a -> true
@@ -417,17 +412,20 @@ finds('refused for nothing', 'two were wanted, and one of two free ones acquired
 ", '=2', '=1');
 
 #
-# Runs of ticks.  The plan is that of their calls; a run is a line of the history: token,
-# name, tick, begin, attempt, end, outcome, whether it gave up, request, call.
+# Runs of ticks.  A run is a line of the history: token, name, tick, begin, attempt, end, outcome,
+# whether it gave up, request, call.
 #
 
-my $PLAN = 'name=p every=2 attempts=3 backoff=0.1 catch_up=latest';
-my $ALL = $PLAN =~ s/latest/all/r;
-my $BEGIN = "run_begin $PLAN most=1";
+my $PLAN = 'every=2 attempts=3 backoff=0.1 catch_up=latest';
+my $JOB = "run 0.6 declared 0.5 name=p result=created $PLAN";
+my $ALL = $JOB =~ s/latest/all/r;
 my $LATE = "$ALL late=3";
-my $PLAN1 = $PLAN =~ s/attempts=3/attempts=1/r;
+my $ONCE = $JOB =~ s/attempts=3/attempts=1/r;
+my $CALL = 'planned_run name=p';
+my $BEGIN = 'run_begin name=p most=1';
 
 finds('two holders', 'a run outside the database holds its lock as long as its lease lasts', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
 	1 2.9 $BEGIN -> true token=2 tick=2 attempt=2
 	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
@@ -435,18 +433,21 @@ finds('two holders', 'a run outside the database holds its lock as long as its l
 ", '1 2.9', '1 3.05');
 
 finds('not the owner', 'a late end is true', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
 	0 3.5 run_end name=p token=1 outcome=succeeded -> true
 	runs: 1 p 2 2.001 1 3.501 succeeded 0 _ 0.0/1
 ", '0 3.5', '0 2.5');
 
 finds('owner refused', 'an end in time is false', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
 	0 2.5 run_end name=p token=1 outcome=succeeded -> false
 	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
 ", '0 2.5', '0 3.5');
 
 finds('second end', 'the same end again is false', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
 	0 2.5 run_end name=p token=1 outcome=succeeded -> true
 	0 2.6 run_end name=p token=1 outcome=succeeded -> false
@@ -454,6 +455,7 @@ finds('second end', 'the same end again is false', "
 ", '-> false', '-> true');
 
 finds('second end', 'another end is true', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
 	0 2.5 run_end name=p token=1 outcome=succeeded -> true
 	0 2.6 run_end name=p token=1 outcome=failed -> true
@@ -461,85 +463,98 @@ finds('second end', 'another end is true', "
 ", 'outcome=failed', 'outcome=succeeded');
 
 finds('two runs of a request', 'it is answered with another token', "
+	$JOB
 	0 2.0 $BEGIN request=r -> true token=1 tick=2 attempt=1
 	0 2.1 $BEGIN request=r -> true token=2 tick=2 attempt=1
 	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
 ", 'true token=2', 'true token=1');
 
 finds('two runs of a request', 'the history has two', "
-	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
+	$JOB
+	runs: 1 p 2 2.001 1 _ running 1 r 0.0/1
 	runs: 2 p 4 4.001 1 _ running 0 r 0.0/2
 ", '4.001 1 _ running 0 r', '4.001 1 _ running 0 q');
 
 finds('not the owner', 'a repeated request has its token after the lease', "
+	$JOB
 	0 2.0 $BEGIN request=r -> true token=1 tick=2 attempt=1
 	0 3.5 $BEGIN request=r -> true token=1 tick=2 attempt=1
 	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
 ", '0 3.5', '0 2.5');
 
 finds('not in the history', 'a run outside the database', "
+	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=2
 	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
 ", 'attempt=2', 'attempt=1');
 
 finds('not in the history', 'a guarded command', "
-	0 2.0 planned_run $PLAN after=0.5 -> true
+	$JOB
+	0 2.0 $CALL after=0.5 -> true
 	work: p 1 0.0/1 7 2.1 2 2
 	runs: 1 p 2 2.05 1 2.4 succeeded 0 _ 0.0/1
 ", '2.1 2 2', '2.1 2 1');
 
 finds('before its tick', 'a run of a tick', "
-	0 1.6 planned_run $PLAN after=0.9 -> true
+	$JOB
+	0 1.6 $CALL after=0.9 -> true
 	runs: 1 p 2 1.9 1 2.4 succeeded 0 _ 0.0/1
 ", '2 1.9 1', '2 2.0 1');
 
 finds('too many attempts', 'the first is not counted as that', "
-	0 2.0 planned_run $PLAN -> error state=22012
+	$JOB
+	0 2.0 $CALL -> error state=22012
 	runs: 1 p 2 2.001 2 2.005 failed 0 _ 0.0/1
 ", '2.001 2', '2.001 1');
 
 finds('too many attempts', 'a begin was not counted', "
-	0 2.0 planned_run $PLAN -> error state=22012
-	0 2.3 planned_run $PLAN -> error state=22012
+	$JOB
+	0 2.0 $CALL -> error state=22012
+	0 2.3 $CALL -> error state=22012
 	runs: 1 p 2 2.001 1 2.005 failed 0 _ 0.0/1
 	runs: 2 p 2 2.301 1 2.305 failed 0 _ 0.0/2
 ", '2.301 1', '2.301 2');
 
-finds('too many attempts', 'shedlock_again alone allows one more', "
-	0 2.0 planned_run $PLAN1 -> error state=22012
+finds('too many attempts, too many runs', 'shedlock_again alone allows one more', "
+	$ONCE
+	0 2.0 $CALL -> error state=22012
 	nemesis 2.1 again name=p -> false
-	0 2.6 planned_run $PLAN1 -> error state=22012
+	0 2.6 $CALL -> error state=22012
 	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
 	runs: 2 p 2 2.601 2 2.605 failed 1 _ 0.0/2
 ", 'again name=p -> false', 'again name=p -> true');
 
 finds('used up', 'a run after the success', "
-	0 2.0 planned_run $PLAN after=0.2 -> error state=22012
-	0 2.4 planned_run $PLAN -> error state=22012
+	$JOB
+	0 2.0 $CALL after=0.2 -> error state=22012
+	0 2.4 $CALL -> error state=22012
 	runs: 1 p 2 2.001 1 2.105 succeeded 0 _ 0.0/1
 	runs: 2 p 2 2.401 2 2.405 failed 0 _ 0.0/2
 ", '2.105 succeeded', '2.105 failed');
 
 finds('used up', 'a run after its cancellation by an administrator', "
-	0 2.0 planned_run $PLAN after=0.2 -> error state=57014
+	$JOB
+	0 2.0 $CALL after=0.2 -> error state=57014
 	nemesis 2.1 cancel_run name=p -> true
-	0 2.5 planned_run $PLAN -> error state=22012
+	0 2.5 $CALL -> error state=22012
 	runs: 1 p 2 2.001 1 2.105 cancelled 0 _ 0.0/1
 	runs: 2 p 2 2.501 2 2.505 failed 0 _ 0.0/2
 ", 'cancel_run name=p -> true', 'cancel_run name=p -> false');
 
 finds('before its backoff', 'the second attempt', "
-	0 2.0 planned_run $PLAN -> error state=22012
-	0 2.3 planned_run $PLAN -> error state=22012
+	$JOB
+	0 2.0 $CALL -> error state=22012
+	0 2.3 $CALL -> error state=22012
 	work: p 1 0.0/1 7 2.25 2 1
 	runs: 1 p 2 2.001 1 2.26 failed 0 _ 0.0/1
 	runs: 2 p 2 2.301 2 2.305 failed 0 _ 0.0/2
 ", '7 2.25', '7 2.2');
 
 finds('before its backoff', 'the attempt after the second one that died', "
-	0 2.0 planned_run $PLAN -> lost
-	0 2.3 planned_run $PLAN -> lost
-	0 2.4 planned_run $PLAN -> lost
+	$JOB
+	0 2.0 $CALL -> lost
+	0 2.3 $CALL -> lost
+	0 2.4 $CALL -> lost
 	run 9.0 alive 8.9 1.0.1
 	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
 	runs: 2 p 2 2.301 2 _ running 0 _ 0.0/2
@@ -547,38 +562,44 @@ finds('before its backoff', 'the attempt after the second one that died', "
 ", '3 p 2 2.401', '3 p 2 2.501');
 
 finds('tick order', 'backwards', "
-	0 4.0 planned_run $PLAN -> true
+	$JOB
+	0 4.0 $CALL -> true
 	runs: 1 p 4 4.001 1 4.005 succeeded 0 _ 0.0/1
 	runs: 2 p 2 4.101 1 4.105 succeeded 0 _ 0.0/1
 ", '2 p 2 4.101', '2 p 6 6.101');
 
 finds('tick order', 'an older tick, although the call came after a newer one', "
-	0 4.1 planned_run $PLAN -> true
+	$JOB
+	0 4.1 $CALL -> true
 	runs: 1 p 2 4.101 1 4.105 succeeded 0 _ 0.0/1
-", $PLAN, $ALL);
+", 'latest', 'all');
 
 finds('tick order', 'a missed tick has no run', "
-	0 2.0 planned_run $ALL -> true
-	0 6.0 planned_run $ALL -> true
+	$ALL
+	0 2.0 $CALL -> true
+	0 6.0 $CALL -> true
 	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
 	runs: 2 p 6 6.001 1 6.005 succeeded 0 _ 0.0/2
 ", '2 p 6', '2 p 4');
 
 finds('tick order', 'a missed tick was not too late', "
-	0 2.0 planned_run $LATE -> true
-	0 6.0 planned_run $LATE -> true
+	$LATE
+	0 2.0 $CALL -> true
+	0 6.0 $CALL -> true
 	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
 	runs: 2 p 6 6.901 1 6.905 succeeded 0 _ 0.0/2
 ", '6.901', '7.001');
 
 finds('tick order', 'a tick was too late', "
-	0 5.1 planned_run $LATE -> true
+	$LATE
+	0 5.1 $CALL -> true
 	runs: 1 p 2 5.101 1 5.105 succeeded 0 _ 0.0/1
 ", '0 5.1', '0 4.9');
 
 finds('given up silently', 'a newer tick ends the attempts of an older one', "
-	0 2.0 planned_run $PLAN -> error state=22012
-	0 4.0 planned_run $PLAN -> true
+	$JOB
+	0 2.0 $CALL -> error state=22012
+	0 4.0 $CALL -> true
 	runs: 1 p 2 2.001 1 2.005 failed 0 _ 0.0/1
 	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/2
 ", '2.005 failed 0', '2.005 failed 1');
@@ -600,62 +621,245 @@ finds('counted wrong', 'a tick that was given up, counted for another name', q{
 }, 'counted: q', 'counted: p');
 
 finds('due but not run', 'the first tick', "
-	0 2.1 planned_run $PLAN -> true
+	$JOB
+	0 2.1 $CALL -> true
 ", '-> true', '-> error state=57014');
 
 finds('due but not run', 'the next tick', "
-	0 2.1 planned_run $PLAN -> true
-	0 4.1 planned_run $PLAN -> true
+	$JOB
+	0 2.1 $CALL -> true
+	0 4.1 $CALL -> true
 	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
 ", '0 4.1', '0 3.1');
 
 finds('due but not run', 'a call that is early counts for the coming tick', "
-	0 2.1 planned_run $PLAN -> true
-	0 3.6 planned_run $PLAN after=0.5 -> true
+	$JOB
+	0 2.1 $CALL -> true
+	0 3.6 $CALL after=0.5 -> true
 	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
 ", '0 3.6 planned_run', '0 3.4 planned_run');
 
 finds('due but not run', 'the next attempt, after its backoff', "
-	0 2.1 planned_run $PLAN -> error state=22012
-	0 2.3 run_begin $PLAN most=1 -> false reason=none
+	$JOB
+	0 2.1 $CALL -> error state=22012
+	0 2.3 run_begin name=p most=1 -> false state=not_due
 	runs: 1 p 2 2.101 1 2.105 failed 0 _ 0.0/1
 ", '0 2.3', '0 2.2');
 
 finds('due but not run', 'the second attempt after a death, at once', "
-	0 2.1 planned_run $PLAN -> lost
+	$JOB
+	0 2.1 $CALL -> lost
 	run 2.2 alive 2.15 1.0.1
-	1 2.21 planned_run $PLAN -> true
+	1 2.21 $CALL -> true
 	runs: 1 p 2 2.101 1 _ running 0 _ 0.0/1
 ", 'run 2.2 alive 2.15', 'run 2.4 alive 2.35');
 
 finds('due but not run', 'unless the session was ended for another lock', "
+	$JOB
 	0 2.0 acquire_session name=a -> true
-	0 2.1 planned_run $PLAN after=0.1 -> lost
+	0 2.1 $CALL after=0.1 -> lost
 	nemesis 2.15 force_release name=b -> true
 	run 2.2 alive 2.18 1.0.1
-	1 2.3 planned_run $PLAN -> true
+	1 2.3 $CALL -> true
 	runs: 1 p 2 2.101 1 2.16 cancelled 0 _ 0.0/2
 ", 'name=b', 'name=a');
 
 finds('due but not run', 'a missed tick', "
-	0 2.1 planned_run $ALL -> true
-	0 6.1 planned_run $ALL -> true
-	0 6.2 planned_run $ALL -> true
+	$ALL
+	0 2.1 $CALL -> true
+	0 6.1 $CALL -> true
+	0 6.2 $CALL -> true
 	runs: 1 p 2 2.101 1 2.105 succeeded 0 _ 0.0/1
 	runs: 2 p 4 6.101 1 6.105 succeeded 0 _ 0.0/2
 ", '0 6.2 planned_run', '0 6.2 probe');
 
 finds('due but not run', 'only a run that took a period uses up what passed meanwhile', "
-	0 2.0 planned_run $PLAN after=2.15 -> true
-	0 4.2 planned_run $PLAN -> true
+	$JOB
+	0 2.0 $CALL after=2.15 -> true
+	0 4.2 $CALL -> true
 	runs: 1 p 2 2.2 1 4.15 succeeded 0 _ 0.0/1
 ", '2 2.2 1', '2 2.1 1');
 
 finds('due but not run', 'the lock was free', "
+	$JOB
 	0 2.1 acquire name=p most=1 -> true token=1
 	0 2.5 release name=p token=1 -> true
-	1 2.6 planned_run $PLAN -> true
+	1 2.6 $CALL -> true
 ", '1 2.6', '1 2.4');
+
+finds('two holders', 'one call makes several runs', "
+	$ALL
+	0 2.0 $CALL after=3 -> true
+	1 4.5 acquire name=p most=0.1 -> true token=3
+	work: p 1 0.0/1 7 2.1 2 1
+	work: p 2 0.0/1 7 4.1 4 1
+	work: p 2 0.0/1 7 4.8 4 1
+	runs: 1 p 2 2.05 1 2.4 succeeded 0 _ 0.0/1
+	runs: 2 p 4 4.05 1 4.9 succeeded 0 _ 0.0/1
+", '7 4.8', '7 4.4');
+
+finds('no tick of its job', 'it was forgotten', "
+	$JOB
+	nemesis 1.0 forget name=p -> true
+	0 2.0 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+", 'nemesis 1.0', 'nemesis 3.0');
+
+finds('no tick of its job', 'no schedule has it', "
+	$JOB
+	0 3.0 $CALL -> true
+	runs: 1 p 3 3.001 1 3.005 succeeded 0 _ 0.0/1
+", '1 p 3 3.001', '1 p 2 3.001');
+
+finds('no tick of its job', 'it is one of a schedule that was declared later', "
+	$JOB
+	nemesis 3.5 declare name=p every=3 attempts=3 backoff=0.1 catch_up=latest -> true result=changed
+	0 3.0 $CALL -> true
+	runs: 1 p 3 3.001 1 3.005 succeeded 0 _ 0.0/1
+", 'nemesis 3.5', 'nemesis 1.0');
+
+finds('too many attempts', 'a run that was returned does not count', "
+	$JOB
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 2.1 run_end name=p token=1 outcome=returned -> true
+	0 2.2 $BEGIN -> true token=2 tick=2 attempt=2
+	runs: 1 p 2 2.001 1 2.105 returned 0 _ 0.0/1
+	runs: 2 p 2 2.201 2 _ running 0 _ 0.0/3
+", '2.105 returned', '2.105 failed');
+
+finds('too many attempts, too many runs', 'only what was declared until it began', "
+	$ONCE
+	0 2.0 $CALL -> error state=22012
+	nemesis 2.7 declare name=p $PLAN -> true result=changed
+	0 2.6 $CALL -> error state=22012
+	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
+	runs: 2 p 2 2.601 2 2.605 failed 1 _ 0.0/2
+", 'nemesis 2.7', 'nemesis 2.1');
+
+finds('too many runs', 'shedlock_again allows one', "
+	$ONCE
+	0 2.0 $CALL -> error state=22012
+	nemesis 2.0 again name=q -> true
+	nemesis 2.1 again name=p after=0.8 -> true
+	0 2.3 $CALL -> error state=22012
+	0 2.6 $CALL -> error state=22012
+	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
+	runs: 2 p 2 2.301 2 2.305 failed 1 _ 0.0/2
+	runs: 3 p 2 2.601 3 2.605 failed 1 _ 0.0/3
+", 'again name=q', 'again name=p');
+
+finds('before its backoff, tick order, too many attempts, too many runs', 'unless what shedlock_again had allowed was returned', "
+	$ONCE
+	0 2.0 $CALL -> error state=22012
+	nemesis 4.05 again name=p -> true
+	0 4.1 $BEGIN -> true token=2 tick=2 attempt=2
+	0 4.2 run_end name=p token=2 outcome=returned -> true
+	0 4.3 $BEGIN -> true token=3 tick=2 attempt=2
+	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
+	runs: 2 p 2 4.105 2 4.205 failed 0 _ 0.0/2
+	runs: 3 p 2 4.305 2 _ running 0 _ 0.0/4
+", '4.205 failed', '4.205 returned');
+
+finds('used up', 'a job that was forgotten owes its old tick nothing', "
+	$JOB
+	0 2.0 $CALL -> error state=22012
+	nemesis 2.1 forget name=p -> true
+	nemesis 2.2 declare name=p $PLAN -> true result=created
+	nemesis 2.3 again name=q -> true
+	0 2.6 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
+	runs: 2 p 2 2.601 2 2.605 succeeded 0 _ 0.0/2
+", 'again name=q', 'again name=p');
+
+finds('tick order', 'backwards after it was forgotten', "
+	$JOB
+	0 4.0 $CALL -> true
+	nemesis 4.1 forget name=p -> true
+	nemesis 4.2 purge age=9 -> false
+	nemesis 4.3 declare name=p $PLAN -> true result=created
+	0 5.0 $CALL -> true
+	runs: 1 p 4 4.001 1 4.005 succeeded 0 _ 0.0/1
+	runs: 2 p 2 5.001 1 5.005 succeeded 0 _ 0.0/2
+", 'age=9 -> false', 'age=0.01 -> true');
+
+finds('skipped', 'a tick that was skipped has a run', "
+	$JOB
+	nemesis 1.5 skip name=p -> true tick=2
+	nemesis 1.7 again name=q -> true
+	0 2.0 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+", 'again name=q', 'again name=p');
+
+finds('declared wrongly', 'the same again changes nothing', "
+	$JOB
+	0 1.0 declare name=p $PLAN -> true result=changed
+", 'true result=changed', 'false result=unchanged');
+
+finds('declared wrongly', 'a change is one', "
+	$JOB
+	0 1.0 declare name=p $PLAN late=1 -> false result=unchanged
+", 'false result=unchanged', 'true result=changed');
+
+finds('declared wrongly', 'it was forgotten', "
+	$JOB
+	nemesis 0.8 forget name=p -> true
+	0 1.0 declare name=p $PLAN -> false result=unchanged
+", 'false result=unchanged', 'true result=created');
+
+finds('declared wrongly', 'there was a job to forget', "
+	$JOB
+	nemesis 0.8 forget name=p -> false
+", '-> false', '-> true');
+
+finds('told a wrong time', 'a run began before', "
+	$JOB
+	0 2.0 $CALL -> true
+	0 2.5 $BEGIN -> false state=not_due next=6
+	0 4.0 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/3
+", 'next=6', 'next=4');
+
+finds('told a wrong time', 'it has passed', "
+	$JOB
+	0 2.0 $CALL -> true
+	0 2.5 $BEGIN -> false state=not_due next=2
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+", 'next=2', 'next=4');
+
+finds('counted wrong', 'a job that was forgotten has no more than its runs', "
+	$JOB
+	nemesis 0.8 forget name=p -> true
+	ended: p succeeded 3
+	counted: p succeeded 4
+", 'counted: p succeeded 4', 'counted: p succeeded 2');
+
+finds('due but not run', 'the period in which it was declared', "
+	run 2.6 declared 2.5 name=p result=created $PLAN
+	0 2.9 $CALL -> true
+", 'catch_up=latest', 'catch_up=latest late=9');
+
+finds('due but not run', 'a change loses no tick that was due', "
+	$JOB
+	0 2.0 $CALL after=1.9 -> true
+	nemesis 4.5 declare name=p $PLAN attempts=9 every=3 -> true result=changed
+	0 4.7 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+", '1 p 2 2.001 1 2.005', '1 p 4 4.001 1 4.005');
+
+finds('due but not run', 'a change drops no attempt that is left', "
+	$JOB
+	0 4.0 $CALL -> error state=22012
+	nemesis 4.15 declare name=p $PLAN attempts=2 every=3 -> true result=changed
+	0 4.2 $CALL -> true
+	runs: 1 p 4 4.001 1 4.005 failed 0 _ 0.0/1
+", 'attempts=2', 'attempts=1');
+
+finds('due but not run', 'a tick that was not skipped', "
+	$JOB
+	nemesis 1.5 skip name=p -> true tick=4
+	0 2.1 $CALL -> true
+", 'tick=4', 'tick=2');
 
 #
 # However late
@@ -726,14 +930,6 @@ finds('tick claimed twice', 'the first call was executed last', q{
 	1 1.6 once name=t -> true tick=1
 	nemesis 2.5 purge age=0.5 -> true
 }, 'after=0.5', 'after=3');
-
-finds('tick claimed twice', 'a run claims after its start', q{
-	runs: 1 a 1 1.0
-	runs: 2 a 1 2.0
-	work: a 1 0.0/1 7 1.1
-	work: a 2 1.0/1 7 2.1
-	nemesis 2.2 purge age=0.5 -> true
-}, '7 2.1', '7 2.3');
 
 finds('not the owner', 'the lease ends at most after its answer', q{
 	0 1.0 acquire name=a most=1 after=0.5 -> true token=1
