@@ -158,11 +158,15 @@ REGRESS = \
 	run_refused \
 	run_attacked \
 	run_often \
+	run_goes_on \
 	jobs \
 	skip \
 	schedule_due \
 	attempts \
 	run_begin \
+	begin_states \
+	begin_limit \
+	begin_returned \
 	why \
 	jobs_view \
 	forget \
