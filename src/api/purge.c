@@ -27,9 +27,9 @@
 /*
  * is_old - is the lock or tick in the slot free, and was it not used since limit?
  *
- * have_advisory: as for ShedlockJudge().  Sets *name, which costs more than to read the row, of what
- * is old by its times; and *row, if the table is that of the locks.  The ticks of a paused job
- * stay: the last one is made up after the pause.
+ * have_advisory: this call holds its advisory half, exclusively.  Sets *name, which costs more than
+ * to read the row, of what is old by its times; and *row, if the table is that of the locks.  The
+ * ticks of a paused job stay: the last one is made up after the pause.
  */
 static bool
 is_old(ShedlockStore *store, TupleTableSlot *slot, uint16 lockclass, TimestampTz limit,

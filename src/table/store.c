@@ -405,9 +405,9 @@ ShedlockOpen(ShedlockStore *store, Oid nsp, const char *table, LOCKMODE lockmode
 /*
  * ShedlockClose - close a table, and release that lock
  *
- * NoLock: it is kept to the end of the transaction, as after a write it must.  Else a caller
- * that waits afterwards would keep VACUUM FULL or ALTER TABLE waiting, and these the holder's
- * release.
+ * NoLock: it is kept to the end of the transaction, as after a write it must.  Do not keep it
+ * without need: a caller that waits afterwards would keep VACUUM FULL or ALTER TABLE waiting, and
+ * these the holder's release.
  */
 void
 ShedlockClose(ShedlockStore *store, LOCKMODE lockmode)
