@@ -197,6 +197,8 @@ ISOLATION = \
 	old_transaction \
 	ticks_claimed_once \
 	attempts_once \
+	job_open \
+	job_waits \
 	forget_waits \
 	early_tick \
 	tokens_grow \
