@@ -28,7 +28,7 @@ my %extremes = (
 		'1 month -29 days', '36525 days', '2147483647 days', '178000000 years', '-178000000 years' ],
 	'timestamp with time zone' => [ 'infinity', '-infinity', '4714-11-24 00:00:00+00 BC', '294276-12-31 23:59:59.999999+00', '0001-01-01 00:00+00', '9999-12-31 23:59:59+00', '20000-01-01' ],
 	'text' => [
-		'', ' ', 'every 1', q{'}, q{"}, '\\', '%s', '$1', '<b>', ':x', "a\tb", "\x{7f}", 'x' x 255, 'x' x 256, 'x' x 5000, "\x{c3}\x{a9}" x 255,
+		'', ' ', 'every 1', 'every 1 s', 'every 100 years', 'every 1 day from 0001-01-01', 'every 1 s from infinity', q{'}, q{"}, '\\', '%s', '$1', '<b>', ':x', "a\tb", "\x{7f}", 'x' x 255, 'x' x 256, 'x' x 5000, "\x{c3}\x{a9}" x 255,
 		"\x{e2}\x{80}\x{ae}", "\x{c2}\x{9b}", '-infinity', '106751991 days', 'UTC+2', 'X3', 'posix/UTC', 'Etc/GMT-14', '* * * * *', '0 0 29 2 sun', '59 23 31 12 *', '@yearly', 'null' ]);
 $extremes{name} = $extremes{text};
 
@@ -70,14 +70,12 @@ sub call_of
 		elsif ($_->{name} eq 'names') { push @list, "names => ARRAY['$job', '$job, too']" }
 		elsif ($_->{needed}) { push @list, "$_->{name} => " . ($needed{ $_->{name} } // die "$function needs $_->{name}") }
 	}
-	# A period or schedule, for what belongs to one
-	push @list, "once_every => '1 s'" if $function =~ /_run|cron_schedule/ && $argument =~ /^(?:max_late|backoff|catch_up|lock_at_\w+)$/;
-	push @list, "schedule => '* * * * *'" if $function =~ /_run/ && $argument eq 'time_zone';
+
 	return ($function{$function}{kind} eq 'p' ? 'CALL ' : 'SELECT * FROM ') . "$function(" . join(', ', @list) . ')';
 }
 
 # Returns the statements for all extremes of the arguments of a function: each for a job
-# that is new, and for one that has a lease, a tick with a schedule and a run.
+# that is new, and for one that is declared, and has a lease, a tick and a run.
 sub calls_of
 {
 	my ($function) = @_;
@@ -94,7 +92,7 @@ sub calls_of
 			$n++;
 			$calls .= call_of($function, "$function new $n", $argument->{name}, $literal) . ";\n";
 			next if $argument->{name} eq 'wait';
-			$calls .= "CALL shedlock_run('$function old $n', 'SELECT 1', once_every => '1 s', attempts => 2);\nSELECT shedlock_acquire('$function old $n');\n"
+			$calls .= "SELECT shedlock_job('$function old $n', 'every 1 s', attempts => 2);\nCALL shedlock_run('$function old $n', 'SELECT 1');\nSELECT shedlock_acquire('$function old $n');\n"
 			  . call_of($function, "$function old $n", $argument->{name}, $literal) . ";\n";
 		}
 	}
@@ -163,14 +161,22 @@ SELECT concat('hand ', t, kind), t, t, 'x', kind, 1, u
 FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31, 0001-01-01, 9999-12-31}'::timestamp[]) t, unnest('{lease, session, run, leased run}'::text[]) kind,
 	 unnest('{294276-12-31, infinity}'::timestamptz[]) u
 ON CONFLICT DO NOTHING;
-INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period, schedule, time_zone, catch_up, attempts, backoff, max_late)
-SELECT concat('hand ', t, period, s, z), t, t, 'x', period, s, z, 'latest', 3, '178000000 years', '-178000000 years'
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period, token, attempt, done, retry_at, again_at, skipped)
+SELECT concat('hand ', t, p, s, z, c), t, t, 'x', p, 1, 1, false, t, CASE WHEN c = 'all' THEN t END, t
 FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+00, 0001-01-01, 9999-12-31, 2026-01-01}'::timestamptz[]) t,
-	 (SELECT p, NULL, NULL FROM unnest('{106751991 days -2562047783:00:00, -1 day 48 h, 100 years, 0, -1 h, 1 month, 178000000 years}'::interval[]) p
-	  UNION ALL SELECT NULL, s, z FROM unnest('{@yearly, * * * * *, every 1, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z) x (period, s, z);
+	 (SELECT p, NULL, NULL, NULL FROM unnest('{106751991 days -2562047783:00:00, -1 day 48 h, 100 years, 0, -1 h, 1 month, 178000000 years}'::interval[]) p
+	  UNION ALL SELECT NULL, s, z, c FROM unnest('{@yearly, * * * * *, every 1, every 1 s, every 178000000 years, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z,
+			unnest('{latest, all, none}'::text[]) c) x (p, s, z, c);
+-- Each with and without a row of its ticks
+INSERT INTO _shedlock_job (name, schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after, slow_after, lock_at_most_for, since, carried, spent_token, created_at, created_by, declared_at, declared_by, turns)
+SELECT concat('hand ', t, CASE WHEN with_tick THEN '' ELSE ' declared ' END, s, z, c), s, z, 3, '178000000 years', c, d.n, coalesce(d.n, '0'), d.n, d.n, t, t, 1, t, 'nobody', t, 'nobody', 2147483647
+FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+00, 0001-01-01, 9999-12-31, 2026-01-01}'::timestamptz[]) WITH ORDINALITY u (t, i),
+	 unnest('{@yearly, * * * * *, every 1, every 1 s, every 178000000 years, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z,
+	 unnest('{latest, all, none}'::text[]) WITH ORDINALITY v (c, j), unnest('{true, false}'::boolean[]) with_tick,
+	 LATERAL (SELECT ('{178000000 years, -178000000 years, NULL, -1 us}'::interval[])[1 + (i + j) % 4]) d (n);
 INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
-SELECT 1000000 + row_number() OVER (), concat('hand ', t, p, s, z), '', t, 1, b, e, o, 10, 'x', 1
-FROM (SELECT tick AS t, period AS p, schedule AS s, time_zone AS z FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite(tick) AND extract(year FROM tick) BETWEEN 1 AND 9998) k,
+SELECT 1000000 + row_number() OVER (), name, '', tick, 1, b, e, o, 10, 'x', 1
+FROM (SELECT name, tick FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite(tick) AND extract(year FROM tick) BETWEEN 1 AND 9998) k,
 	 (VALUES (now() - interval '1 h', now()), (now() - interval '1 min', NULL)) r (b, e), unnest('{failed, running, lost}'::text[]) o;
 });
 all_is_read('with rows that were written by hand');

@@ -137,6 +137,12 @@ like($err, qr/made [2-9]\d{3}/, 'thousands of traps are set');
 # The calls that a superuser may make, with arguments of the exact types
 my $t = 'pg_catalog.text';
 my $i = 'pg_catalog.interval';
+
+# Until they go: the arguments that declare a job at each call
+my %more = map { split /\|/, $_, 2 } split /\n/, $node->safe_psql('postgres', q{
+SELECT p.proname, (SELECT coalesce(string_agg(format(', NULL::pg_catalog.%s', t::regtype), '' ORDER BY n), '') FROM unnest(p.proargtypes) WITH ORDINALITY u (t, n)
+				   WHERE n > CASE p.proname WHEN 'shedlock_run' THEN 5 ELSE 7 END)
+FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' WHERE p.proname IN ('shedlock_run', 'shedlock_run_begin')});
 my $tour = qq{
 SELECT open.shedlock_acquire('x'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
@@ -145,12 +151,14 @@ SELECT * FROM open.shedlock_acquire_any(open.shedlock_permits('p'::$t, 2), 1, '1
 SELECT open.shedlock_extend('x'::$t, NULL::bigint, '1 h'::$i, '0'::$i), open.shedlock_assert('x'::$t, NULL::bigint), open.shedlock_token('x'::$t);
 SELECT open.shedlock_once('x'::$t, '2026-01-01'::pg_catalog.timestamptz), open.shedlock_once_every('x'::$t, '1 day'::$i);
 SELECT open.shedlock_tick('* * * * *'::$t, 'UTC'::$t), open.shedlock_next_tick('* * * * *'::$t, 'UTC'::$t, pg_catalog.now());
-CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'skip'::$t, NULL::$t, 'UTC'::$t, 'latest'::$t, '1 h'::$i, 2::pg_catalog.int4, '1 min'::$i);
-SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, NULL::$i, '* * * * *'::$t, 'Europe/Berlin'::$t, 'all'::$t, '1 h'::$i, 2::pg_catalog.int4, '1 min'::$i,
-	'1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t) \\gset
+SELECT open.shedlock_job('r'::$t, 'every 1 day from 2026-11-02'::$t, 'Europe/Berlin'::$t, NULL::pg_catalog.int4, NULL::$i, NULL::$t, NULL::$i, NULL::$i, NULL::$i, NULL::$i, NULL::$i, NULL::$t);
+SELECT open.shedlock_job('b'::$t, '* * * * *'::$t, 'Europe/Berlin'::$t, 2::pg_catalog.int4,
+	'1 min'::$i, 'all'::$t, '1 h'::$i, '5 min'::$i, '1 h'::$i, '2 h'::$i, '1 s'::$i, 'ours'::$t);
+CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, 'skip'::$t$more{shedlock_run});
+SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t$more{shedlock_run_begin}) \\gset
 SELECT open.shedlock_run_end('b'::$t, :token::pg_catalog.int8, 'failed'::$t, 'oops'::$t, 3::pg_catalog.int4);
 SELECT open.shedlock_why('b'::$t);
-SELECT * FROM open.shedlock_schedules;
+SELECT * FROM open.shedlock_jobs;
 SELECT * FROM open.shedlock_locks;
 SELECT * FROM open.shedlock_history;
 SELECT * FROM open.shedlock_stats;
@@ -160,7 +168,7 @@ INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'java'::$t, u, u, 'host'::$t FROM pg_catalog.timezone('UTC'::$t, pg_catalog.clock_timestamp()) u;
 SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);
 SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
-SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true), open.shedlock_stats_reset('b'::$t), open.shedlock_stats_reset();
+SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_skip('b'::$t, 'why'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true), open.shedlock_stats_reset('b'::$t), open.shedlock_stats_reset();
 SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, NULL::$i, 'postgres'::$t, 'postgres'::$t, true,
 	'Europe/Berlin'::$t, 2::pg_catalog.int4, '1 min'::$i, 'all'::$t, '1 h'::$i, NULL::$t);
 SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false,
@@ -185,7 +193,7 @@ RESET search_path;
 DROP VIEW IF EXISTS public.old; DROP TABLE IF EXISTS public.old_before_shedlock;
 CREATE TABLE public.old (name varchar(64) PRIMARY KEY, lock_until timestamp(3) NOT NULL, locked_at timestamp(3) NOT NULL, locked_by varchar(255) NOT NULL);
 INSERT INTO public.old SELECT 'free', t, t, 'host' FROM timezone('utc', now()) t;
-TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history;
+TRUNCATE open.shedlock, open._shedlock_job, open._shedlock_tick, open._shedlock_history;
 };
 my $temp = q{
 CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (trap.spring());
@@ -198,6 +206,7 @@ CREATE TEMP VIEW pg_class AS SELECT pg_temp.spring();
 CREATE TEMP VIEW pg_attribute AS SELECT pg_temp.spring();
 CREATE TEMP VIEW pg_stat_activity AS SELECT pg_temp.spring();
 CREATE TEMP VIEW shedlock AS SELECT pg_temp.spring();
+CREATE TEMP VIEW _shedlock_job AS SELECT pg_temp.spring();
 CREATE TEMP VIEW _shedlock_tick AS SELECT pg_temp.spring();
 CREATE TEMP VIEW _shedlock_history AS SELECT pg_temp.spring();
 CREATE TEMP VIEW shedlock_history AS SELECT pg_temp.spring();
@@ -223,14 +232,15 @@ like(error_of($node, "SELECT open.shedlock_tick('* * * * *', 'UTC'::varchar)"), 
 # Row security on the extension's tables applies to roles that query them, not to its
 # functions.
 $node->safe_psql('postgres', 'CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA open TO app; DROP SCHEMA trap CASCADE;'
-	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_tick', '_shedlock_history'));
+	  . join('', map { "ALTER TABLE open.$_ ENABLE ROW LEVEL SECURITY; ALTER TABLE open.$_ FORCE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_job', '_shedlock_tick', '_shedlock_history'));
 $node->safe_psql('postgres', "DROP OWNED BY mallory");
 foreach my $setting ('on', 'off')
 {
-	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history; SET ROLE app; SET row_security = $setting;"
+	is($node->safe_psql('postgres', "TRUNCATE open.shedlock, open._shedlock_job, open._shedlock_tick, open._shedlock_history; SET ROLE app; SET row_security = $setting;"
 			  . "SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_acquire('rls'); SELECT open.shedlock_once('rls', '2026-01-01');"
-			  . "CALL open.shedlock_run('run', 'SELECT'); SELECT name, state FROM open.shedlock_locks; SELECT open.shedlock_release('rls')"),
-		"t\nf\nt\nrls|held\nt", "row security on the tables, row_security = $setting: locks work as before");
+			  . "SELECT open.shedlock_job('run', 'every 1 day'); CALL open.shedlock_run('run', 'SELECT'); SELECT open.shedlock_job('run', 'every 1 day');"
+			  . "SELECT name, last_outcome FROM open.shedlock_jobs; SELECT name, state FROM open.shedlock_locks; SELECT open.shedlock_release('rls')"),
+		"t\nf\nt\ncreated\nunchanged\nrun|succeeded\nrls|held\nt", "row security on the tables, row_security = $setting: locks and jobs work as before");
 }
 
 # The CALL of a guarded job is text, which the server resolves for each run.  The job
@@ -240,7 +250,7 @@ SKIP:
 	skip 'there is no pg_cron for this PostgreSQL', 4 unless $has_cron;
 
 	$node->safe_psql('postgres', "GRANT CREATE, USAGE ON SCHEMA open TO mallory; SELECT cron.schedule('guarded', '0 0 1 1 *', 'SELECT 1'); "
-		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 us'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h', once_every => '1 us')");
+		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 s'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h', once_every => '1 s')");
 	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
 	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
 	my @others = ('schedule text', 'time_zone text', 'catch_up text', 'max_late interval', 'attempts integer', 'backoff interval');
@@ -288,7 +298,7 @@ SKIP:
 }
 
 # A leaky function in the reader's WHERE sees no row that the views hide.
-$node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_tick', '_shedlock_history'));
+$node->safe_psql('postgres', join('', map { "ALTER TABLE open.$_ NO FORCE ROW LEVEL SECURITY; ALTER TABLE open.$_ DISABLE ROW LEVEL SECURITY;" } 'shedlock', '_shedlock_job', '_shedlock_tick', '_shedlock_history'));
 SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 13 unless $has_cron;
@@ -441,7 +451,7 @@ foreach my $dbname (sort keys %schema)
 
 	$node->safe_psql('postgres', "CREATE DATABASE $dbname OWNER mallory");
 	$node->safe_psql($dbname, ($schema eq 'public' ? '' : "CREATE SCHEMA $schema; ") . "SET client_min_messages = error; CREATE EXTENSION shedlock SCHEMA $schema");
-	$node->psql($dbname, "SET search_path = $schema; CALL shedlock_run('fails', 'SELECT 1 / 0', once_every => '1 s', attempts => 1); CALL shedlock_run('late', 'SELECT 1', schedule => '* * * * *');"
+	$node->psql($dbname, "SET search_path = $schema; SELECT shedlock_job('fails', 'every 1 s'), shedlock_job('late', '* * * * *'); CALL shedlock_run('fails', 'SELECT 1 / 0'); CALL shedlock_run('late', 'SELECT 1');"
 		  . "SELECT shedlock_pause('late'), shedlock_acquire_session('late session')", on_error_stop => 0);
 	($status, $out, $err) = $node->psql($dbname, $fitting . ($traps =~ s/^CREATE SCHEMA trap;$//mr =~ s/\btrap\./public./gr));
 	is($status, 0, "traps are set in public of $dbname");
