@@ -127,9 +127,12 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	due = ShedlockFindDue(last, job, now);
 
 	standing->now = now;
-	standing->at_work = SHEDLOCK_HAS_HOLDER(lock) && SHEDLOCK_IS_RUN(row.kind);
+
+	/* One that began before a failover is lost, although its lock still counts as a lease. */
+	standing->at_work = lock == SHEDLOCK_HELD && SHEDLOCK_IS_RUN(row.kind);
 	standing->paused = row.paused_until > now;
-	standing->attempt_at = standing->at_work ? DT_NOEND : ShedlockNextAttempt(last, job, now);
+	standing->attempt_at = standing->at_work || standing->run.outcome == SHEDLOCK_RUN_UNKNOWN ?
+		DT_NOEND : ShedlockNextAttempt(last, job, now);
 	standing->next_due = ShedlockComingTick(last, job, now);
 	standing->state = state_of(standing, job, &due, now);
 	standing->problem = problem_of(last, job, now);

@@ -34,7 +34,7 @@ my $session_token = ask($holder, "SELECT shedlock_acquire_session('session of a 
 $session_token =~ s/^t\n//;
 ask($holder, "SELECT shedlock_acquire_session('limited session', '1 hour')");
 my $runner = session($primary);
-$runner->query_until(qr/running/, "\\echo running\nCALL shedlock_run('run', 'SELECT pg_sleep(600)', once_every => '36500 days', attempts => 2);\n");
+$runner->query_until(qr/running/, "\\echo running\nSELECT shedlock_job('run', 'every 36500 days', attempts => 2);\nCALL shedlock_run('run', 'SELECT pg_sleep(600)');\n");
 ok(defined await($primary, "SELECT outcome = 'running' FROM shedlock_history"), 'a run is in progress');
 my $last_token = $primary->safe_psql($dbname, 'SELECT last_value FROM shedlock_token_seq');
 $primary->safe_psql($dbname, "SELECT shedlock_once('last', now())");
@@ -50,7 +50,8 @@ foreach my $call (
 	"shedlock_once_every('x', '1 day')", "shedlock_force_release('lease')",
 	"shedlock_cancel('run')", "shedlock_pause('x')",
 	"shedlock_resume('paused')", "shedlock_again('paused')", "shedlock_purge('1 day')",
-	"shedlock_run_begin('x')", "shedlock_run_end('x', 1)", "shedlock_forget('run')")
+	"shedlock_run_begin('x')", "shedlock_run_end('x', 1)",
+	"shedlock_job('x', '\@daily')", "shedlock_job('run', 'every 36500 days', attempts => 2)", "shedlock_skip('run')", "shedlock_forget('run')")
 {
 	my $error;
 	my $took = seconds { $error = error_of($standby, "SELECT $call") };
@@ -61,7 +62,7 @@ foreach my $call (
 }
 like(error_of($standby, "CALL shedlock_run('x', 'SELECT 1')"), qr/^25006: .*shedlock_run\(\) during recovery/,
 	'standby: shedlock_run is refused');
-like(error_of($standby, "SET default_transaction_read_only = off; CALL shedlock_run('x', 'SELECT 1', once_every => '1 day')"),
+like(error_of($standby, "SET default_transaction_read_only = off; CALL shedlock_run('run', 'SELECT 1')"),
 	qr/^25006/, 'standby: shedlock_run is refused with default_transaction_read_only = off, too');
 
 is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shedlock_locks ORDER BY name'), join("\n",
@@ -76,8 +77,8 @@ is($standby->safe_psql($dbname, 'SELECT name, state, kind, pid IS NULL FROM shed
 	'standby: the view shows the locks; states that need the primary are unknown');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "run|unknown",
 	'standby: the outcome of a run is unknown');
-is($standby->safe_psql($dbname, 'SELECT name, schedule, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_schedules'),
-	'run|every 36500 days|unknown|1|2|||f', 'standby: the view shows the schedules');
+is($standby->safe_psql($dbname, 'SELECT name, schedule, state, last_outcome, attempt, attempts, next_attempt_at, overdue, paused FROM shedlock_jobs'),
+	'run|every 36500 days|unknown|unknown|1|2|||f', 'standby: the view shows the jobs');
 like($standby->safe_psql($dbname, "SELECT shedlock_why('run')"),
 	qr/^It was acquired by ".*" at .*; only the primary can tell whether it is still held\.\nAttempt 1 at tick .* began at .*; outcome: unknown\.$/,
 	'standby: shedlock_why says what it can of a run');
@@ -104,7 +105,7 @@ is($standby->safe_psql($dbname, q{SELECT name, state, kind FROM shedlock_locks W
 	'promoted: locks of sessions and runs of the old primary are lost');
 is($standby->safe_psql($dbname, 'SELECT name, outcome FROM shedlock_history ORDER BY name'), "run|lost",
 	'promoted: the run of the old primary is lost');
-is($standby->safe_psql($dbname, 'SELECT name, last_outcome, next_attempt_at IS NOT NULL, attempt FROM shedlock_schedules'), 'run|lost|t|1',
+is($standby->safe_psql($dbname, 'SELECT name, state, last_outcome, next_attempt_at IS NOT NULL, attempt FROM shedlock_jobs'), 'run|retrying|lost|t|1',
 	'promoted: one more attempt at its tick is due');
 foreach my $name ('lease', 'kept', 'paused', 'run', 'session', 'session to force')
 {
@@ -130,6 +131,7 @@ is($standby->safe_psql($dbname, "SELECT shedlock_force_release('session to force
 	'promoted: an administrator force-releases a session lock');
 is($standby->safe_psql($dbname, "SELECT shedlock_acquire_session('session to force')"), 't', 'promoted: the force-released session lock is free');
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run')"), 't', 'promoted: an administrator force-releases the lock of a run');
+is($standby->safe_psql($dbname, "SELECT shedlock_again('run')"), 't', 'promoted: and allows one more attempt');
 my ($status, $out, $err) = $standby->psql($dbname, "CALL shedlock_run('run', 'CREATE TABLE again()')");
 is($err, '', 'promoted: the command runs again after that');
 is($standby->safe_psql($dbname, q{SELECT name, outcome FROM shedlock_history WHERE name = 'run' ORDER BY token}), "run|cancelled\nrun|succeeded",
