@@ -264,7 +264,8 @@ ok(defined await($psql, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'aw
 holds("shedlock_once_every('hourly', '1 hour')", 'the tick of this hour is claimed');
 holds("shedlock_once('by name', clock_timestamp())", 'a tick is claimed by its name');
 ask($psql, "CALL shedlock_run('past', 'SELECT 1')");
-ask($psql, "CALL shedlock_run('past', 'SELECT 1', once_every => '1 hour')");
+ask($psql, "SELECT shedlock_job('past', 'every 1 h')");
+ask($psql, "CALL shedlock_run('past', 'SELECT 1')");
 is(ask($psql, "SELECT DISTINCT outcome FROM shedlock_history WHERE name = 'past'"), 'succeeded', 'a tick is claimed by a run');
 
 move_clock($hour, 'an hour forward');
@@ -314,7 +315,8 @@ ok(defined await($psql, "SELECT shedlock_acquire('of a dead client')"), 'forward
 # And back
 #
 
-ask($psql, "CALL shedlock_run('back', 'SELECT 1', once_every => '1 hour')");
+ask($psql, "SELECT shedlock_job('back', 'every 1 h')");
+ask($psql, "CALL shedlock_run('back', 'SELECT 1')");
 my $short_token = ask($psql, "SELECT shedlock_acquire_token('lease of 3 s', '3 s')");
 ask($psql, "SELECT shedlock_acquire('released later', '3 s')");
 ask($psql, "SELECT shedlock_acquire('kept for 3 s', '1 min', '3 s'), shedlock_release('kept for 3 s')");
@@ -348,7 +350,7 @@ is(ask($fence, "COMMIT; SELECT shedlock_release('fenced again')"), 't', 'back: a
 
 fails("shedlock_once_every('hourly', '1 hour')", 'back: the tick of this hour is not claimed again');
 fails("shedlock_once('by name', clock_timestamp())", 'back: a tick by its name is not claimed again');
-like(ask($psql, "SELECT reason FROM shedlock_run_begin('back', once_every => '1 hour')"), qr/^Attempt 1 at tick .*; outcome: succeeded/,
+like(ask($psql, "SELECT reason FROM shedlock_run_begin('back')"), qr/^Attempt 1 at tick .*; outcome: succeeded/,
 	'back: a tick of a run is not run again');
 $node->safe_psql('postgres', "CALL shedlock_run('history', 'SELECT 1')");
 is( ask($psql, "SELECT string_agg(name, ' ' ORDER BY token) FROM shedlock_history WHERE name NOT LIKE '%hour%'"),

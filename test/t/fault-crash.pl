@@ -36,9 +36,8 @@ sub take_all
 	ask($held{open}, "SELECT shedlock_once('open tick $round', '2026-01-01')");
 
 	$held{run} = session($node);
-	$held{run}->query_until(
-		qr/started/, "\\echo started\nCALL shedlock_run('run $round', 'SELECT pg_sleep(600)', "
-		  . "once_every => '20000 days');\n");
+	ask($held{run}, "SELECT shedlock_job('run $round', 'every 20000 days')");
+	$held{run}->query_until(qr/started/, "\\echo started\nCALL shedlock_run('run $round', 'SELECT pg_sleep(600)');\n");
 	ok(defined await($node, "SELECT state = 'held' FROM shedlock_locks WHERE name = 'run $round'"),
 		"$round: a run is in progress");
 	return \%held;
@@ -78,7 +77,7 @@ sub check_all
 		'f', "$round: a claimed tick stays claimed");
 
 	is($node->safe_psql($dbname, $history), 'lost|t', "$round: a run shows as lost before another caller asks");
-	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round', once_every => '20000 days')"),
+	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round')"),
 		qr/^Attempt 1 at tick .*; outcome: lost/, "$round: its tick is not due, and the reason says so");
 	is($node->safe_psql($dbname, "SELECT outcome FROM _shedlock_history WHERE name = 'run $round'"),
 		'running', "$round: the history has not recorded that yet");
@@ -90,7 +89,7 @@ sub check_all
 		'lost', "$round: the next acquire records the loss");
 	is($node->safe_psql($dbname, $lost), '1', "$round: and counts it");
 	$node->safe_psql($dbname, "SELECT shedlock_force_release('run $round')");
-	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round', once_every => '20000 days')"),
+	like($node->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('run $round')"),
 		qr/^Attempt 1 at tick .*; outcome: lost/, "$round: the tick of a lost run is not due after that");
 
 	my $token = $node->safe_psql($dbname, "SELECT shedlock_acquire_token('new $round')");

@@ -196,7 +196,9 @@ BEGIN;
 SELECT shedlock_acquire('prepared', '1 hour');
 PREPARE TRANSACTION 'prepared';
 });
-$primary->safe_psql($dbname, "CALL shedlock_run('run that ended', 'SELECT 1', '1 min', once_every => '20000 days')");
+$primary->safe_psql($dbname, "SELECT shedlock_job('run that ended', 'every 20000 days'); SELECT shedlock_job('limited run', 'every 20000 days');"
+	  . "SELECT shedlock_job('run to force', 'every 20000 days', attempts => 2)");
+$primary->safe_psql($dbname, "CALL shedlock_run('run that ended', 'SELECT 1', '1 min')");
 $primary->safe_psql($dbname, "CALL shedlock_run('kept run', 'SELECT 1', '1 hour', '$least')");
 ask($dead_holder, "SELECT shedlock_acquire_session('dead with at-least', '$limit', '$least'), shedlock_acquire_session('dead')");
 kill_client($dead_holder);
@@ -213,7 +215,7 @@ foreach ([ 'run', 'NULL' ], [ 'limited run', "'$limit'" ], [ 'run to force', 'NU
 	my $runner = session($primary);
 
 	$runner->query_until(qr/running/,
-		"\\echo running\nCALL shedlock_run('$name', 'SELECT pg_sleep(600)', $at_most, once_every => '20000 days');\n");
+		"\\echo running\nCALL shedlock_run('$name', 'SELECT pg_sleep(600)', $at_most);\n");
 	ok(defined await($primary, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$name' AND outcome = 'running'"),
 		"run \"$name\" goes on");
 	push @runners, $runner;
@@ -278,17 +280,20 @@ sub not_due
 {
 	my ($name) = @_;
 
-	return $standby->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('$name', once_every => '20000 days')");
+	return $standby->safe_psql($dbname, "SELECT reason FROM shedlock_run_begin('$name')");
 }
 
 like(not_due('run that ended'), qr/^Attempt 1 at tick .*; outcome: succeeded/, 'a tick that was run on the old primary is not due');
-like(not_due('run to force'), qr/^Attempt 1 at tick .*; outcome: lost/, 'a tick whose only attempt died is not due');
-like(run_again('run to force'), qr/It has been held by/, 'a run whose lock counts as a lease is skipped');
+like(not_due('limited run'), qr/^Attempt 1 at tick .*; outcome: lost/, 'a tick whose only attempt died is not due');
+like(not_due('run to force'), qr/^It has been held by/, 'another attempt waits for the lock, which counts as a lease');
+like(run_again('run'), qr/It has been held by/, 'a run whose lock counts as a lease is skipped');
 is($standby->safe_psql($dbname, "SELECT shedlock_force_release('run to force'), shedlock_force_release('session to force')"),
 	't|t', 'an administrator force-releases the locks of a run and a session');
 is($standby->safe_psql($dbname, "SELECT shedlock_acquire('session to force', '1 hour')"), 't', 'the force-released session lock is free at once');
 like(not_due('run to force'), qr/^Attempt 1 at tick .*; outcome: cancelled/, 'the tick of the force-released run is used up');
-is(run_again('run to force'), '', 'without once_every the run is repeated');
+is($standby->safe_psql($dbname, "SELECT shedlock_again('run to force')"), 't', 'an administrator allows one more attempt');
+is(run_again('run to force'), '', 'the run is repeated');
+like(not_due('run to force'), qr/^Attempt 2 at tick .*; outcome: succeeded/, 'it has succeeded');
 
 # Held until lock_until, and no longer
 my $got = 0;

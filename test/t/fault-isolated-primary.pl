@@ -82,8 +82,9 @@ ask($client{'extended session'}, "SELECT shedlock_acquire_session('extended sess
 $pid{'limited run'} = run_by($client{'limited run'}, 'limited run', "'$limit s'", 'SELECT pg_sleep(600)');
 # its end has ticks to claim and history to prune
 $old->safe_psql($dbname, "CALL shedlock_run('old run', 'SELECT'); CALL shedlock_run('old run', 'SELECT'); DELETE FROM shedlock WHERE name = 'old run'");
+ask($client{'extended run'}, "SELECT shedlock_job('extended run', 'every 1 s')");
 ask($client{'extended run'}, 'SET shedlock.history_keep = 0');
-$pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s', once_every => '1 s'", 'CALL extend_when_cut_off()');
+$pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s'", 'CALL extend_when_cut_off()');
 my $lease = ask($client{pool}, "SELECT shedlock_acquire_token('lease', '$limit s')");
 
 my @names = ('extended run', 'extended session', 'lease', 'limited run', 'limited session', 'released session', 'unlimited run', 'unlimited session');

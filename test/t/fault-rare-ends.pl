@@ -14,6 +14,10 @@ my $node = start_node('main', conf => "max_prepared_transactions = 5\nwal_level 
 my $runner = session($node);
 my $other = session($node);
 my $pid = pid_of($runner);
+my $once = "'every 36500 days'";
+
+$node->safe_psql('postgres', "SELECT shedlock_job('not begun', $once); SELECT shedlock_job('older locked', 'every 1 h', attempts => 2);"
+	  . "SELECT shedlock_job(name, $once, attempts => 3, backoff => '0') FROM unnest('{fenced, forced, outer, inner}'::text[]) AS name");
 
 # Starts a run that continues until the advisory lock is released.
 sub begin_run
@@ -74,7 +78,7 @@ ask($other, 'COMMIT');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('history locked'), outcome FROM shedlock_history WHERE name = 'history locked'"), 't|lost', 'history locked: the lock is free');
 
 # The same for a run of a later tick, which ends the attempts at the older one.
-my $begin = q{shedlock_run_begin('older locked', once_every => '1 h', attempts => 2)};
+my $begin = q{shedlock_run_begin('older locked')};
 ask($other, "SELECT shedlock_run_end('older locked', token, 'failed') FROM $begin");
 ask($other, q{UPDATE _shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older locked'});
 ask($other, q{BEGIN; SELECT FROM _shedlock_history WHERE name = 'older locked' FOR UPDATE});
@@ -128,7 +132,7 @@ ask($other, q{DELETE FROM shedlock WHERE name LIKE 'many %'; RESET synchronous_c
 # of a commit which waits for the standby.
 $other->query_until(qr/sent/, "\\echo sent\nBEGIN; CREATE TABLE notified (); NOTIFY other; COMMIT;\n");
 ok(defined await($node, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $other_pid"), 'not begun: another session has notified');
-ask($runner, "SET shedlock.notify = 'all'; SET statement_timeout = '50ms'; CALL shedlock_run('not begun', 'SELECT 1', once_every => '36500 days')");
+ask($runner, "SET shedlock.notify = 'all'; SET statement_timeout = '50ms'; CALL shedlock_run('not begun', 'SELECT 1')");
 like($runner->{heard}, qr/ERROR: +canceling statement due to statement timeout/, 'not begun: the CALL is cancelled');
 like(ask($runner, "SELECT format('[%s]', current_setting('shedlock.tick') || current_setting('shedlock.attempt'))"), qr/^\[\]$/m, 'not begun: no tick is shown');
 ask($runner, 'RESET statement_timeout; RESET shedlock.notify');
@@ -152,9 +156,11 @@ my $standby = start_standby($primary, 'standby');
 my $cleaner = session($primary);
 my $keeper = session($primary);
 my $cleaner_pid = pid_of($cleaner);
+$primary->safe_psql('postgres', "SELECT shedlock_job(name, $once, attempts => 2, backoff => '0') FROM unnest('{vacuum, fails}'::text[]) AS name;"
+	  . "SELECT shedlock_job(name, $once) FROM unnest('{shedlock_cancel, shedlock_force_release}'::text[]) AS name");
 $primary->safe_psql('postgres', 'CREATE TABLE vacuumed AS SELECT generate_series(1, 1000) AS id; DELETE FROM vacuumed WHERE id < 1000');
 ask($keeper, 'BEGIN; LOCK vacuumed IN SHARE UPDATE EXCLUSIVE MODE');
-$cleaner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('vacuum', 'VACUUM vacuumed', once_every => '36500 days', attempts => 2);\n");
+$cleaner->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('vacuum', 'VACUUM vacuumed');\n");
 ok(defined await($primary, "SELECT wait_event = 'relation' FROM pg_stat_activity WHERE pid = $cleaner_pid"), 'vacuum: the command has begun');
 my $receiver = $standby->safe_psql('postgres', 'SELECT pid FROM pg_stat_wal_receiver');
 kill 'STOP', $receiver;
@@ -203,7 +209,7 @@ sub end_ending
 foreach my $call ('shedlock_cancel', 'shedlock_force_release')
 {
 	ask($keeper, 'SELECT pg_advisory_lock(2)');
-	end_ending($call, $call, "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1); SELECT $locks', once_every => '36500 days');\n"
+	end_ending($call, $call, "CALL shedlock_run('$call', 'SELECT pg_advisory_xact_lock_shared(1); SELECT $locks');\n"
 		  . "CALL shedlock_run('next', 'SELECT pg_advisory_xact_lock_shared(2)')");
 	ask($keeper, 'SELECT pg_advisory_unlock(2)');
 	is(ask($cleaner, 'SELECT 1'), '1', "$call: the session goes on");
@@ -212,16 +218,16 @@ foreach my $call ('shedlock_cancel', 'shedlock_force_release')
 }
 
 # If that end has failed, the tick keeps its other attempt.
-end_ending('fails', 'shedlock_cancel', q{CALL shedlock_run('fails', 'SELECT 1 / length(pg_advisory_xact_lock_shared(1)::text)', once_every => '36500 days', attempts => 2, backoff => '0')});
+end_ending('fails', 'shedlock_cancel', q{CALL shedlock_run('fails', 'SELECT 1 / length(pg_advisory_xact_lock_shared(1)::text)')});
 ask($cleaner, 'SELECT 1');
-is($primary->safe_psql('postgres', "CALL shedlock_run('fails', 'SELECT', once_every => '36500 days', attempts => 2, backoff => '0'); SELECT attempt, outcome FROM shedlock_history WHERE name = 'fails' ORDER BY token"),
+is($primary->safe_psql('postgres', "CALL shedlock_run('fails', 'SELECT'); SELECT attempt, outcome FROM shedlock_history WHERE name = 'fails' ORDER BY token"),
 	"1|failed\n2|succeeded", 'fails: the other attempt is made');
 $_->quit foreach $cleaner, $keeper;
 $standby->stop;
 $primary->stop;
 
 # A fence outlives the process of a run: no other run of its tick begins.
-my $run_fenced = "CALL shedlock_run('fenced', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 2, backoff => '0', on_busy => 'error')";
+my $run_fenced = "CALL shedlock_run('fenced', 'SELECT pg_advisory_xact_lock_shared(1)', on_busy => 'error')";
 my $dies = session($node);
 my $dies_pid = pid_of($dies);
 ask($other, 'SELECT pg_advisory_lock(1)');
@@ -346,7 +352,7 @@ is($node->safe_psql('postgres', "SELECT lock_until <= $utc, kind FROM shedlock W
 
 # Nested runs, whose session does not end when it is terminated, nor in time: the ticks of both
 # are used up.
-my $nested = q{CALL shedlock_run('outer', $$CALL shedlock_run('inner', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days', attempts => 3, backoff => '0')$$, once_every => '36500 days', attempts => 3, backoff => '0')};
+my $nested = q{CALL shedlock_run('outer', $$CALL shedlock_run('inner', 'SELECT pg_advisory_xact_lock_shared(1)')$$)};
 my $nests = session($node);
 my $nests_pid = pid_of($nests);
 my $settled = q{SELECT string_agg(concat_ws(' ', h.name, outcome, done), ', ' ORDER BY token) FROM shedlock_history h JOIN _shedlock_tick USING (token) WHERE h.name IN ('outer', 'inner')};
@@ -478,8 +484,8 @@ my $full = start_node('full', conf => "max_connections = 10\nmax_locks_per_trans
 my ($gate, $ends) = map { session($full) } 1, 2;
 my $ends_pid = pid_of($ends);
 $full->safe_psql('postgres', q{SELECT format('CREATE TABLE many_%s ()', i) FROM generate_series(1, 800) i \gexec});
-ask($gate, 'SELECT pg_advisory_lock(1)');
-$ends->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('full', 'SELECT pg_advisory_xact_lock_shared(1)', once_every => '36500 days');\n");
+ask($gate, "SELECT pg_advisory_lock(1), shedlock_job('full', $once)");
+$ends->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('full', 'SELECT pg_advisory_xact_lock_shared(1)');\n");
 ok(defined await($full, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $ends_pid"), 'full: a run is in progress');
 ask($gate, q{DO $$
 DECLARE
@@ -537,7 +543,8 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 	[ 'shedlock', 'DROP lock_until, ADD lock_until timestamp', 3, 'timestamp without time zone', "SELECT shedlock_acquire('altered')" ],
 	[ 'shedlock', 'ALTER pid TYPE text', 8, 'integer', 'SELECT count(*) FROM shedlock_locks' ],
 	[ 'shedlock', 'ALTER lock_at_most_for TYPE text', 12, 'interval', "UPDATE shedlock SET locked_by = 'altered'" ],
-	[ '_shedlock_tick', 'ALTER again DROP DEFAULT, ALTER again TYPE text', 8, 'boolean', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ])
+	[ '_shedlock_tick', 'ALTER retry_at TYPE text', 9, 'timestamp with time zone', "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
+	[ '_shedlock_job', 'ALTER turns TYPE text', 20, 'integer', "SELECT token FROM shedlock_run_begin('altered')" ])
 {
 	my ($table, $change, $column, $type, $call) = @$_;
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nBEGIN; ALTER TABLE $table $change; $call");
@@ -546,6 +553,7 @@ foreach ([ 'shedlock', 'ALTER token TYPE text', 6, 'bigint', "SELECT shedlock_ac
 }
 foreach ([ 'shedlock', 'ALTER locked_by DROP NOT NULL', 5, 'SELECT * FROM shedlock_locks' ],
 	[ '_shedlock_tick', 'ALTER claimed_at DROP NOT NULL', 3, "SELECT shedlock_once('altered', '2026-11-21 00:00Z')" ],
+	[ '_shedlock_job', 'ALTER schedule DROP NOT NULL', 2, "SELECT token FROM shedlock_run_begin('altered')" ],
 	[ '_shedlock_history', 'ALTER outcome DROP NOT NULL', 8, "SELECT _shedlock_run_outcome(1, 'altered', 'running')" ])
 {
 	my ($table, $change, $column, $call) = @$_;
@@ -561,6 +569,7 @@ like(error_of($node, "BEGIN; ALTER TABLE shedlock DROP CONSTRAINT shedlock_pkey;
 # to the table, before anything is written.
 foreach ([ 'ALTER TABLE shedlock ADD CHECK (lock_until < locked_at) NOT VALID', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE _shedlock_tick ADD CHECK (true)', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "_shedlock_tick" of extension "shedlock" was altered' ],
+	[ 'ALTER TABLE _shedlock_job ADD CHECK (true)', "shedlock_job('altered', '\@daily')", '42809: table "_shedlock_job" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock DROP CONSTRAINT shedlock_kind_check, ADD CHECK (true)', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE shedlock ADD UNIQUE (name, locked_by) DEFERRABLE', "shedlock_acquire('altered')", '42809: table "shedlock" of extension "shedlock" was altered' ],
 	[ 'ALTER TABLE _shedlock_tick ADD EXCLUDE (name WITH =) DEFERRABLE', "shedlock_once('altered', '2026-11-21 00:00Z')", '42809: table "_shedlock_tick" of extension "shedlock" was altered' ],
@@ -583,8 +592,10 @@ like(ask($other, "BEGIN; ALTER TABLE shedlock ADD more text; SELECT shedlock_acq
 
 # What had begun before such a change ends all the same.
 ask($other, "SELECT shedlock_acquire('altered lease', '1 h')");
-ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(0.2); ALTER TABLE shedlock ADD CONSTRAINT added CHECK (true);
-	ALTER TABLE _shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE _shedlock_history ADD CONSTRAINT added CHECK (true)', once_every => '100 ms')});
+# It begins early in a second, and ends in the next one.
+ask($other, q{SELECT shedlock_job('alters', 'every 1 s'); SELECT pg_sleep(1.1 - extract(epoch FROM clock_timestamp())::numeric % 1)});
+ask($other, q{CALL shedlock_run('alters', 'SELECT pg_sleep(1.2); ALTER TABLE shedlock ADD CONSTRAINT added CHECK (true);
+	ALTER TABLE _shedlock_tick ADD CONSTRAINT added CHECK (true); ALTER TABLE _shedlock_history ADD CONSTRAINT added CHECK (true)')});
 is($other->{heard}, '', 'a run that adds CHECK constraints: the client gets no warning');
 is($node->safe_psql('postgres', q{SELECT h.outcome, s.kind IS NULL, t.tick > h.tick FROM shedlock_history h JOIN shedlock s USING (name) JOIN _shedlock_tick t USING (name) WHERE name = 'alters'}),
 	'succeeded|t|t', '... its outcome is recorded, its lock free, and the ticks that it missed are claimed');
@@ -592,7 +603,7 @@ is(ask($other, "SELECT shedlock_extend('altered lease'), shedlock_assert('altere
 like(error_of($node, "SELECT $_"), qr/^42809: table "shedlock" of extension "shedlock" was altered/, "... no new call begins: $_")
   foreach "shedlock_acquire('altered lease')", "shedlock_purge('0')";
 $node->safe_psql('postgres', 'ALTER TABLE shedlock DROP CONSTRAINT added');
-like(error_of($node, "CALL shedlock_run('alters', 'SELECT')"), qr/^42809: table "_shedlock_history" of extension "shedlock" was altered/, '... no other run begins');
+like(error_of($node, "CALL shedlock_run('altered', 'SELECT')"), qr/^42809: table "_shedlock_history" of extension "shedlock" was altered/, '... no other run begins');
 $node->safe_psql('postgres', 'ALTER TABLE _shedlock_tick DROP CONSTRAINT added; ALTER TABLE _shedlock_history DROP CONSTRAINT added');
 
 # Foreign writers lock the row of a lock between its read and its update, at every
@@ -613,11 +624,11 @@ like(ask($late, 'SELECT 1'), qr/^created again: true$/m, 'created again: the cal
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('created again')"), 'f', 'created again: the lock excludes others');
 
 # An administrator ends a run for whose lock a crowd waits: none of it is in the way.
-my $plan = "once_every => '1 s', attempts => 3, backoff => '0'";
+$node->safe_psql('postgres', "SELECT shedlock_job('crowd', 'every 1 s', attempts => 3, backoff => '0')");
 my ($worker, @crowd) = map { session($node) } 0 .. 15;
-$worker->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('crowd', 'SELECT pg_sleep(3600)', $plan);\n");
+$worker->query_until(qr/begun/, "\\echo begun\nCALL shedlock_run('crowd', 'SELECT pg_sleep(3600)');\n");
 ok(defined await($node, q{SELECT clock_timestamp() > tick + interval '2 s' FROM _shedlock_tick WHERE name = 'crowd'}), 'crowd: a run is in progress, and the next tick has come');
-$_->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin('crowd', $plan, wait => '1 h');\n") foreach @crowd;
+$_->query_until(qr/sent/, "\\echo sent\nSELECT token > 0 FROM shedlock_run_begin('crowd', wait => '1 h');\n") foreach @crowd;
 ok(defined await($node, q{SELECT waiters = 15 FROM shedlock_locks WHERE name = 'crowd'}), 'crowd: fifteen callers wait for the lock');
 is($node->safe_psql('postgres', q{SELECT shedlock_force_release('crowd')}), 't', 'crowd: the run is ended');
 ok(defined await($node, q{SELECT string_agg(outcome, ' ' ORDER BY token) FROM shedlock_history WHERE name = 'crowd'}, 'cancelled running'), 'crowd: one of the callers begins the next run');

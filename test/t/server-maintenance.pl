@@ -49,10 +49,11 @@ $admin->quit;
 
 # Nor does one that waits to begin a run have a lock on any table.
 my $tables = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.pid = " . pid_of($waiter) . " AND relname LIKE 'shedlock%'";
-my %plan = (request => "request => 'this one'", 'all ticks' => "once_every => '1 s', catch_up => 'all'");
+my %plan = (request => ", request => 'this one'", 'all ticks' => '');
+$node->safe_psql('postgres', "SELECT shedlock_job('waited run all ticks', 'every 1 s', catch_up => 'all')");
 foreach my $way (sort keys %plan)
 {
-	my $begin = "FROM shedlock_run_begin('waited run $way', '1 h', $plan{$way}";
+	my $begin = "FROM shedlock_run_begin('waited run $way', '1 h'$plan{$way}";
 	my $token = ask($holder, "SELECT token $begin)" =~ s/this one/another/r);
 
 	$node->safe_psql('postgres', "SELECT pg_sleep_until(max(tick) + interval '1.1 s') FROM shedlock_history WHERE name = 'waited run $way'");
