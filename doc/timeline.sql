@@ -5,7 +5,7 @@
 --	psql -X -d mydb -v since='2026-11-21 22:00' -v until='2026-11-22 06:00' -f timeline.sql > runs.html
 --
 -- The page is one file without scripts, and loads nothing.  It shows what the role can see in
--- shedlock_history and shedlock_schedules, without the commands, which may contain passwords.
+-- shedlock_history and shedlock_jobs, without the commands, which may contain passwords.
 
 \set QUIET on
 \set ON_ERROR_STOP on
@@ -74,9 +74,10 @@ run AS MATERIALIZED (
 -- What a bar has besides its colour
 sign (outcome, class, letter, rank) AS (
 	VALUES ('succeeded', 'ok', '', 1), ('failed', 'failed', 'F', 2), ('timed out', 'late', 'T', 3),
-		   ('cancelled', 'off', 'C', 4), ('lost', 'lost', 'L', 5), ('running', 'runs', 'R', 6), ('unknown', 'off', '?', 7)
+		   ('cancelled', 'off', 'C', 4), ('lost', 'lost', 'L', 5), ('running', 'runs', 'R', 6), ('unknown', 'off', '?', 7),
+		   ('returned', 'off', 'B', 8), ('skipped', 'off', 'S', 9)
 ),
-schedule AS MATERIALIZED (SELECT * FROM :"shedlock".shedlock_schedules),
+schedule AS MATERIALIZED (SELECT * FROM :"shedlock".shedlock_jobs),
 pause AS (
 	SELECT name, paused, paused_until, paused_by, pause_reason FROM :"shedlock".shedlock_locks WHERE paused
 ),
@@ -84,7 +85,7 @@ job AS MATERIALIZED (
 	SELECT row_number() OVER (ORDER BY overdue IS NULL, NOT troubled, name COLLATE "C") AS n, j.*
 	FROM (SELECT names.name, s.schedule, s.time_zone, s.last_tick, s.attempts, s.next_attempt_at, s.next_due, s.overdue,
 				 p.paused, p.paused_until, p.paused_by, p.pause_reason,
-				 coalesce(r.outcome NOT IN ('succeeded', 'running'), false) AS troubled
+				 coalesce(r.outcome NOT IN ('succeeded', 'running', 'returned', 'skipped'), false) AS troubled
 		  FROM (SELECT name FROM run UNION SELECT name FROM schedule UNION SELECT name FROM pause) names
 			   LEFT JOIN schedule s ON s.name = names.name LEFT JOIN pause p ON p.name = names.name
 			   LEFT JOIN run r ON r.name = names.name AND r.age = 1) j
@@ -107,9 +108,7 @@ bar AS (
 step AS (
 	SELECT j.n, t.name, t.tick, coalesce(lead(tick) OVER (PARTITION BY t.name ORDER BY tick),
 										 j.last_tick + interval '1 us') AS following,
-		   CASE WHEN schedule LIKE 'every %'
-				THEN (tick AT TIME ZONE 'UTC' + substr(schedule, 7)::interval) AT TIME ZONE 'UTC'
-				ELSE :"shedlock".shedlock_next_tick(schedule, time_zone, tick) END AS expected
+		   :"shedlock".shedlock_next_tick(schedule, time_zone, tick) AS expected
 	FROM (SELECT DISTINCT name, tick FROM seen WHERE tick IS NOT NULL) t JOIN job j USING (name)
 	WHERE attempts IS NOT NULL AND next_due IS NOT NULL -- else its schedule cannot be read
 ),
@@ -208,13 +207,12 @@ svg .sign { font: bold 10px sans-serif; text-anchor: middle } svg .mid { text-an
 	UNION ALL SELECT 4, 5, 0, format('<rect class="bar gap" x="%s" y="%s" width="%s" height="9"><title>',
 			round((240 + per_second * extract(epoch FROM a - since))::numeric, 1), y + 10, round(greatest(per_second * extract(epoch FROM b - a), 4)::numeric, 1)),
 			format(E'%s\nno run for tick %s%s', name, expected, CASE WHEN EXISTS (SELECT FROM job j WHERE j.n = gap.n AND
-				CASE WHEN schedule LIKE 'every %' THEN (expected AT TIME ZONE 'UTC' + substr(schedule, 7)::interval) AT TIME ZONE 'UTC'
-					 ELSE :"shedlock".shedlock_next_tick(schedule, time_zone, expected) END < following)
+				:"shedlock".shedlock_next_tick(schedule, time_zone, expected) < following)
 				THEN ' and the following ones until ' || following ELSE '' END), '</title></rect>' FROM gap, scale
 	UNION ALL SELECT 4, 6, 0, format('<rect class="bar overdue" x="%s" y="%s" width="%s" height="9"><title>',
 			round((240 + per_second * extract(epoch FROM a - since))::numeric, 1), y, round(greatest(per_second * extract(epoch FROM upto - a), 4)::numeric, 1)),
-			format(E'%s\noverdue by %s', name, date_trunc('second', overdue + interval '1 min')), '</title></rect>'
-		FROM (SELECT name, overdue, 46 + 26 * (n - 1) AS y, greatest(now - overdue - interval '1 min', since) AS a, scale.* FROM job, scale WHERE overdue IS NOT NULL) o WHERE a < upto
+			format(E'%s\noverdue by %s', name, date_trunc('second', overdue)), '</title></rect>'
+		FROM (SELECT name, overdue, 46 + 26 * (n - 1) AS y, greatest(now - overdue, since) AS a, scale.* FROM job, scale WHERE overdue IS NOT NULL) o WHERE a < upto
 	UNION ALL SELECT 4, 6 + least(rank, 2), token, format('<rect class="bar %s" x="%s" y="%s" width="%s" height="%s"><title>', class,
 			round(least(x, 977)::numeric, 1), CASE letter WHEN '' THEN y + 11 ELSE y + 9 END, round(width::numeric, 1), CASE letter WHEN '' THEN 7 ELSE 11 END),
 			concat_ws(E'\n', name, outcome || CASE WHEN gave_up THEN ', gave up' ELSE '' END,

@@ -169,14 +169,15 @@ is($json->decode($payloads[1])->{token}, $json->decode($payloads[0])->{token}, '
 reap($sleeper);
 
 # Ticks
-ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '20000 days', attempts => 2, backoff => '1 hour')});
+ask($client, q{SELECT shedlock_job('tick', 'every 20000 days', attempts => 2, backoff => '1 h')});
+ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$)});
 ($payload) = told('a first attempt', 'failed tick');
 like(shape($payload), qr/^{"attempt":1,"attempts":2,.*"next_attempt_at":T,.*"tick":T,/, 'an attempt, its number, their number, and the next one');
 as_in_history($payload, 'a first attempt');
 is(ask($client, "SELECT retry_at = " . value($payload, 'next_attempt_at', 'timestamptz') . " FROM _shedlock_tick WHERE name = 'tick'"),
 	't', 'the next attempt is after the backoff');
 ask($client, q{UPDATE _shedlock_tick SET retry_at = now() WHERE name = 'tick'});
-ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$, once_every => '20000 days', attempts => 2, backoff => '1 hour')});
+ask($client, q{CALL shedlock_run('tick', $$SELECT 'secret'::int$$)});
 @payloads = told('the last attempt', 'failed tick', 'gave up tick');
 like(shape($_), qr/^{"attempt":2,"attempts":2,.*"next_attempt_at":null,.*"tick":T,/, 'no attempt follows') foreach @payloads;
 as_in_history($_, 'a last attempt') foreach @payloads;
@@ -196,7 +197,8 @@ foreach my $code (0, 3)
 }
 
 # A run that is lost before a later tick has a run is told once, and that it gave up once.
-my $tick = q{SELECT token FROM shedlock_run_begin('older', once_every => '1 h', attempts => 3)};
+ask($client, q{SELECT shedlock_job(name, 'every 1 h', attempts => 3) FROM unnest('{older, claimed, unheard}'::text[]) AS name});
+my $tick = q{SELECT token FROM shedlock_run_begin('older')};
 my $first = ask($client, $tick);
 # as if that run had been for the hour before, and its lease had ended
 ask($client, q{UPDATE _shedlock_tick SET tick = tick - interval '1 h' WHERE name = 'older'; UPDATE _shedlock_history SET tick = tick - interval '1 h' WHERE name = 'older'});
@@ -209,20 +211,14 @@ ask($client, "SELECT shedlock_run_end('older', token) FROM shedlock_history WHER
 told('an end that succeeds is not told', ());
 is(ask($client, q{SELECT runs_succeeded, runs_failed, runs_lost, gave_up FROM shedlock_stats WHERE name = 'older'}), '1|0|1|1', 'each is counted once');
 
-# A tick that has an attempt left is given up when a later one is claimed without a run, or
-# has passed before the job had its new schedule.
-foreach (['claimed', q{shedlock_once_every('claimed', '1 h')}], ['new schedule', q{shedlock_run_begin('new schedule', schedule => '0 0 29 2 *')}])
-{
-	my ($name, $later) = @$_;
-
-	ask($client, "SELECT shedlock_run_end('$name', token, 'failed') FROM shedlock_run_begin('$name', once_every => '1 h', attempts => 3)");
-	told("$name: a run fails", "failed $name");
-	ask($client, "UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = '$name'");
-	ask($client, "SELECT FROM $later");
-	@payloads = told('  and is given up', "gave up $name");
-	as_in_history($payloads[0], "a run that is given up: $name");
-}
-ask($client, q{SELECT shedlock_run_end('unheard', token, 'failed') FROM shedlock_run_begin('unheard', once_every => '1 h', attempts => 3)});
+# A tick that has an attempt left is given up when a later one is claimed without a run.
+ask($client, q{SELECT shedlock_run_end('claimed', token, 'failed') FROM shedlock_run_begin('claimed')});
+told('a run fails', 'failed claimed');
+ask($client, q{UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = 'claimed'});
+is(ask($client, q{SELECT shedlock_once_every('claimed', '1 h')}), 't', '  a later tick is claimed');
+@payloads = told('  and it is given up', 'gave up claimed');
+as_in_history($payloads[0], 'a run that is given up');
+ask($client, q{SELECT shedlock_run_end('unheard', token, 'failed') FROM shedlock_run_begin('unheard')});
 told('one more run fails', 'failed unheard');
 ask($client, q{UPDATE _shedlock_tick SET tick = '2001-01-01' WHERE name = 'unheard'});
 is($node->safe_psql('postgres', q{SET shedlock.notify = none; SELECT shedlock_once_every('unheard', '1 h')}), 't', '  a later tick is claimed');
@@ -258,7 +254,8 @@ foreach my $what (sort keys %names)
 	my $name = $names{$what};
 
 	$named->do('SELECT shedlock_pause(?), shedlock_resume(?)', undef, $name, $name);
-	eval { $named->do('CALL shedlock_run(?, ?, once_every => ?, attempts => 1)', undef, $name, 'SELECT 1 / 0', '1 day') };
+	$named->do('SELECT shedlock_job(?, ?)', undef, $name, 'every 1 day');
+	eval { $named->do('CALL shedlock_run(?, ?)', undef, $name, 'SELECT 1 / 0') };
 	@payloads = payloads($reader, $named);
 	is(scalar @payloads, 4, "a name of $what");
 	foreach my $told (@payloads)
@@ -316,10 +313,12 @@ my %kill = (
 	});
 foreach my $how (sort keys %kill)
 {
-	foreach my $next (q{CALL shedlock_run('%s', 'SELECT 1', once_every => '1 second', attempts => 1)}, q{SELECT shedlock_run_begin('%s', once_every => '1 second', attempts => 1)})
+	foreach my $next (q{CALL shedlock_run('%s', 'SELECT 1')}, q{SELECT shedlock_run_begin('%s')})
 	{
 		my $name = "$how, " . ($next =~ /(\w+)\(/)[0];
-		my $session = begin_sleep($name, q{, once_every => '1 second', attempts => 1});
+
+		ask($client, "SELECT shedlock_job('$name', 'every 1 s')");
+		my $session = begin_sleep($name);
 
 		payloads();
 		$kill{$how}->(ask($client, "SELECT pid FROM shedlock_locks WHERE name = '$name'"));
@@ -473,7 +472,8 @@ ask($client, 'RESET shedlock.notify; RESET client_min_messages');
 #
 
 my @racers = map { session($node) } 1 .. 2;
-my $attempt = "CALL shedlock_run('race', 'SELECT 1 / 0', once_every => '3650 days', attempts => 1000, backoff => '0 s');\n";
+$node->safe_psql('postgres', q{SELECT shedlock_job('race', 'every 3650 days', attempts => 1000, backoff => '0 s')});
+my $attempt = "CALL shedlock_run('race', 'SELECT 1 / 0');\n";
 $_->query_until(qr/begun/, "\\echo begun\n" . $attempt x 100) foreach @racers;
 ask($_, 'SELECT 1') foreach @racers;
 $_->quit foreach @racers;

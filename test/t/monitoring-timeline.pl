@@ -86,12 +86,19 @@ ok(defined await($node, q{SELECT string_agg(outcome, ',' ORDER BY name) = 'cance
 	'each outcome is in the history');
 
 # A tick without a run, a run that is overdue, a pause
-my $run = q{CALL shedlock_run('with gap', 'SELECT 1', once_every => '1 s', attempts => 2)};
+my $run = q{CALL shedlock_run('with gap', 'SELECT 1')};
+$node->safe_psql('postgres', q{SELECT shedlock_job('with gap', 'every 1 s', attempts => 2)});
 $node->safe_psql('postgres', $run);
 ok(defined await($node, q{SELECT clock_timestamp() > max(tick) + interval '3 s' FROM shedlock_history WHERE name = 'with gap'}), 'ticks pass');
 $node->safe_psql('postgres', $run);
-$node->safe_psql('postgres', q{CALL shedlock_run('overdue', 'SELECT 1', schedule => '* * * * *', attempts => 1)});
-$node->safe_psql('postgres', q{UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'overdue'});
+$node->safe_psql('postgres', $_) foreach q{SELECT shedlock_job('overdue', '* * * * *')}, q{CALL shedlock_run('overdue', 'SELECT 1')},
+  q{UPDATE _shedlock_job SET declared_at = declared_at - interval '2 hours', created_at = created_at - interval '2 hours', since = since - interval '2 hours' WHERE name = 'overdue'},
+  q{UPDATE _shedlock_tick SET tick = tick - interval '2 hours' WHERE name = 'overdue'},
+  q{UPDATE shedlock SET locked_at = locked_at - interval '2 hours', lock_until = lock_until - interval '2 hours' WHERE name = 'overdue'};
+
+# A run that is given back, a tick that is skipped
+$node->safe_psql('postgres', $_) foreach q{SELECT shedlock_job(name, 'every 20000 days') FROM unnest('{returned, skipped}'::text[]) AS name},
+  q{SELECT shedlock_run_end('returned', token, 'returned') FROM shedlock_run_begin('returned')}, q{SELECT shedlock_skip('skipped', 'not tonight')};
 $node->safe_psql('postgres', q{SELECT shedlock_pause('paused', reason => '<not tonight>')});
 
 my $page = page('postgres');
@@ -109,8 +116,13 @@ foreach my $job (sort keys %class)
 	is(scalar(grep { /^\Q$job\E\n$outcome\b/ } bars($page, $class{$job})), 1, "a run that is $outcome has its colour");
 	has($page, qr/ $outcome: [1-9]/, "runs that are $outcome are counted");
 }
-is(join('', sort $page =~ m{<text class="sign" x="[\d.]+" y="[\d.]+">(\w)</text>}g), 'CCFFLLRRTT',
+is(join('', sort $page =~ m{<text class="sign" x="[\d.]+" y="[\d.]+">(\w)</text>}g), 'BBCCFFLLRRSSTT',
 	'outcomes except succeeded have a letter, in the picture and in the list of signs');
+foreach my $outcome ('returned', 'skipped')
+{
+	is(scalar(grep { /^$outcome\n$outcome\n/ } bars($page, 'off')), 1, "what is $outcome is drawn");
+	has($page, qr/ $outcome: 1</, "what is $outcome is counted");
+}
 like((bars($page, 'failed'))[0], qr/\nfailed.*\n&lt;\/title&gt;&lt;b&gt; &amp; &quot;quoted&quot;\?\n\]\]&gt;$/s, 'the message is escaped');
 has($page, qr{>&lt;script&gt;alert\(&quot;1&quot;\)&lt;/script&gt; &amp; 'c\.\.\.\n<title>\Q$shown\E}, 'a long name is clipped, and its title has all of it');
 has((bars($page, 'lost'))[0], qr/^lost\nlost\nfrom [^\n]+, its end is unknown\n/, 'the end of a lost run is unknown');
