@@ -82,7 +82,9 @@ PROGRAM_OBJS = \
 	src/program/options.o \
 	src/program/connection.o \
 	src/program/events.o \
+	src/program/statement.o \
 	src/program/server.o \
+	src/program/dryrun.o \
 	src/program/tree.o \
 	src/program/output.o \
 	src/program/guardian.o \

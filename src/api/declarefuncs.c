@@ -23,8 +23,9 @@ PG_FUNCTION_INFO_V1(shedlock_job);
  * shedlock_job(name, schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after,
  * slow_after, lock_at_most_for, lock_at_least_for, description) - declare a job
  *
- * Null stands for the default.  Returns "created", "changed" or "unchanged".  Errors: those of
- * ShedlockDeclare().
+ * Null stands for the default.  Returns "created", "changed" or "unchanged".  A call in a
+ * read-only transaction fails after its arguments were checked: so clients can have them
+ * checked.  Errors: those of ShedlockDeclare().
  */
 Datum
 shedlock_job(PG_FUNCTION_ARGS)
@@ -32,8 +33,9 @@ shedlock_job(PG_FUNCTION_ARGS)
 	ShedlockName name;
 	ShedlockJob job;
 
-	ShedlockBeginCall(fcinfo, "shedlock_job()", &name);
+	ShedlockGetName(fcinfo, 0, &name);
 	ShedlockGetJob(fcinfo, name.str, &job);
+	ShedlockCheckMayWrite("shedlock_job()");
 	PG_RETURN_TEXT_P(cstring_to_text(ShedlockDeclare(&name, &job)));
 }
 

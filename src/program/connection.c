@@ -297,6 +297,17 @@ ForgetServer(Server *server)
 }
 
 /*
+ * WaitForWord - sleep until that instant, or a while less, unless the program is told to end
+ */
+void
+WaitForWord(const Server *server, Usec until)
+{
+	struct pollfd wakeup = {.fd = server->wakeup,.events = POLLIN};
+
+	(void) poll(&wakeup, 1, PollTimeout(until));
+}
+
+/*
  * ToldToEnd - was the program told to end?
  */
 bool

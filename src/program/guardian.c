@@ -59,7 +59,9 @@ typedef struct Guardian
 	int			children;		/* signalfd of SIGCHLD */
 	bool		alone;			/* the keeper is gone */
 	bool		command_ended;	/* that was noticed */
+	bool		lease_over;		/* no extension counts any more */
 	Usec		lease_end;
+	Ending		at_end;			/* what the end of the lease means */
 	Ending		ending;
 
 	/* When it is time for something; NEVER: not yet, or not any more */
@@ -199,11 +201,25 @@ stop(Guardian *guardian, int number)
 static void
 end_command(Guardian *guardian, Ending ending)
 {
-	Usec		latest = LeaseKill(guardian->lease, guardian->lease_end);
-
 	guardian->ending = ending;
 	stop(guardian, SIGTERM);
-	if (ending == ENDING_LOST && latest < guardian->kill_at)
+}
+
+/*
+ * end_lease - end the command for that reason, before the lease ends
+ *
+ * What was told to end before, and is let do so, has ended for that reason.
+ */
+static void
+end_lease(Guardian *guardian, Ending ending)
+{
+	Usec		latest = LeaseKill(guardian->lease, guardian->lease_end);
+
+	guardian->lease_over = true;
+	if (ending == ENDING_JOB_LIMIT && guardian->ending != ENDING_NONE)
+		ending = guardian->ending;
+	end_command(guardian, ending);
+	if (latest < guardian->kill_at)
 		guardian->kill_at = latest;
 }
 
@@ -222,7 +238,7 @@ pass_signal(Guardian *guardian, int number)
 		return;
 	}
 	if (guardian->ending == ENDING_NONE && !CommandEnded(&status))
-		guardian->ending = ENDING_CANCELLED;
+		guardian->ending = ENDING_TOLD;
 	if (guardian->told_at != 0 && now - guardian->told_at < SAME_SIGNAL)
 		return;
 	if (guardian->told_at != 0 && now - guardian->told_at < IMPATIENCE)
@@ -256,21 +272,22 @@ obey(Guardian *guardian)
 		/* Nobody extends the lease now. */
 		guardian->alone = true;
 		if (guardian->ending != ENDING_LOST)
-			end_command(guardian, ENDING_LOST);
+			end_lease(guardian, ENDING_LOST);
 		return;
 	}
 	switch (message.kind)
 	{
 		case ORDER_EXTENDED:
-			if (guardian->ending == ENDING_LOST)
+			if (guardian->lease_over)
 				break;
 			guardian->lease_end = message.end;
+			guardian->at_end = message.ending;
 			message.kind = REPORT_EXTENDED;
 			report(guardian, &message);
 			break;
 		case ORDER_LOST:
 			if (guardian->ending != ENDING_LOST)
-				end_command(guardian, ENDING_LOST);
+				end_lease(guardian, ENDING_LOST);
 			break;
 		case ORDER_SIGNAL:
 			pass_signal(guardian, message.number);
@@ -292,8 +309,8 @@ act(Guardian *guardian)
 {
 	Usec		now = Now();
 
-	if (guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end))
-		end_command(guardian, ENDING_LOST);
+	if (!guardian->lease_over && now >= LeaseStop(guardian->lease, guardian->lease_end))
+		end_lease(guardian, guardian->at_end);
 	if (now >= guardian->at_most_at)
 		end_command(guardian, ENDING_TIMED_OUT);
 	if (now >= guardian->leftovers_at)
@@ -317,7 +334,7 @@ next_time(const Guardian *guardian)
 {
 	Usec		next = NEVER;
 
-	if (guardian->ending != ENDING_LOST)
+	if (!guardian->lease_over)
 		next = LeaseStop(guardian->lease, guardian->lease_end);
 	if (guardian->at_most_at < next)
 		next = guardian->at_most_at;
@@ -471,7 +488,7 @@ void
 Guard(const Start *start)
 {
 	const Options *options = start->options;
-	Guardian	guardian = {.start = start,.lease = &options->lease};
+	Guardian	guardian = {.start = start,.lease = &start->run->lease};
 	Message		ended = {.kind = REPORT_ENDED};
 
 	(void) setpgid(0, 0);
@@ -481,6 +498,7 @@ Guard(const Start *start)
 	leave_signals_to_keeper();
 	open_descriptors(&guardian);
 	guardian.lease_end = start->run->end;
+	guardian.at_end = start->run->at_end;
 	guardian.kill_at = NEVER;
 	guardian.leftovers_at = NEVER;
 	guardian.at_most_at = options->at_most == NEVER ? NEVER : Now() + options->at_most;

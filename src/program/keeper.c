@@ -32,6 +32,12 @@
 /* From one look at notifications to the next */
 #define LISTEN_NAP			USEC_PER_SEC
 
+/*
+ * The outcome of a run that gives its tick back, because the program was told to end before
+ * the command had done its work: the attempt does not count
+ */
+#define RETURNED			"returned"
+
 /* How long a server may keep the program busy with nothing, beyond what the call may take */
 #define BEGIN_PATIENCE		(300 * USEC_PER_SEC)
 
@@ -181,7 +187,7 @@ set_last_resort(const Keeper *keeper, Usec end)
 
 	if (end != NEVER)
 	{
-		Usec		when = LeaseLastResort(&keeper->options->lease, end);
+		Usec		when = LeaseLastResort(&keeper->run.lease, end);
 
 		time.it_value.tv_sec = when / USEC_PER_SEC;
 		time.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1;
@@ -274,12 +280,12 @@ start_guardian(Keeper *keeper)
 }
 
 /*
- * tell_guardian - send an order
+ * tell_guardian - send an order; the lease is as the run says
  */
 static void
-tell_guardian(MessageKind kind, Usec end)
+tell_guardian(const Keeper *keeper, MessageKind kind)
 {
-	Message		message = {.kind = kind,.end = end};
+	Message		message = {.kind = kind,.end = keeper->run.end,.ending = keeper->run.at_end};
 
 	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -292,7 +298,7 @@ tell_guardian(MessageKind kind, Usec end)
 static Usec
 extend(Keeper *keeper, Usec answered)
 {
-	const Lease *lease = &keeper->options->lease;
+	const Lease *lease = &keeper->run.lease;
 	Usec		now = Now();
 
 	if (now >= LeaseStop(lease, keeper->run.end))
@@ -300,17 +306,17 @@ extend(Keeper *keeper, Usec answered)
 	if (answered != keeper->run.end)
 	{
 		/* in case there was no memory for the message */
-		tell_guardian(ORDER_EXTENDED, keeper->run.end);
+		tell_guardian(keeper, ORDER_EXTENDED);
 		return now + RETRY_NAP;
 	}
 	switch (ExtendRun(keeper->server, &keeper->run))
 	{
 		case ANSWER_YES:
 			set_last_resort(keeper, keeper->run.end);
-			tell_guardian(ORDER_EXTENDED, keeper->run.end);
-			return keeper->run.end - lease->length + lease->heartbeat;
+			tell_guardian(keeper, ORDER_EXTENDED);
+			return keeper->run.renewed + lease->heartbeat;
 		case ANSWER_NO:
-			tell_guardian(ORDER_LOST, 0);
+			tell_guardian(keeper, ORDER_LOST);
 			return NEVER;
 		case ANSWER_NONE:
 			break;
@@ -346,7 +352,7 @@ static bool
 keep_lock(Keeper *keeper, Message *report)
 {
 	Usec		answered = keeper->run.end;
-	Usec		next = keeper->run.end - keeper->options->lease.length + keeper->options->lease.heartbeat;
+	Usec		next = keeper->run.renewed + keeper->run.lease.heartbeat;
 	struct pollfd polls[] = {
 		{.fd = guardian_socket,.events = POLLIN},
 		{.fd = -1,.events = POLLIN}
@@ -427,7 +433,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
 		return tail;
 	if (keeper->guardian_end >= 0)
 		(void) snprintf(reason, sizeof(reason), "the command was not started");
-	else if (strcmp(outcome, "cancelled") == 0 && told_signal != 0)
+	else if (strcmp(outcome, RETURNED) == 0 && told_signal != 0)
 		(void) snprintf(reason, sizeof(reason), "the program got signal %d (%s)",
 						(int) told_signal, strsignal(told_signal));
 	else if (WIFSIGNALED(status))
@@ -468,7 +474,8 @@ finish(Keeper *keeper, Ending ending, int status)
 {
 	static const char *const outcomes[] = {
 		[ENDING_TIMED_OUT] = "timed out",
-		[ENDING_CANCELLED] = "cancelled",
+		[ENDING_JOB_LIMIT] = "timed out",
+		[ENDING_TOLD] = RETURNED,
 		[ENDING_LOST] = "lost"
 	};
 	const char *outcome = outcomes[ending];
@@ -478,7 +485,7 @@ finish(Keeper *keeper, Ending ending, int status)
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */
 	if (ending == ENDING_NONE && told_signal != 0 && exit_code(status) == EXIT_SIGNAL + told_signal)
-		outcome = outcomes[ENDING_CANCELLED];
+		outcome = RETURNED;
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
 	if (!lost)
@@ -490,9 +497,13 @@ finish(Keeper *keeper, Ending ending, int status)
 		Complain("lock \"%s\" was lost", keeper->options->name);
 		return EXIT_LOST;
 	}
-	if (ending == ENDING_TIMED_OUT)
+	if (ending == ENDING_TIMED_OUT || ending == ENDING_JOB_LIMIT)
 	{
-		Complain("\"%s\" was ended at --at-most", keeper->options->command[0]);
+		bool		by_option = ending == ENDING_TIMED_OUT ||
+		(keeper->options->schedule && keeper->options->at_most != NEVER);
+
+		Complain("\"%s\" was ended at %s", keeper->options->command[0],
+				 by_option ? "--at-most" : "the lock_at_most_for of its job");
 		return EXIT_TIMED_OUT;
 	}
 	return exit_code(status);
@@ -506,8 +517,7 @@ finish(Keeper *keeper, Ending ending, int status)
 static void
 kill_orphans(Keeper *keeper)
 {
-	const Lease *lease = &keeper->options->lease;
-	Usec		next = keeper->run.end - lease->length + lease->heartbeat;
+	Usec		next = keeper->run.renewed + keeper->run.lease.heartbeat;
 
 	while (ReapChildren())
 	{
@@ -551,7 +561,7 @@ end_early(Keeper *keeper, int status)
 	int			number = (int) told_signal;
 
 	if (keeper->run.token != 0)
-		(void) end_run(keeper, "cancelled", 0, -1);
+		(void) end_run(keeper, RETURNED, 0, -1);
 	if (status == EXIT_LOST && number == 0)
 		Complain("the lease could not be extended: \"%s\" was not started", keeper->options->command[0]);
 	Disconnect(keeper->server);

@@ -61,6 +61,20 @@ MakeLease(Lease *lease)
 }
 
 /*
+ * ShortenLease - set the times of a lease that lasts no longer than that, and ends then
+ *
+ * However short it is, some of its time is left for the command.
+ */
+void
+ShortenLease(Lease *lease, Usec length)
+{
+	lease->length = length;
+	if (lease->kill_after > length / KILL_AFTER_SHARE)
+		lease->kill_after = length / KILL_AFTER_SHARE;
+	(void) MakeLease(lease);
+}
+
+/*
  * LeasePatience - how long an extension may take until it is sent by another connection
  */
 Usec

@@ -82,6 +82,28 @@ show_command(const char *command)
 }
 
 /*
+ * show_at_most - print when --at-most ends the command
+ *
+ * That of a job includes the time that the command has to end, because the lock is free then.
+ */
+static void
+show_at_most(const Options *options)
+{
+	Lease		lease = options->lease;
+	Usec		stop = options->at_most;
+	Usec		kill_at = stop + lease.kill_after;
+
+	if (options->schedule)
+	{
+		if (options->at_most < lease.length)
+			ShortenLease(&lease, options->at_most);
+		stop = LeaseStop(&lease, options->at_most);
+		kill_at = LeaseKill(&lease, options->at_most);
+	}
+	printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n", seconds(stop), seconds(kill_at - stop));
+}
+
+/*
  * dry_run - check the call, and show the times of the lease and what a run would be told now
  *
  * Nothing is run or changed.  Without a server neither schedule nor name can be judged.
@@ -97,8 +119,7 @@ dry_run(const Options *options)
 	printf("without an extension: SIGTERM after %.6g s, SIGKILL after %.6g s\n",
 		   seconds(LeaseStop(lease, lease->length)), seconds(LeaseKill(lease, lease->length)));
 	if (options->at_most != NEVER)
-		printf("at most: SIGTERM after %.6g s, SIGKILL %.6g s later\n",
-			   seconds(options->at_most), seconds(lease->kill_after));
+		show_at_most(options);
 
 	if (options->command)
 		command = show_command(options->command[0]);

@@ -43,18 +43,20 @@ static const char help[] =
 "      --at-least=DURATION  keep the lock at least that long\n"
 "      --locked-by=TEXT     who has it (user@host/PID)\n"
 "\n"
-"The job:\n"
-"      --schedule=CRON      run once per tick of a cron expression\n"
+"The job, which is declared before it is called; without --schedule it is as declared:\n"
+"      --schedule=SCHEDULE  run once per tick of a cron expression, or of \"every 1 day\"\n"
+"      --once-every=PERIOD  the same as --schedule \"every PERIOD\"\n"
 "      --time-zone=ZONE     of the schedule (UTC)\n"
-"      --once-every=PERIOD  run once per period\n"
 "      --attempts=N         runs that a tick may have, if they fail (1)\n"
 "      --backoff=DURATION   from a run that failed to the next attempt (1 min)\n"
 "      --catch-up=WHICH     missed ticks that are made up: latest or all\n"
 "      --max-late=DURATION  begin no run later than that after its tick\n"
-"      --description=TEXT   what the history says of the run (the command line)\n"
+"      --overdue-after=DURATION\n"
+"                           the job is overdue if a run that is due begins no sooner (5 min)\n"
+"      --description=TEXT   what the job is; what the history says of the run (the command line)\n"
 "\n"
 "The command:\n"
-"      --at-most=DURATION   end it after that time, with exit status 124\n"
+"      --at-most=DURATION   end it after that time, with exit status 124; of a job, by then\n"
 "      --kill-after=DURATION\n"
 "                           from SIGTERM to SIGKILL (10 s, or a quarter of the lease)\n"
 "      --tail=BYTES         how much of its standard error the history keeps (4kB)\n"
@@ -92,6 +94,7 @@ enum
 	OPTION_LOCKED_BY,
 	OPTION_MAX_LATE,
 	OPTION_ONCE_EVERY,
+	OPTION_OVERDUE_AFTER,
 	OPTION_QUIET_FOR,
 	OPTION_SCHEDULE,
 	OPTION_TAIL,
@@ -117,6 +120,7 @@ static const struct option long_options[] = {
 	{"max-late", required_argument, NULL, OPTION_MAX_LATE},
 	{"name", required_argument, NULL, 'n'},
 	{"once-every", required_argument, NULL, OPTION_ONCE_EVERY},
+	{"overdue-after", required_argument, NULL, OPTION_OVERDUE_AFTER},
 	{"quiet-for", required_argument, NULL, OPTION_QUIET_FOR},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
 	{"tail", required_argument, NULL, OPTION_TAIL},
@@ -274,13 +278,13 @@ text_option(Options *options, int option)
 		case OPTION_CATCH_UP:
 			return &options->catch_up;
 		case OPTION_DESCRIPTION:
-			return &options->description;
+			return &options->job_description;
 		case OPTION_LOCKED_BY:
 			return &options->locked_by;
 		case OPTION_MAX_LATE:
 			return &options->max_late;
-		case OPTION_ONCE_EVERY:
-			return &options->once_every;
+		case OPTION_OVERDUE_AFTER:
+			return &options->overdue_after;
 		case OPTION_SCHEDULE:
 			return &options->schedule;
 		case OPTION_TIME_ZONE:
@@ -323,6 +327,9 @@ set_other_option(Options *options, int option, const char *name, const char *val
 	{
 		case 'v':
 			options->verbose = true;
+			break;
+		case OPTION_ONCE_EVERY:
+			options->period = value;
 			break;
 		case OPTION_BUSY_EXIT:
 			options->busy_exit = parse_status(name, value);
@@ -371,12 +378,62 @@ read_options(int argc, char **argv, Options *options)
 }
 
 /*
+ * set_job - set what the options say of the job; exits if they say it of none
+ */
+static void
+set_job(Options *options)
+{
+	const struct
+	{
+		const char *name;
+		const char *value;
+	}			settings[] = {
+		{"time-zone", options->time_zone},
+		{"attempts", options->attempts},
+		{"backoff", options->backoff},
+		{"catch-up", options->catch_up},
+		{"max-late", options->max_late},
+		{"overdue-after", options->overdue_after}
+	};
+
+	if (options->period && options->schedule)
+		Die(EXIT_USAGE, "--once-every and --schedule exclude each other");
+	if (options->period)
+		options->schedule = format_text("every %s", options->period);
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+	{
+		if (settings[i].value && options->schedule == NULL)
+			Die(EXIT_USAGE, "--%s needs --schedule or --once-every", settings[i].name);
+	}
+	options->description = options->job_description;
+	if (options->description == NULL && options->command)
+		options->description = default_description(options->command);
+}
+
+/*
+ * set_lease - set the times of the lease; exits if there are none
+ */
+static void
+set_lease(Options *options)
+{
+	Usec		shortest;
+
+	if (options->at_most <= 0)
+		Die(EXIT_USAGE, "--at-most must be positive");
+	if (options->schedule && options->at_most < RUN_MIN)
+		Die(EXIT_USAGE, "--at-most of a job must be at least %.2f s", (double) RUN_MIN / (double) USEC_PER_SEC);
+	shortest = MakeLease(&options->lease);
+	if (shortest > 0)
+		Die(EXIT_USAGE, "--lease is too short for --kill-after: it must be at least %.2f s",
+			(double) shortest / (double) USEC_PER_SEC + 0.01);
+}
+
+/*
  * ParseOptions - read the command line; exits if it is wrong, or asks for help
  */
 void
 ParseOptions(int argc, char **argv, Options *options)
 {
-	Usec		shortest;
 
 	*options = (Options)
 	{
@@ -391,16 +448,10 @@ ParseOptions(int argc, char **argv, Options *options)
 		options->command = argv + optind;
 	else if (!options->dry_run)
 		Die(EXIT_USAGE, "there is no command to run");
-	if (options->at_most <= 0)
-		Die(EXIT_USAGE, "--at-most must be positive");
-	shortest = MakeLease(&options->lease);
-	if (shortest > 0)
-		Die(EXIT_USAGE, "--lease is too short for --kill-after: it must be at least %.2f s",
-			(double) shortest / (double) USEC_PER_SEC + 0.01);
+	set_job(options);
+	set_lease(options);
 	if (options->dry_run)		/* a person asks */
 		options->quiet_for = 0;
 	if (options->locked_by == NULL)
 		options->locked_by = default_locked_by();
-	if (options->description == NULL && options->command)
-		options->description = default_description(options->command);
 }

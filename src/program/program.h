@@ -58,10 +58,14 @@ typedef struct Lease
 								 * end */
 } Lease;
 
+/* The shortest time of a run, if that includes the time that the command has to end */
+#define RUN_MIN				(1250 * USEC_PER_MS)
+
 /* From an attempt to reach the server that failed to the next */
 #define RETRY_NAP			(250 * USEC_PER_MS)
 
 extern Usec MakeLease(Lease *lease);
+extern void ShortenLease(Lease *lease, Usec length);
 extern Usec LeasePatience(const Lease *lease);
 extern Usec LeaseStop(const Lease *lease, Usec end);
 extern Usec LeaseKill(const Lease *lease, Usec end);
@@ -101,15 +105,23 @@ typedef struct Options
 	Usec		at_most;		/* or NEVER */
 	Usec		wait;			/* or -1: do not wait */
 
-	/* Arguments of shedlock_run_begin; NULL: its default */
-	const char *at_least;
-	const char *once_every;
+	/*
+	 * Arguments of shedlock_job; NULL: its default, or without schedule no
+	 * job
+	 */
 	const char *schedule;
 	const char *time_zone;
-	const char *catch_up;
-	const char *max_late;
 	const char *attempts;
 	const char *backoff;
+	const char *catch_up;
+	const char *max_late;
+	const char *overdue_after;
+	const char *job_description;
+	const char *period;			/* of --once-every, which is a schedule; or
+								 * NULL */
+
+	/* Arguments of shedlock_run_begin; NULL: its default */
+	const char *at_least;
 	const char *locked_by;
 	const char *description;
 
@@ -136,15 +148,30 @@ extern void Listen(Server *server);
 extern int	ListeningSocket(const Server *server);
 extern bool HearsOf(Server *server, int64_t token);
 
-/* server.c: the lock, its run and its extensions */
+/* statement.c: the statements of server.c and dryrun.c */
+
+/* server.c: the job, its lock, its run and its extensions */
 
 /* No run is known, and none begins now: a signal may end the program at once */
 extern volatile sig_atomic_t MayEndAtOnce;
 
+/* How a command ends */
+typedef enum Ending
+{
+	ENDING_NONE,				/* by itself */
+	ENDING_TIMED_OUT,			/* --at-most */
+	ENDING_JOB_LIMIT,			/* the lock_at_most_for of its job */
+	ENDING_TOLD,				/* the program got SIGTERM, SIGINT or SIGQUIT */
+	ENDING_LOST
+} Ending;
+
 typedef struct Run
 {
 	int64_t		token;			/* 0: none has begun */
+	Lease		lease;			/* as asked for, or as long as the job allows */
+	Usec		renewed;		/* the lease counts from then */
 	Usec		end;			/* of the lease, at the earliest */
+	Ending		at_end;			/* of a command that is at work then */
 	char		tick[40];		/* ISO 8601, in UTC; empty without a schedule */
 	int			attempt;
 } Run;
@@ -160,6 +187,8 @@ extern int	BeginRun(Server *server, Run *run);
 extern Answer ExtendRun(Server *server, Run *run);
 extern Answer EndRun(Server *server, const Run *run, const char *outcome, const char *message,
 					 int exit_code);
+
+/* dryrun.c: what would happen now */
 extern int	ShowCall(Server *server);
 
 /* tree.c: the processes below this one */
@@ -183,17 +212,10 @@ extern bool OutputCopied(void);
 extern void AbandonOutput(void);
 
 /* guardian.c: the process that watches the command */
-typedef enum Ending
-{
-	ENDING_NONE,				/* the command ended by itself */
-	ENDING_TIMED_OUT,
-	ENDING_CANCELLED,			/* the program got SIGTERM, SIGINT or SIGQUIT */
-	ENDING_LOST
-} Ending;
-
 typedef enum MessageKind
 {
-	ORDER_EXTENDED,				/* the lease ends at .end; answered with it */
+	ORDER_EXTENDED,				/* the lease ends at .end, which means
+								 * .ending; answered with them */
 	ORDER_LOST,					/* another caller may have the lock */
 	ORDER_SIGNAL,				/* the program got signal .number */
 	REPORT_EXTENDED,

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * server.c
- *	  The lock on the server: begins, extends and ends the run.
+ *	  The lock on the server: declares the job; begins, extends and ends the run.
  *
  * A statement whose answer is lost is sent again, on another connection.  What makes that
- * safe is the request of shedlock_run_begin, and the token.
+ * safe is that a declaration can be repeated, the request of shedlock_run_begin, and the token.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -17,133 +17,35 @@
 
 #include "program/server.h"
 
-/* How long a statement that does not wait for a lock may take, beyond the time it has */
-#define PATIENCE			(30 * USEC_PER_SEC)
-
-/* shedlock_run_begin waits that long for a tick that is near. */
+/* How far the tick may be that a call waits for, without --wait */
 #define EARLY_MAX			(30 * USEC_PER_SEC)
+
+/* How many columns StatementOfBegin() asks for */
+#define BEGIN_COLUMNS		8
 
 /* The longest name of a schema, in quotes; what is longer does not come from PostgreSQL */
 #define SCHEMA_MAX			(2 * 4 * 255 + 2)
 
 volatile sig_atomic_t MayEndAtOnce = 0;
 
-/* A statement that is being written */
-typedef struct Statement
+/* What is known while a run is being begun */
+typedef struct Beginning
 {
-	FILE	   *stream;
-	char	   *string;
-	size_t		length;
-} Statement;
-
-static void
-begin_statement(Statement *statement)
-{
-	statement->stream = open_memstream(&statement->string, &statement->length);
-
-	if (statement->stream == NULL)
-		Die(EXIT_NO_RESOURCES, "out of memory");
-}
-
-static const char *
-end_statement(Statement *statement)
-{
-	if (fclose(statement->stream) != 0)
-		Die(EXIT_NO_RESOURCES, "out of memory");
-	return statement->string;
-}
+	Usec		wait_end;		/* of --wait */
+	bool		declared;		/* the job is, or need not be */
+	bool		uncertain;		/* a run may have begun, though there is no
+								 * answer */
+	Usec		tick_at;		/* the call that was refused is made again
+								 * then; or NEVER */
+} Beginning;
 
 /*
- * add_literal - add a string constant; NULL is null
- */
-static void
-add_literal(Statement *statement, Server *server, const char *value)
-{
-	char	   *literal = value ? PQescapeLiteral(server->conn, value, strlen(value)) : NULL;
-
-	if (value && literal == NULL)
-	{
-		ComplainOfConnection(server, 0);
-		exit(EXIT_USAGE);
-	}
-	fputs(literal ? literal : "NULL", statement->stream);
-	PQfreemem(literal);
-}
-
-/*
- * add_argument - add a named argument, if it is given
- */
-static void
-add_argument(Statement *statement, Server *server, const char *name, const char *value)
-{
-	if (value == NULL)
-		return;
-	fprintf(statement->stream, ", %s => ", name);
-	add_literal(statement, server, value);
-}
-
-/*
- * add_printable - add a named argument that people read; any bytes will do
- */
-static void
-add_printable(Statement *statement, Server *server, const char *name, const char *value)
-{
-	char	   *printable = value ? PrintableText(value, !TakesUnicode(server)) : NULL;
-
-	add_argument(statement, server, name, printable);
-	free(printable);
-}
-
-/*
- * add_duration - add a named argument in microseconds
- */
-static void
-add_duration(Statement *statement, const char *name, Usec duration)
-{
-	fprintf(statement->stream, ", %s => '%lld microseconds'", name, (long long) duration);
-}
-
-/*
- * statement_of_begin - the statement that begins the run
- *
- * What an older server lacks is named only if the user has asked for it.
- */
-static const char *
-statement_of_begin(Server *server, Statement *statement, Usec wait)
-{
-	const Options *options = server->options;
-
-	begin_statement(statement);
-	fprintf(statement->stream,
-			"SELECT token, attempt, reason, "
-			"pg_catalog.to_char(pg_catalog.timezone('UTC', tick), 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), " SESSION " "
-			"FROM %s.shedlock_run_begin(name => ", server->schema);
-	add_literal(statement, server, options->name);
-	add_duration(statement, "lease", options->lease.length);
-	add_argument(statement, server, "lock_at_least_for", options->at_least);
-	add_argument(statement, server, "once_every", options->once_every);
-	add_argument(statement, server, "schedule", options->schedule);
-	add_argument(statement, server, "time_zone", options->time_zone);
-	add_argument(statement, server, "catch_up", options->catch_up);
-	add_argument(statement, server, "max_late", options->max_late);
-	add_argument(statement, server, "attempts", options->attempts);
-	add_argument(statement, server, "backoff", options->backoff);
-	if (wait > 0)
-		add_duration(statement, "wait", wait);
-	add_printable(statement, server, "locked_by", options->locked_by);
-	add_printable(statement, server, "description", options->description);
-	add_argument(statement, server, "request", server->request);
-	fputs(")", statement->stream);
-	return end_statement(statement);
-}
-
-/*
- * find_schema - find the extension's schema
+ * FindSchema - find the extension's schema
  *
  * Returns 0 or the exit status of the program.
  */
-static int
-find_schema(Server *server)
+int
+FindSchema(Server *server)
 {
 	PGresult   *result;
 
@@ -205,39 +107,176 @@ read_tick(const PGresult *result, Run *run)
 }
 
 /*
+ * read_lease - read how long the lock is held; sets the end of the lease
+ *
+ * sent: when the statement was, so not later than the server has read its clock.  The job's
+ * lock_at_most_for may have cut the lease short: then it cannot be extended any more, and an end
+ * that was known before is as right.  Returns false if the answer does not say it.
+ */
+static bool
+read_lease(const PGresult *result, int column, Usec sent, Run *run)
+{
+	char	   *end;
+	long long	left = strtoll(PQgetvalue(result, 0, column), &end, 10);
+
+	if (left <= 0 || (strcmp(end, " t") != 0 && strcmp(end, " f") != 0))
+		return false;
+	if (left > run->lease.length)
+		left = run->lease.length;
+	run->renewed = sent;
+	run->at_end = strcmp(end, " t") == 0 ? ENDING_JOB_LIMIT : ENDING_LOST;
+	if (sent + left > run->end)
+		run->end = sent + left;
+	return true;
+}
+
+/*
+ * note_tick - note until when a call that was refused sleeps, and then asks again; or never
+ *
+ * It does so once: the next tick is that of another call.  With --wait the server has waited,
+ * and the call takes no longer than that.
+ */
+static void
+note_tick(const Server *server, const PGresult *result, Beginning *beginning)
+{
+	Usec		now = Now();
+	Usec		latest = server->options->wait < 0 ? now + EARLY_MAX : beginning->wait_end;
+	int64_t		left = read_number(result, 6, INT_MAX);
+	bool		again = beginning->tick_at != NEVER || beginning->uncertain;
+
+	beginning->tick_at = NEVER;
+	if (!again && left > 0 && now + left < latest && strcmp(PQgetvalue(result, 0, 5), "not due") == 0)
+		beginning->tick_at = now + left;
+}
+
+/*
  * read_run - read the answer of shedlock_run_begin
  *
  * Returns 0; EXIT_BUSY, whatever --busy-exit says: that may be 0; or -1 if the answer
  * makes no sense.
  */
 static int
-read_run(Server *server, const PGresult *result, Run *run)
+read_run(Server *server, const PGresult *result, Usec sent, Run *run, Beginning *beginning)
 {
-
 	if (PQgetisnull(result, 0, 0))
 	{
-		if (server->options->verbose || isatty(STDERR_FILENO))
+		note_tick(server, result, beginning);
+		if (beginning->tick_at == NEVER && (server->options->verbose || isatty(STDERR_FILENO)))
 			Complain("\"%s\" was not run: %s", server->options->name, PQgetvalue(result, 0, 2));
 		return EXIT_BUSY;
 	}
 	NoteSession(server, result, 4);
 	run->token = read_number(result, 0, INT64_MAX);
-	if (run->token > 0 && (PQgetisnull(result, 0, 1) || read_tick(result, run)))
+	if (run->token > 0 && (PQgetisnull(result, 0, 1) || read_tick(result, run)) &&
+		read_lease(result, 7, sent, run))
 		return 0;
-	memset(run, 0, sizeof(*run));
+	run->token = 0;
+	run->attempt = 0;
 	ComplainOnce(server, "the server begins a run, but does not say which");
 	return -1;
 }
 
 /*
- * refused_with - the exit status of the program after the server has refused a statement
+ * RefusedWith - the exit status of the program after the server has refused a statement
  *
  * An SQLSTATE of class 22 is about what the caller has given.
  */
-static int
-refused_with(const PGresult *result)
+int
+RefusedWith(const PGresult *result)
 {
 	return HasClass(result, "22") ? EXIT_USAGE : EXIT_NO_SERVER;
+}
+
+/*
+ * refuse - the server has refused a statement; returns -1 to try again, or the exit status
+ */
+static int
+refuse(Server *server, const PGresult *result)
+{
+	ShowError(server, result);
+
+	/*
+	 * The connection fails, the server shuts down, it is a standby now, or
+	 * the transaction was not serializable.
+	 */
+	if (HasClass(result, "08") || HasClass(result, "57") || HasClass(result, "25") ||
+		HasClass(result, "40"))
+		return -1;
+	return RefusedWith(result);
+}
+
+/*
+ * declare - declare the job, if the program was told what it is
+ *
+ * Returns 0, -1 to try again, or the exit status of the program.
+ */
+static int
+declare(Server *server, Beginning *beginning)
+{
+	PGresult   *result;
+	char	   *statement;
+	int			status = -1;
+
+	if (beginning->declared)
+		return 0;
+	statement = StatementOfJob(server);
+	result = Ask(server, statement, 1, Now() + PATIENCE, true);
+	free(statement);
+	if (PQresultStatus(result) == PGRES_TUPLES_OK)
+	{
+		const char *word = PQgetvalue(result, 0, 0);
+
+		beginning->declared = true;
+		status = 0;
+		if (server->options->verbose && strcmp(word, "unchanged") != 0)
+			Complain("job \"%s\" was %s", server->options->name, word);
+	}
+	else if (result && !ToldToEnd(server))
+		status = refuse(server, result);
+	PQclear(result);
+	if (status == -1)
+		Disconnect(server);
+	return status;
+}
+
+/*
+ * sleep_until_tick - sleep until the tick, without a connection
+ *
+ * Returns false if there is none to wait for, or the program was told to end.
+ */
+static bool
+sleep_until_tick(Server *server, const Beginning *beginning)
+{
+	if (beginning->tick_at == NEVER)
+		return false;
+	Disconnect(server);
+	while (Now() < beginning->tick_at && !ToldToEnd(server))
+		WaitForWord(server, beginning->tick_at);
+	return !ToldToEnd(server);
+}
+
+/*
+ * prepare_to_begin - connect, find the extension, and declare the job
+ *
+ * Returns 0, -1 to try again, or the exit status of the program.
+ */
+static int
+prepare_to_begin(Server *server, Beginning *beginning)
+{
+	int			status;
+	bool		connected;
+
+	MayEndAtOnce = 1;
+	connected = ConnectServer(server);
+	MayEndAtOnce = 0;
+	if (!connected)
+		return -1;
+	status = FindSchema(server);
+	if (status != 0)
+		return server->conn ? status : -1;
+	if (ToldToEnd(server))
+		return -1;
+	return declare(server, beginning);
 }
 
 /*
@@ -247,47 +286,28 @@ refused_with(const PGresult *result)
  * a run may have begun although there is no answer.
  */
 static int
-try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
+try_to_begin(Server *server, Run *run, Beginning *beginning, bool *uncertain)
 {
 	PGresult   *result;
-	Statement	statement;
+	char	   *statement;
+	Usec		wait;
 	Usec		sent;
-	int			status;
-	bool		connected;
+	int			status = prepare_to_begin(server, beginning);
 
-	MayEndAtOnce = 1;
-	connected = ConnectServer(server);
-	MayEndAtOnce = 0;
-	if (!connected)
-		return -1;
-	status = find_schema(server);
 	if (status != 0)
-		return server->conn ? status : -1;
-	if (ToldToEnd(server))
-		return -1;
-	(void) statement_of_begin(server, &statement, wait);
+		return status;
 	sent = Now();
-	result = Ask(server, statement.string, 5, sent + wait + EARLY_MAX + PATIENCE, true);
-	free(statement.string);
+	wait = beginning->wait_end > sent ? beginning->wait_end - sent : 0;
+	statement = StatementOfBegin(server, wait);
+	result = Ask(server, statement, BEGIN_COLUMNS, sent + wait + PATIENCE, true);
+	free(statement);
 
-	run->end = sent + server->options->lease.length;
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
-		status = read_run(server, result, run);
+		status = read_run(server, result, sent, run, beginning);
 	else if (result == NULL || ToldToEnd(server))
 		status = -1;
 	else
-	{
-		ShowError(server, result);
-		status = refused_with(result);
-
-		/*
-		 * The connection fails, the server shuts down, it is a standby now,
-		 * or the transaction was not serializable.
-		 */
-		if (HasClass(result, "08") || HasClass(result, "57") || HasClass(result, "25") ||
-			HasClass(result, "40"))
-			status = -1;
-	}
+		status = refuse(server, result);
 	if (status == -1)
 	{
 		*uncertain = result == NULL || PQresultStatus(result) == PGRES_TUPLES_OK;
@@ -305,8 +325,7 @@ try_to_begin(Server *server, Run *run, Usec wait, bool *uncertain)
 static int
 refresh(Server *server, Run *run)
 {
-	const Lease *lease = &server->options->lease;
-	Usec		give_up = LeaseStop(lease, Now() + lease->length);
+	Usec		give_up = LeaseStop(&run->lease, Now() + run->lease.length);
 
 	while (Now() < give_up && !ToldToEnd(server))
 	{
@@ -324,50 +343,79 @@ refresh(Server *server, Run *run)
 }
 
 /*
+ * settle - make sure that the lease of a run that has begun is fresh, and is judged right
+ *
+ * start: when the call was made.  Time that a wait has taken counts; and a cancelled wait for the
+ * standby counts as no answer.  Returns 0, or the exit status of the program.
+ */
+static int
+settle(Server *server, Run *run, const Beginning *beginning, Usec start)
+{
+	int			status = 0;
+
+	if (beginning->uncertain || server->unconfirmed || Now() - start > run->lease.heartbeat)
+		status = refresh(server, run);
+	if (status == 0 && run->at_end == ENDING_JOB_LIMIT)
+		ShortenLease(&run->lease, run->end - run->renewed);
+	return status;
+}
+
+/*
+ * may_try_again - may another attempt follow one that has had no answer?
+ *
+ * Without --wait one attempt is made to reach a server.  If its answer is lost others follow,
+ * as long as the run that the first of them may have begun has time left.  They wait for the
+ * lock, because the first statement may still be at work, and hold it.
+ */
+static bool
+may_try_again(Server *server, const Run *run, Beginning *beginning, bool uncertain)
+{
+	if (uncertain && !beginning->uncertain)
+	{
+		Usec		lost = LeaseStop(&run->lease, Now() + run->lease.length);
+
+		beginning->uncertain = true;
+		if (beginning->wait_end < lost)
+			beginning->wait_end = lost;
+	}
+	if (ToldToEnd(server))
+		return false;
+	if (Now() < beginning->wait_end)
+		return true;
+	ComplainOnce(server, "the server did not answer");
+	return false;
+}
+
+/*
  * BeginRun - begin the run, with a lease that is fresh
  *
- * Without --wait one attempt is made to reach a server.  If its answer is lost others
- * follow, as long as the run that the first of them may have begun has time left.  They
- * wait for the lock, because the first statement may still be at work, and hold it.  Returns 0, or the
- * exit status of the program; run->token may be set in both cases.
+ * Returns 0, or the exit status of the program; run->token may be set in both cases.
  */
 int
 BeginRun(Server *server, Run *run)
 {
 	const Options *options = server->options;
-	Usec		wait_end = Now() + (options->wait > 0 ? options->wait : 0);
-	bool		was_uncertain = false;
+	Beginning	beginning = {
+		.wait_end = Now() + (options->wait > 0 ? options->wait : 0),
+		.declared = options->schedule == NULL,
+		.tick_at = NEVER
+	};
 
+	run->lease = options->lease;
 	for (;;)
 	{
 		Usec		start = Now();
 		bool		uncertain = false;
-		int			status = try_to_begin(server, run, wait_end > start ? wait_end - start : 0, &uncertain);
+		int			status = try_to_begin(server, run, &beginning, &uncertain);
 
-		/*
-		 * Time that a wait has taken; and a cancelled wait for the standby
-		 * counts as none.
-		 */
-		if (status == 0 && (was_uncertain || server->unconfirmed || Now() - start > options->lease.heartbeat))
-			return refresh(server, run);
+		if (status == 0)
+			return settle(server, run, &beginning, start);
+		if (status == EXIT_BUSY && sleep_until_tick(server, &beginning))
+			continue;
 		if (status >= 0)
-			return status == EXIT_USAGE && was_uncertain ? EXIT_NO_SERVER : status;
-
-		if (uncertain && !was_uncertain)
-		{
-			Usec		lost = LeaseStop(&options->lease, Now() + options->lease.length);
-
-			was_uncertain = true;
-			if (wait_end < lost)
-				wait_end = lost;
-		}
-		if (ToldToEnd(server))
+			return status == EXIT_USAGE && beginning.uncertain ? EXIT_NO_SERVER : status;
+		if (!may_try_again(server, run, &beginning, uncertain))
 			return EXIT_NO_SERVER;
-		if (Now() >= wait_end)
-		{
-			ComplainOnce(server, "the server did not answer");
-			return EXIT_NO_SERVER;
-		}
 		Nap(RETRY_NAP);
 	}
 }
@@ -375,33 +423,34 @@ BeginRun(Server *server, Run *run)
 /*
  * ask_about_run - ask a question about the run that is answered with yes or no, and SESSION
  *
- * An answer that is not known to be on the synchronous standby is none, unless it is no.
- * Nor is any other word.
+ * columns: what it asks for, at least these two.  An answer that is not known to be on the
+ * synchronous standby is none, unless it is no.  Nor is any other word.  *result: of an answer
+ * that is yes; the caller clears it.
  */
 static Answer
-ask_about_run(Server *server, const char *question, Usec until)
+ask_about_run(Server *server, char *question, int columns, Usec until, PGresult **result)
 {
-	PGresult   *result = Ask(server, question, 2, until, false);
 	Answer		answer = ANSWER_NONE;
 
-	if (PQresultStatus(result) == PGRES_TUPLES_OK)
+	*result = Ask(server, question, columns, until, false);
+	free(question);
+	if (PQresultStatus(*result) == PGRES_TUPLES_OK)
 	{
-		const char *word = PQgetvalue(result, 0, 0);
+		const char *word = PQgetvalue(*result, 0, 0);
 
-		NoteSession(server, result, 1);
+		NoteSession(server, *result, 1);
 		if (strcmp(word, "f") == 0)
 			answer = ANSWER_NO;
 		else if (strcmp(word, "t") == 0 && !server->unconfirmed)
 			answer = ANSWER_YES;
 	}
-	else if (result)
+	else if (*result)
 	{
-		ShowError(server, result);
+		ShowError(server, *result);
 		Disconnect(server);
 	}
 	if (answer != ANSWER_NONE)
 		server->complained = false;
-	PQclear(result);
 	return answer;
 }
 
@@ -413,25 +462,19 @@ ask_about_run(Server *server, const char *question, Usec until)
 Answer
 ExtendRun(Server *server, Run *run)
 {
-	const Lease *lease = &server->options->lease;
 	Answer		answer;
-	Statement	statement;
+	PGresult   *result;
+	char	   *statement;
 	Usec		sent;
 
 	if (!ConnectServer(server))
 		return ANSWER_NONE;
-	begin_statement(&statement);
-	fprintf(statement.stream, "SELECT %s.shedlock_extend(name => ", server->schema);
-	add_literal(&statement, server, server->options->name);
-	fprintf(statement.stream, ", token => %lld", (long long) run->token);
-	add_duration(&statement, "lock_at_most_for", lease->length);
-	fputs("), " SESSION, statement.stream);
-	(void) end_statement(&statement);
+	statement = StatementOfExtend(server, run);
 	sent = Now();
-	answer = ask_about_run(server, statement.string, sent + LeasePatience(lease));
-	free(statement.string);
-	if (answer == ANSWER_YES)
-		run->end = sent + lease->length;
+	answer = ask_about_run(server, statement, 3, sent + LeasePatience(&run->lease), &result);
+	if (answer == ANSWER_YES && !read_lease(result, 2, sent, run))
+		answer = ANSWER_NONE;
+	PQclear(result);
 	return answer;
 }
 
@@ -445,140 +488,12 @@ Answer
 EndRun(Server *server, const Run *run, const char *outcome, const char *message, int exit_code)
 {
 	Answer		answer;
-	Statement	statement;
+	PGresult   *result;
 
 	if (!ConnectServer(server))
 		return ANSWER_NONE;
-	begin_statement(&statement);
-	fprintf(statement.stream, "SELECT %s.shedlock_run_end(name => ", server->schema);
-	add_literal(&statement, server, server->options->name);
-	fprintf(statement.stream, ", token => %lld", (long long) run->token);
-	add_argument(&statement, server, "outcome", outcome);
-	add_argument(&statement, server, "message", message);
-	if (exit_code >= 0)
-		fprintf(statement.stream, ", exit_code => %d", exit_code);
-	fputs("), " SESSION, statement.stream);
-	(void) end_statement(&statement);
-	answer = ask_about_run(server, statement.string, Now() + LeasePatience(&server->options->lease));
-	free(statement.string);
+	answer = ask_about_run(server, StatementOfEnd(server, run, outcome, message, exit_code), 2,
+						   Now() + LeasePatience(&run->lease), &result);
+	PQclear(result);
 	return answer;
-}
-
-/*
- * ask_to_show - send a statement that is complete, and free it
- */
-static PGresult *
-ask_to_show(Server *server, Statement *statement)
-{
-	PGresult   *result = Ask(server, end_statement(statement), 1, Now() + PATIENCE, false);
-
-	free(statement->string);
-	return result;
-}
-
-/*
- * show_answer - print a text of the server; returns the exit status of the program
- */
-static int
-show_answer(Server *server, PGresult *result, const char *head)
-{
-	int			status = 0;
-
-	if (PQresultStatus(result) == PGRES_TUPLES_OK)
-	{
-		char	   *text = PQgetvalue(result, 0, 0);
-
-		MaskControls(text);
-		printf("%s%s\n", head, text);
-	}
-	else
-	{
-		if (result)
-			ShowError(server, result);
-		else
-			ComplainOnce(server, "the server did not answer");
-		status = refused_with(result);
-	}
-	PQclear(result);
-	return status;
-}
-
-/*
- * check_call - have the server check the arguments of the call; returns the exit status
- *
- * It is asked to begin the run in a transaction that cannot write: shedlock_run_begin
- * refuses that when it has read and checked its arguments.
- */
-static int
-check_call(Server *server)
-{
-	Statement	begin;
-	Statement	check;
-	PGresult   *result;
-
-	(void) statement_of_begin(server, &begin, 0);
-	begin_statement(&check);
-	fprintf(check.stream, "SET LOCAL transaction_read_only = on; %s", begin.string);
-	free(begin.string);
-	result = ask_to_show(server, &check);
-	if (!HasClass(result, "25"))
-		return show_answer(server, result, "");
-	PQclear(result);
-	return 0;
-}
-
-/*
- * show_ticks - print the next three ticks of --schedule, in its time zone
- */
-static int
-show_ticks(Server *server)
-{
-	const char *zone = server->options->time_zone ? server->options->time_zone : "UTC";
-	const char *const names[] = {"a", "b", "c"};
-	char		head[80];
-	Statement	statement;
-
-	begin_statement(&statement);
-	fputs("SELECT pg_catalog.concat_ws(', '", statement.stream);
-	for (int i = 0; i < 3; i++)
-	{
-		fputs(", pg_catalog.to_char(pg_catalog.timezone(", statement.stream);
-		add_literal(&statement, server, zone);
-		fprintf(statement.stream, ", %s), 'Dy YYYY-MM-DD HH24:MI')", names[i]);
-	}
-	fputs(") FROM ", statement.stream);
-	for (int i = 0; i < 3; i++)
-	{
-		fprintf(statement.stream, "%s%s.shedlock_next_tick(", i > 0 ? ", " : "", server->schema);
-		add_literal(&statement, server, server->options->schedule);
-		fputs(", ", statement.stream);
-		add_literal(&statement, server, zone);
-		fprintf(statement.stream, "%s%s) %s", i > 0 ? ", " : "", i > 0 ? names[i - 1] : "", names[i]);
-	}
-	(void) snprintf(head, sizeof(head), "next ticks (%s): ", zone);
-	return show_answer(server, ask_to_show(server, &statement), head);
-}
-
-/*
- * ShowCall - check the call, and show its next ticks and what a run would be told now
- *
- * Returns the exit status of the program.
- */
-int
-ShowCall(Server *server)
-{
-	Statement	statement;
-	int			status = ConnectServer(server) ? find_schema(server) : EXIT_NO_SERVER;
-
-	if (status == 0)
-		status = check_call(server);
-	if (status == 0 && server->options->schedule)
-		status = ConnectServer(server) ? show_ticks(server) : EXIT_NO_SERVER;
-	if (status != 0 || !ConnectServer(server))
-		return status != 0 ? status : EXIT_NO_SERVER;
-	begin_statement(&statement);
-	fprintf(statement.stream, "SELECT %s.shedlock_why(", server->schema);
-	add_literal(&statement, server, server->options->name);
-	fputs(")", statement.stream);
-	return show_answer(server, ask_to_show(server, &statement), "");
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * server.h
- *	  The connection to the server, for connection.c, events.c and server.c.
+ *	  The connection to the server, and the statements that are sent to it.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -38,9 +38,21 @@ struct Server
 /* An expression for NoteSession() */
 #define SESSION				"pg_catalog.pg_backend_pid()"
 
+/* How long a statement that does not wait for a lock may take, beyond the time it has */
+#define PATIENCE			(30 * USEC_PER_SEC)
+
+/* A statement that is being written */
+typedef struct Statement
+{
+	FILE	   *stream;
+	char	   *string;
+	size_t		length;
+} Statement;
+
 /* connection.c */
 extern bool ConnectServer(Server *server);
 extern bool ToldToEnd(const Server *server);
+extern void WaitForWord(const Server *server, Usec until);
 extern PGresult *Ask(Server *server, const char *statement, int columns, Usec until, bool interruptible);
 extern void ComplainOnce(Server *server, const char *text);
 extern bool HasClass(const PGresult *result, const char *class);
@@ -49,5 +61,19 @@ extern void ComplainOfConnection(const Server *server, Usec quiet_for);
 
 /* events.c */
 extern void NoteSession(Server *server, const PGresult *result, int column);
+
+/* statement.c */
+extern void BeginStatement(Statement *statement);
+extern char *EndStatement(Statement *statement);
+extern void AddLiteral(Statement *statement, Server *server, const char *value);
+extern char *StatementOfJob(Server *server);
+extern char *StatementOfBegin(Server *server, Usec wait);
+extern char *StatementOfExtend(Server *server, const Run *run);
+extern char *StatementOfEnd(Server *server, const Run *run, const char *outcome, const char *message,
+							int exit_code);
+
+/* server.c */
+extern int	FindSchema(Server *server);
+extern int	RefusedWith(const PGresult *result);
 
 #endif							/* SHEDLOCK_SERVER_H */

@@ -15,12 +15,16 @@ PID = 4242
 TOKEN = 77
 BIG = 1_000_000
 
+# How long the lock is held, in microseconds: longer than any program asks for
+LEASE = '3600000000 f'
+
 # The answers of a server with the extension; the values are those of one row.
 PROPER = {
     'schema': ['sl'],
-    'begin': [TOKEN, 1, None, '2026-11-25T03:00:00.000000', PID],
+    'job': ['unchanged'],
+    'begin': [TOKEN, 1, None, '2026-11-25T03:00:00.000000', PID, 'begun', None, LEASE],
     'listen': None,
-    'extend': ['t', PID],
+    'extend': ['t', PID, LEASE],
     'end': ['t', PID],
     'check': ['25006'],
     'ticks': ['Wed 2026-11-25 03:00, Thu 2026-11-26 03:00, Fri 2026-11-27 03:00'],
@@ -31,7 +35,7 @@ PROPER = {
 PROPER_ACTS = ('byte by byte', 'late', 'many notices', 'notifications of the run', 'notifications of others')
 
 # What a statement has, by which it is known
-MARKS = [('shedlock_run_begin', 'begin'), ('shedlock_run_end', 'end'), ('shedlock_extend', 'extend'),
+MARKS = [('shedlock_job', 'job'), ('shedlock_run_begin', 'begin'), ('shedlock_run_end', 'end'), ('shedlock_extend', 'extend'),
          ('pg_extension', 'schema'), ('LISTEN', 'listen'), ('shedlock_next_tick', 'ticks'), ('shedlock_why', 'why')]
 
 CLASSES = ['01000', '08006', '22023', '25006', '28000', '40001', '42501', '53300', '55P03', '57014', '57P01', '57P03',
@@ -265,11 +269,11 @@ class Connection:
             asked = time.clock_gettime(time.CLOCK_BOOTTIME)
             words = query.rstrip(b'\0').decode(errors='replace')
             step = next((step for mark, step in MARKS if mark in words), 'other')
-            if step == 'begin' and 'transaction_read_only' in words:
+            if step in ('job', 'begin') and 'transaction_read_only' in words:
                 step = 'check'
             values = PROPER.get(step)
             if step == 'begin' and not self.server.has_tick:
-                values = [TOKEN, None, None, None, PID]
+                values = [TOKEN, None, None, None, PID, 'begun', None, LEASE]
             if step == 'listen' or step == 'other':
                 proper = SETS + message(b'C', text('LISTEN')) + READY
             elif step == 'check':
@@ -329,7 +333,7 @@ class Server:
             os._exit(0)
 
 
-STEPS = ['startup', 'settings', 'schema', 'begin', 'listen', 'extend', 'end', 'cancel', 'check', 'ticks', 'why']
+STEPS = ['startup', 'settings', 'schema', 'job', 'begin', 'listen', 'extend', 'end', 'cancel', 'check', 'ticks', 'why']
 
 # For any step, for statements only, and for the start of a connection only
 ACTS = ['silence', 'close', 'half', 'half, close', 'byte by byte', 'garbage', 'garbage, close', 'endless message',

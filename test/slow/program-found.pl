@@ -1,4 +1,4 @@
-# The fault checker finds each of seven ways to break the program.  t/program-random checks the intact
+# The fault checker finds each of eight ways to break the program.  t/program-random checks the intact
 # program.  Two minutes.
 
 use strict;
@@ -26,11 +26,11 @@ my @breakages = (
 	[ 'the keeper has no timer for the end of the lease', 'outlived its lease', 'stop_guardian', 't',
 		'program/keeper.c', '(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);', '' ],
 	[ 'the guardian ignores the end of the lease', 'outlived its lease', 'stop_keeper', 't',
-		'program/guardian.c', 'guardian->ending != ENDING_LOST && now >= LeaseStop(guardian->lease, guardian->lease_end)',
-		'false' ],
+		'program/guardian.c', '!guardian->lease_over && now >= LeaseStop(guardian->lease, guardian->lease_end)', 'false' ],
 	[ 'the lease is thought to last longer', 'two at once', 'cut', 't',
-		'program/server.c', "	if (answer == ANSWER_YES)\n		run->end = sent + lease->length;",
-		"	if (answer == ANSWER_YES)\n		run->end = sent + 3 * lease->length;" ],
+		'program/server.c', "		run->end = sent + left;", "		run->end = sent + 3 * left;" ],
+	[ 'a lease that its job cuts short is thought to last', 'outlived its lease', 'again', 't',
+		'program/server.c', "	if (left > run->lease.length)\n", '' ],
 	[ 'daemons are not found', 'outlived its run', 'again', 'dl',
 		'program/guardian.c', '(void) prctl(PR_SET_CHILD_SUBREAPER, 1L);', '',
 		'program/keeper.c', 'prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0', 'false' ],

@@ -107,16 +107,21 @@ refused(64, qr/is not a number of bytes from 0 to 4kB$/m, undef, @named, "--tail
 refused(64, qr/"256" is not a number from 0 to 255/, undef, @named, '--busy-exit=256');
 refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
 refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
+refused(64, qr/^shedlock: --[a-z-]+ needs --schedule or --once-every$/, undef, @named, $_)
+  foreach '--time-zone=UTC', '--attempts=2', '--backoff=1s', '--catch-up=all', '--max-late=1h', '--overdue-after=1h';
+refused(64, qr/^shedlock: --once-every and --schedule exclude each other$/, undef, @named, '--once-every=1h', '--schedule=0 3 * * *');
+refused(64, qr/^shedlock: --at-most of a job must be at least 1\.25 s$/, undef, @named, '--once-every=1h', '--at-most=1s');
 my ($status, $out, $err) = run_program(undef, @named);
 is("$status $err", "64 shedlock: there is no command to run\n", 'without a command');
 
 refused(64, qr/^shedlock: /, $node, @named, @$_)
   foreach ['--schedule=nightly'], [ '--schedule=0 3 * * *', '--time-zone=Moon/Base' ], ['--at-least=2min'], ['--at-least=soon'],
-  ['--once-every=1 month'], [ '--once-every=1h', '--schedule=0 3 * * *' ], [ '--once-every=1h', '--catch-up=some' ],
-  [ '--once-every=1h', '--catch-up=none' ], [ '--once-every=1h', '--attempts=0' ], [ '--once-every=1h', '--attempts=many' ],
-  [ '--once-every=1h', '--backoff=soon' ], [ '--once-every=1h', '--max-late=-1s' ];
+  map { [ '--once-every=1h', $_ ] } '--catch-up=some', '--catch-up=none', '--attempts=0', '--attempts=many', '--backoff=soon', '--max-late=-1s',
+  '--overdue-after=0', '--description=' . 'x' x 256, '--time-zone=UTC+2';
+refused(64, qr/^shedlock: /, $node, @named, "--once-every=$_") foreach '1 month', '-1h', 'soon', '';
+refused(64, qr/^shedlock: invalid schedule: "30 seconds"\n.*\n.*"every 5 min"/, $node, @named, '--schedule=30 seconds');
 refused(64, qr/^shedlock: /, $node, '--name', $_) foreach '', 'x' x 256, "\xff";
-is(ask($watcher, 'SELECT count(*) FROM shedlock_history'), '0', 'a call that is wrong begins no run');
+is(ask($watcher, 'SELECT (SELECT count(*) FROM shedlock_history), (SELECT count(*) FROM shedlock_jobs)'), '0|0', 'a call that is wrong declares no job, and begins no run');
 
 #
 # No server
@@ -163,7 +168,8 @@ refused(64, $duration, undef, '--name=wrong', '--quiet-for=soon');
 
 # --dry-run checks what it is given.
 @named = ('--name=dry', '--schedule=30 3 * * *', '--time-zone=Europe/Berlin', '--dry-run');
-($status, $out, $err) = run_program($node, @named, '--at-least=1s', '--attempts=3', '--backoff=1min', '--max-late=1h', '--catch-up=all', '--', 'true');
+($status, $out, $err) = run_program($node, @named, '--at-least=1s', '--attempts=3', '--backoff=1min', '--max-late=1h', '--catch-up=all',
+	'--overdue-after=1h', '--description=the whole of it', '--', 'true');
 is("$status $err", '0 ', '--dry-run of a call that is right');
 like($out, qr/^command: \/\S+\/true$/m, 'it shows where the command is');
 my $ticks = ask($watcher, q{
@@ -171,8 +177,10 @@ SELECT string_agg(to_char(timezone('Europe/Berlin', tick), 'Dy YYYY-MM-DD HH24:M
 FROM (SELECT shedlock_next_tick('30 3 * * *', 'Europe/Berlin', now() + d * interval '1 day') AS tick FROM generate_series(0, 2) d) t});
 like($out, qr/^next ticks \(Europe\/Berlin\): \Q$ticks\E$/m, 'it shows the next three ticks in their zone');
 is((run_program($node, @named, @$_, '--', 'true'))[0], 64, "exit status 64 of --dry-run with @$_")
-  foreach ['--schedule=61 3 * * *'], ['--time-zone=Moon/Base'], ['--attempts=0'], ['--backoff=soon'], ['--at-least=2h'], ['--catch-up=some'],
-  [ '--once-every=1h' ], [ '--max-late=-1s' ];
+  foreach map { [$_] } '--schedule=61 3 * * *', '--time-zone=Moon/Base', '--attempts=0', '--backoff=soon', '--at-least=2h', '--catch-up=some',
+  '--once-every=1h', '--max-late=-1s', '--overdue-after=soon', '--description=' . 'x' x 256;
+($status, $out, $err) = run_program($node, '--name=dry', '--once-every=90 s', '--dry-run', 'true');
+like($out, qr/^next ticks \(UTC\): (?:[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:[03]0(?:, |$)){3}/m, 'the ticks of a period, with their seconds');
 foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/passwd' ], [ 127, '' ])
 {
 	($status, $out, $err) = run_program($node, @named, '--', $case->[1]);
@@ -181,7 +189,7 @@ foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/
 	like($out, qr/^next ticks/m, 'the ticks are shown all the same');
 }
 is((run_program($node, @named, '--time-zone=Moon/Base', '--', 'no-such-command'))[0], 64, 'the call counts more than the command');
-is(ask($watcher, q{SELECT count(*) FROM _shedlock_tick WHERE name = 'dry'}) . ask($watcher, q{SELECT count(*) FROM shedlock_history WHERE name = 'dry'}), '00',
+is(join('', map { ask($watcher, "SELECT count(*) FROM $_ WHERE name = 'dry'") } '_shedlock_tick', '_shedlock_job', '_shedlock_history'), '000',
 	'--dry-run leaves nothing');
 
 @named = ('--name', 'unreachable');
@@ -341,7 +349,7 @@ is($status, 0, '--once-every: the first call of a period runs');
 my $run_of_day = last_run('daily', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ' ' || attempt || ' ' || token});
 is($out, "$run_of_day\n", 'the command knows its tick, its attempt and its token');
 like($run_of_day, qr/^....-..-..T00:00:00Z 1 \d+$/, 'the tick is that of the day');
-like($err, qr/^shedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that a run begins');
+like($err, qr/^shedlock: job "daily" was created\nshedlock: run of "daily" with token \d+ begins\n\z/, '--verbose: the program says that it declares the job, and that a run begins');
 refused(75, qr/^shedlock: "daily" was not run: Attempt 1 at tick .*; outcome: succeeded\..*The next tick is/, $node, @named, '-v');
 
 # Other libraries warn, too.
@@ -383,7 +391,7 @@ foreach my $try (1 .. 5)
 	is($status, 0, '--time-zone: the tick of this minute runs');
 	is($out, ask($watcher, qq(SELECT to_char('$tick'::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))) . "\n",
 		'SHEDLOCK_TICK is in UTC');
-	is(ask($watcher, "SELECT schedule, time_zone FROM shedlock_schedules WHERE name = 'zone$try'"),
+	is(ask($watcher, "SELECT schedule, time_zone FROM shedlock_jobs WHERE name = 'zone$try'"),
 		"$schedule|Asia/Kolkata", 'the job has that schedule');
 	last;
 }
@@ -403,13 +411,98 @@ refused(75, qr/^\z/, $node, '--name=late', '--once-every=20000 days', '--max-lat
 is((run_program($node, '--name=punctual', '--once-every=1 day', '--max-late=1 day', 'true'))[0], 0, '--max-late: not too late');
 is((run_program($node, '--name=missed', '--once-every=20000 days', '--catch-up=all', 'true'))[0], 0, '--catch-up');
 
+# The job is declared by each call that says what it is, and once for all.
+sub declared
+{
+	my ($name, $columns) = @_;
+
+	return ask($watcher, "SELECT $columns FROM shedlock_jobs WHERE name = '$name'");
+}
+
+my @whole = ('--name=whole', '--schedule=every 20000 days', '--time-zone=UTC', '--attempts=7', '--backoff=2min', '--catch-up=all',
+	'--max-late=30000 days', '--overdue-after=1h', '--description=Who, and why', '--at-most=2h');
+my $whole = 'schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after, slow_after, lock_at_most_for, lock_at_least_for, description';
+is((run_program($node, @whole, 'true'))[0], 0, 'a call that says all of its job');
+is(declared('whole', $whole), 'every 20000 days|UTC|7|00:02:00|all|30000 days|01:00:00||02:00:00||Who, and why', 'it is declared');
+is(last_run('whole', 'command'), 'Who, and why', 'the history has the description');
+my $when = declared('whole', 'declared_at');
+my $xid = ask($watcher, 'SELECT txid_snapshot_xmax(txid_current_snapshot())');
+refused(75, qr/outcome: succeeded/, $node, @whole, '-v');
+is(declared('whole', 'declared_at'), $when, 'the same call again changes nothing');
+is(ask($watcher, 'SELECT txid_snapshot_xmax(txid_current_snapshot())'), $xid, 'and uses no transaction ID');
+refused(75, qr/^shedlock: job "whole" was changed\nshedlock: "whole" was not run: /, $node, '--name=whole', '--once-every=20000 days', '-v');
+is(declared('whole', $whole), 'every 20000 days|UTC|1|00:01:00|latest||00:05:00||||', 'what a call does not say has its default, and its command is not declared');
+ask($watcher, "SELECT shedlock_job('asked', 'every 20000 days', attempts => 2, backoff => '1 ms', description => 'by SQL')");
+is((run_program($node, '--name=asked', sh('echo $SHEDLOCK_ATTEMPT; exit 1')))[1], "$_\n", "without a schedule the job is as declared: attempt $_") foreach 1, 2;
+refused(75, qr/No attempt is left/, $node, '--name=asked', '--description=another', '-v');
+is(declared('asked', 'description'), 'by SQL', 'and stays so');
+ask($watcher, "SELECT shedlock_job('asked', '* * * * *')");
+is((run_program($node, '--name=asked', 'true'))[0], 0, 'one statement changes it for all hosts');
+
+# A declaration that is refused
+$node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN');
+refused(69, qr/^shedlock: permission denied for job "asked"\n  Role "postgres" has created it\.\n/, $node, '--dbname=user=stranger', '--name=asked', '--once-every=10 s');
+is(declared('asked', 'schedule'), '* * * * *', 'the job stays as it is');
+my $open = session($node);
+ask($open, "BEGIN; SELECT shedlock_job('opened', 'every 20000 days')");
+my $run = start_program($node, '--name=opened', '--once-every=20000 days', sh('echo runs'));
+ok(defined await($watcher, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%shedlock_job(%opened%'}, '1'),
+	'a call waits for the transaction that declares its job');
+$run->signal('TERM');
+is($run->finish . $run->err, 'signal TERM', 'TERM ends it');
+$run = start_program($node, '--name=opened', '--once-every=20000 days', sh('echo runs'));
+ok(defined await($watcher, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%shedlock_job(%opened%'}, '1'), 'another one waits');
+ask($open, 'COMMIT');
+is($run->finish . $run->out, "0runs\n", 'and runs');
+$open->quit;
+
+#
+# A tick that is near: the program sleeps until then, without a connection.
+#
+
+# Starts a program whose first tick comes in some seconds, and returns that.
+my $asleep = "application_name = 'asleep'";
+sub start_early
+{
+	my ($early, $seconds, @arguments) = @_;
+	my $tick = ask($watcher, qq(SELECT date_trunc('second', clock_timestamp() + interval '$seconds s')));
+
+	return (start_program($node, '--dbname=application_name=asleep', "--name=$early", "--schedule=every 100 days from $tick", @arguments, sh('echo runs; date +%s.%N')), $tick);
+}
+
+my $soon = $slow < 4 ? 2 + 3 * $slow : 14;
+my ($sleeper, $near) = start_early('sleeper', $soon);
+ok(defined await($watcher, "SELECT count(*) FROM shedlock_jobs WHERE name = 'sleeper'", '1'), 'a call comes before its tick');
+ok(defined await($watcher, "SELECT count(*) FROM pg_stat_activity WHERE $asleep", '0'), 'it has no connection meanwhile');
+cmp_ok(ask($watcher, "SELECT extract(epoch FROM '$near' - clock_timestamp())"), '>', 0, 'its tick has not come');
+ok(!$sleeper->has_ended, 'it waits for it');
+my ($told_asleep) = start_early('told asleep', 25);
+my ($impatient) = start_early('impatient', 25, '--wait=1s');
+my ($far) = start_early('far', 60, '-v');
+is($impatient->finish, 75, '--wait: not longer than that');
+is($far->finish, 75, 'and not for a tick that is half a minute away');
+like($far->err, qr/"far" was not run: /, 'which it says');
+is($sleeper->finish . $sleeper->err, '0', 'it runs');
+cmp_ok(($sleeper->out =~ /^runs\n(.*)/)[0], '>=', ask($watcher, "SELECT extract(epoch FROM '$near'::timestamptz)"), 'not before its tick');
+is(last_run('sleeper', q{tick = '} . $near . q{', attempt}), 't|1', 'for that tick');
+$told_asleep->signal('TERM');
+is($told_asleep->finish . $told_asleep->out . $told_asleep->err, 'signal TERM', 'TERM ends a program that sleeps');
+is(last_run('told asleep', 'token'), '', 'no run has begun');
+
+# Two for one tick
+my ($first, $tick_of_two) = start_early('two', $soon);
+ok(defined await($watcher, "SELECT count(*) FROM shedlock_jobs WHERE name = 'two'", '1'), 'a call comes before its tick');
+my $second = start_program($node, '--name=two', '-v', 'true');
+is(join(' ', sort map { $_->finish } $first, $second), '0 75', 'of two that sleep until a tick, one runs');
+is(ask($watcher, "SELECT count(*), bool_and(tick = '$tick_of_two') FROM shedlock_history WHERE name = 'two'"), '1|t', 'for that tick');
+
 is((run_program($node, '--name=kept', '--at-least=50s', 'true'))[0], 0, '--at-least: the run succeeds');
 is(ask($watcher, "SELECT state, remaining > '30 s' FROM shedlock_locks WHERE name = 'kept'"), 'kept|t', 'the lock is kept');
 refused(75, qr/is kept until .* by its lock_at_least_for/, $node, '--name=kept', '-v');
 
 # without the token, which the library adds
 my $holder = q{regexp_replace(locked_by, ' #\d+$', '')};
-my $run = start_program($node, '--name=who', 'true', 'two words', 'more');
+$run = start_program($node, '--name=who', 'true', 'two words', 'more');
 $run->finish;
 my $user = getpwuid $>;
 my $machine = (POSIX::uname())[1];
@@ -493,7 +586,7 @@ ok(defined await($watcher, "SELECT count(*) FROM pg_stat_activity WHERE query LI
 ask($locker, 'ROLLBACK');
 reap($locker);
 is($too_late->finish . $too_late->err, 'signal TERM', 'a cancel that comes too late cancels nothing else');
-is(last_run('too late', 'outcome, message'), 'cancelled|the command was not started', 'the run is cancelled');
+is(last_run('too late', 'outcome, message'), 'returned|the command was not started', 'the run is given back');
 
 #
 # Twenty at once
@@ -511,7 +604,11 @@ is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'crowd'"), 
 #
 
 my $long = 60 * $slow . 's';
+ask($watcher, "SELECT shedlock_job(name, 'every 20000 days', attempts => 2, backoff => '1h', lock_at_most_for => '" . 4 * $slow . " s') FROM unnest(ARRAY['limited', 'short']) name");
 my %timed = (
+	limited => start_program($node, '--name=limited', '--lease=' . 2 * $slow . 's', sh('sleep 600')),
+	short => start_program($node, '--name=short', '--lease=1h', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
+	declared => start_program($node, '--name=declared', '--once-every=20000 days', '--lease=1h', '--at-most=' . 3 * $slow . 's', sh('sleep 600')),
 	obeys => start_program($node, '--name=obeys', '--at-most=300ms', sh('sleep 600')),
 	ignores => start_program($node, '--name=ignores', '--at-most=' . 0.3 * $slow . 's', '--kill-after=300ms', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
 	extended => start_program($node, '--name=extended', '--lease=' . 2 * $slow . 's', sh('sleep ' . 3 * $slow . '; exit 3')),
@@ -548,10 +645,22 @@ foreach my $signal (qw(TERM INT QUIT))
 	ok($worker->await_out(qr/got $signal\n/), "$signal is passed on to the command");
 	touch("$files/$signal");
 	is($worker->finish, 5, "the exit status is the command's after $signal");
-	is(last_run("at work $signal", 'outcome, exit_code'), 'cancelled|5', "$signal: the run is cancelled");
+	is(last_run("at work $signal", 'outcome, exit_code'), 'returned|5', "$signal: the run is given back");
 	like(last_run("at work $signal", 'message'), qr/^the program got signal \d+ \(/, "$signal: the history says why");
 	nothing_left($worker, "at work $signal", $signal);
 }
+
+# A run that is given back uses up no attempt: the next caller makes it, at once.
+my @given = ('--name=given back', '--once-every=20000 days', "--lease=$long");
+foreach my $time (1, 2)
+{
+	$run = start_program($node, @given, sh('echo $SHEDLOCK_ATTEMPT; exec sleep 600'));
+	is($run->await_out(qr/\n/) && $run->out, "1\n", "the first attempt of one is at work, for the $time. time");
+	$run->signal('TERM');
+	is($run->finish, 143, 'TERM ends it');
+}
+is(join(' ', run_program($node, @given, sh('echo $SHEDLOCK_ATTEMPT'))), "0 1\n ", 'another caller makes it');
+is(ask($watcher, "SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history WHERE name = 'given back'"), 'returned, returned, succeeded', 'the history has all three');
 
 is((run_program($node, '--name=limits', sh('ulimit -d')))[1], `sh -c 'ulimit -d'`, 'the command has the limits of the caller');
 
@@ -598,7 +707,7 @@ ask($watcher, "SELECT pg_terminate_backend(pid) $told_backend");
 ask($locker, 'ROLLBACK');
 reap($locker);
 is($run->finish, 143, 'TERM ends the command and reaches the program');
-is(last_run('all told', 'outcome, exit_code, message'), 'cancelled|143|the program got signal 15 (Terminated)', 'the run is cancelled');
+is(last_run('all told', 'outcome, exit_code, message'), 'returned|143|the program got signal 15 (Terminated)', 'the run is given back');
 
 # An alarm that was set before the program was executed
 $run = start_program($node, { before => sub { alarm(3 * $slow) } }, '--name=alarm', sh('exec sleep 600'));
@@ -636,7 +745,7 @@ sleep(1.2);
 ok(!$stubborn->has_ended, 'the first TERM does not kill it');
 ok(eventually(sub { $stubborn->signal('TERM'); sleep(0.1); $stubborn->has_ended }), 'two within a second kill it');
 is($stubborn->finish, 137, 'its exit status is that of KILL');
-is(last_run('stubborn', 'outcome, exit_code'), 'cancelled|137', 'its run is cancelled');
+is(last_run('stubborn', 'outcome, exit_code'), 'returned|137', 'its run is given back');
 
 is($timed{obeys}->finish, 124, '--at-most: the exit status is 124');
 like($timed{obeys}->err, qr/^shedlock: "sh" was ended at --at-most$/m, 'the message says so');
@@ -644,10 +753,19 @@ is(last_run('obeys', 'outcome, exit_code, message'), 'timed out|143|signal 15 (T
 is($timed{ignores}->finish, 124, '--at-most: the exit status of a command that ignores TERM');
 is(last_run('ignores', 'outcome, exit_code, message'), 'timed out|137|signal 9 (Killed)', '--kill-after: it was killed');
 is($timed{extended}->finish, 3, 'a run takes longer than its lease');
+foreach my $case ([ limited => 'the lock_at_most_for of its job', 143 ], [ short => 'the lock_at_most_for of its job', 137 ], [ declared => '--at-most', 143 ])
+{
+	my ($limited, $limit, $code) = @$case;
+
+	is($timed{$limited}->finish, 124, "$limited: the exit status of a run that its job limits");
+	like($timed{$limited}->err, qr/^shedlock: "sh" was ended at $limit$/m, "$limited: the message says so");
+	is(last_run($limited, 'outcome, exit_code, duration < ' . ($limited eq 'declared' ? 3 : 4) * $slow . " * interval '1 s'"), "timed out|$code|t",
+		"$limited: it has timed out, and was over in time");
+}
 is($timed{taken}->finish, 76, 'the exit status is 76 after force_release');
 like($timed{taken}->err, qr/^work\n.*shedlock: lock "taken" was lost\n\z/ms, 'the message says so');
 is(join(' ', $timed{taken}->processes), '', 'its command is gone');
-nothing_left($timed{$_}, $_, $_) foreach qw(obeys ignores extended);
+nothing_left($timed{$_}, $_, $_) foreach qw(obeys ignores extended limited short declared);
 
 #
 # What the command leaves running
@@ -1091,7 +1209,7 @@ is($unconfirmed{refused}->finish, 76, 'the exit status of a lock that was lost m
 is($unconfirmed{refused}->err, qq(shedlock: not now\nshedlock: the lease could not be extended: "touch" was not started\n), 'the messages say so');
 ok(!-e "$files/refused", 'neither command is started');
 is(ask($mean, 'SELECT name, outcome, exit_code, message FROM shedlock_history ORDER BY name'),
-	"refused|cancelled||the command was not started\ntold|cancelled||the command was not started", 'the history says so');
+	"refused|returned||the command was not started\ntold|returned||the command was not started", 'the history says so');
 is(ask($mean, 'SELECT count(*) FROM shedlock_locks'), '0', 'the locks are free');
 reap($mean);
 
@@ -1122,12 +1240,12 @@ is($run->finish . $run->err, "69shedlock: the server did not answer\n", 'the pro
 reap($watcher);
 # the server ends, too
 $node->stop('immediate', fail_ok => 1);
-$run = start_program($node, '--name=early', '--wait=1h', sh('echo runs'));
+$run = start_program($node, '--name=no server', '--wait=1h', sh('echo runs'));
 ok(eventually(sub { $run->err =~ /\n/ }), 'the program says that there is no server');
 ok(!$run->has_ended, 'it waits for one');
 $node->start;
 is($run->finish . $run->out, "0runs\n", 'the command runs as soon as there is a server');
 like($run->err, qr/^shedlock: .*\n\z/, 'the program has said once that there was none');
-is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'early'"), 'succeeded', 'the history has the run');
+is($node->safe_psql('postgres', "SELECT outcome FROM shedlock_history WHERE name = 'no server'"), 'succeeded', 'the history has the run');
 
 done_testing();

@@ -119,6 +119,11 @@ finds('wrong exit status, wrong outcome', 'a success of a command that failed', 
 finds('wrong outcome', 'a success without an exit code', '102.6 succeeded 0', '102.6 succeeded _');
 finds('wrong exit status, wrong outcome', 'cancelled by nobody', '101.6 failed', '101.6 cancelled', '101.7 end 1 1792', '101.7 end 1 0');
 finds('wrong exit status, wrong outcome', 'timed out without --at-most', '101.6 failed', '101.6 timed~out');
+finds('wrong outcome', 'returned by nobody', '101.6 failed', '101.6 returned', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 2', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 1',
+	'tick-2 2 T1 2', 'tick-2 2 T1 1');
+my @returned = ('101.6 failed', '101.6 returned', 'nemesis.log: 104.2 call 1', "nemesis.log: 101.2 call 7 tell id=1/1\n	nemesis.log: 101.2 done 7 true\n	nemesis.log: 104.2 call 1");
+finds('too many attempts', 'an attempt that was returned counts', @returned);
+finds('none', 'it does not', @returned, '102.6 succeeded 0 T1 2', '102.6 succeeded 0 T1 1', 'tick-2 2 T1 2', 'tick-2 2 T1 1');
 finds('wrong outcome', 'a run that goes on for ever', '104.0 107.5 lost', '104.0 _ running', '107.1 end 3 19456', '107.1 end 3 9',
 	'stop_keeper', 'kill_keeper');
 finds('lost for nothing', 'a run is lost, but nothing has disturbed it', 'stop_keeper id=1/3', 'stop_keeper id=9/9');
