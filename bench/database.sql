@@ -4,6 +4,14 @@ CREATE EXTENSION shedlock;
 -- A lease of another client that lasts longer than the benchmark.
 SELECT shedlock_acquire('busy', '1 week');
 
+-- A job whose last tick has been run, and whose next one is far; and one that makes up, one by
+-- one, the minutes of a year.
+SELECT shedlock_job('bench not due', '0 3 * * *', 'Europe/Berlin');
+SELECT shedlock_again('bench not due');
+CALL shedlock_run('bench not due', 'SELECT 1');
+SELECT shedlock_job('bench run tick', '* * * * *', 'Europe/Berlin', catch_up => 'all');
+UPDATE _shedlock_job SET since = since - interval '1 year' WHERE name = 'bench run tick';
+
 -- The table that ShedLock documents, without shedlock's trigger.
 CREATE SCHEMA peer;
 CREATE TABLE peer.shedlock (

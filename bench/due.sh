@@ -6,7 +6,6 @@ case_due() {
     # a call that is early for its tick would sleep until then
     [ "$(psql_value postgres "SELECT shedlock_next_tick('0 3 * * *', 'Europe/Berlin') > now() + '10 min'")" = t ] ||
         die "due: a tick comes within ten minutes"
-    bench_pgbench postgres 1 due_begin -t 1
     for clients in $CLIENTS; do
         in_turn due "$clients" "calls/s, shedlock_run_begin" "shedlock=rate postgres due_begin" "SELECT 1=rate postgres one"
         in_turn due "$clients" "calls/s, CALL shedlock_run" "shedlock=rate postgres due_call" "SELECT 1=rate postgres one"

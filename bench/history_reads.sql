@@ -14,8 +14,8 @@ SELECT * FROM shedlock_history WHERE outcome <> 'succeeded' AND started_at > now
 SELECT * FROM shedlock_locks;
 -- count(*)
 SELECT count(*) FROM shedlock;
--- shedlock_schedules
-SELECT * FROM shedlock_schedules;
+-- shedlock_jobs
+SELECT * FROM shedlock_jobs;
 -- shedlock_cron_jobs
 SELECT * FROM shedlock_cron_jobs;
 -- shedlock_why

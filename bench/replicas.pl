@@ -68,10 +68,10 @@ sub shedlock_java
 	return;
 }
 
-my $plan = "once_every => '1 s', catch_up => 'all', attempts => 3, backoff => '1 s'";
+my $job = "'every 1 s', attempts => 3, backoff => '1 s', catch_up => 'all'";
 my @contenders = (
-	[ 'shedlock_run_begin', attempt => \&Replicas::run_begin, lease => '10 s', plan => $plan ],
-	[ 'CALL shedlock_run', attempt => \&Replicas::call_run, plan => $plan, settings => ["client_connection_check_interval = '100ms'"] ],
+	[ 'shedlock_run_begin', attempt => \&Replicas::run_begin, lease => '10 s', job => $job ],
+	[ 'CALL shedlock_run', attempt => \&Replicas::call_run, job => $job, settings => ["client_connection_check_interval = '100ms'"] ],
 	[ 'shedlock_once_every', attempt => \&once_every ],
 	[ 'lease, at least 0.7 s', attempt => \&lease ],
 	[ 'ShedLock\'s SQL, at least 0.7 s', attempt => \&shedlock_java ]);

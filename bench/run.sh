@@ -9,24 +9,18 @@ case_run() {
         print $1, $2, $3, "ms added", "-", $6 - $7, "-", "-" }' "$RESULTS" >"$WORK/t/added"
     cat "$WORK/t/added" >>"$RESULTS"
     in_turn run 1 "ms a call that writes" "shedlock=ms_of postgres run_write" "the bare statement=ms_of postgres write"
-    run_ticks
+    in_turn run 1 "ms a run with a tick" "shedlock=ms_of postgres run_tick" "without=ms_of postgres run_begin_end"
     # neither of them belongs to a call
     cluster_psql main -c "ALTER SYSTEM SET autovacuum = off" -c "ALTER SYSTEM SET wal_writer_delay = '10s'" \
         -c "SELECT pg_reload_conf()" >/dev/null
     run_parts run "a call"
     run_parts run_write "a call that writes"
     run_parts write "the bare statement that writes"
-    run_parts run_tick "a call with a schedule"
+    run_parts run_tick "a run with a tick"
+    run_parts run_begin_end "a run without"
     run_parts run_parts "acquire_session + release"
     cluster_psql main -c "ALTER SYSTEM RESET autovacuum" -c "ALTER SYSTEM RESET wal_writer_delay" \
         -c "SELECT pg_reload_conf()" >/dev/null
-}
-
-# With a schedule: each call makes up one of the minutes of a year that were missed.
-run_ticks() {
-    bench_pgbench postgres 1 run_tick -t 1
-    cluster_psql main -c "UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'bench run tick'"
-    in_turn run 1 "ms a call with a schedule" "shedlock=ms_of postgres run_tick" "without=ms_of postgres run"
 }
 
 # Counts what the server does for each call.  Arguments: script, name for the measures.

@@ -1,1 +1,2 @@
-CALL shedlock_run('bench run tick', 'SELECT 1', schedule => '* * * * *', time_zone => 'Europe/Berlin', catch_up => 'all');
+SELECT token FROM shedlock_run_begin('bench run tick', '1 min') \gset
+SELECT shedlock_run_end('bench run tick', :token);

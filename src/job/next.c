@@ -31,21 +31,21 @@ ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row, const ShedlockT
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz at = now;
-	ShedlockUse use = {0};
-	ShedlockState state = SHEDLOCK_FREE;
+	bool		held = row->found && ShedlockIsHeld(row, name, now);
 
 	if (row->found)
 	{
-		state = ShedlockJudge(row, name, now, &use);
-		if (state == SHEDLOCK_KEPT || (SHEDLOCK_HAS_HOLDER(state) && ShedlockCountsAsLease(row)))
+		if (ShedlockCountsAsLease(row))
 			at = Max(at, row->lock_until);
-		else if (SHEDLOCK_HAS_HOLDER(state) && ShedlockHolderEnd(row) != DT_NOEND)
+		else if (!held)
+			at = Max(at, row->keep_until);
+		else if (ShedlockHolderEnd(row) != DT_NOEND)
 			at = Max(at, ShedlockHolderEnd(row));
 		at = Max(at, row->paused_until);
 	}
 	if (job->found)
 		at = ShedlockNextTime(last, job, at);
-	if (SHEDLOCK_HAS_HOLDER(state) && SHEDLOCK_IS_RUN(row->kind))
+	if (held && SHEDLOCK_IS_RUN(row->kind))
 		at = Min(at, now + LOOK_FOR_END);
 	return at <= now ? now + LOOK_AGAIN : at;
 }

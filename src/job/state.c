@@ -35,14 +35,14 @@ const char *const shedlock_job_state_names[] = {
  * Nobody knows when a session lock or run has ended whose process died: from its begin on.
  */
 static TimestampTz
-free_since(const ShedlockRow *row, ShedlockState state, TimestampTz now)
+free_since(const ShedlockRow *row, bool held, TimestampTz now)
 {
 	TimestampTz since = row->lock_until;
 
 	if (!row->found)
 		return DT_NOBEGIN;
-	if (SHEDLOCK_IS_OF_PROCESS(row->kind) && !ShedlockCountsAsLease(row))
-		since = state == SHEDLOCK_FREE ? row->locked_at : now;
+	if (!ShedlockCountsAsLease(row))
+		since = held ? now : Max(row->locked_at, row->keep_until);
 	return Max(since, row->paused_until);
 }
 
@@ -114,8 +114,7 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	ShedlockTick *last = &standing->last;
 	TimestampTz now;
 	ShedlockRow row;
-	ShedlockUse use = {0};
-	ShedlockState lock;
+	bool		held;
 	ShedlockDue due;
 	TimestampTz since = DT_NOEND;
 
@@ -123,13 +122,14 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	ShedlockLookUpTick(name, last);
 	ShedlockReadRun(name, last->token, &standing->run);
 	now = GetCurrentTimestamp();
-	lock = ShedlockJudge(&row, name, now, &use);
+	held = row.found && ShedlockIsHeld(&row, name, now);
 	due = ShedlockFindDue(last, job, now);
 
 	standing->now = now;
 
 	/* One that began before a failover is lost, although its lock still counts as a lease. */
-	standing->at_work = lock == SHEDLOCK_HELD && SHEDLOCK_IS_RUN(row.kind);
+	standing->at_work = held && (row.kind == SHEDLOCK_LEASED_RUN ||
+								 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
 	standing->paused = row.paused_until > now;
 	standing->attempt_at = standing->at_work || standing->run.outcome == SHEDLOCK_RUN_UNKNOWN ?
 		DT_NOEND : ShedlockNextAttempt(last, job, now);
@@ -137,7 +137,7 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	standing->state = state_of(standing, job, &due, now);
 	standing->problem = problem_of(last, job, now);
 	if (!standing->at_work && !standing->paused && standing->state != SHEDLOCK_JOB_UNKNOWN)
-		since = ShedlockDueSince(last, job, now, free_since(&row, lock, now));
+		since = ShedlockDueSince(last, job, now, free_since(&row, held, now));
 	standing->overdue = since != DT_NOEND && now - since > ShedlockIntervalMicroseconds(job->overdue_after) ?
 		now - since : 0;
 }
