@@ -320,9 +320,9 @@ ShedlockCloseTick(const ShedlockName *name, int64 token)
 /* The end of a run, for end_tick(). */
 typedef struct RunEnd
 {
+	const ShedlockName *name;
 	int64		token;
 	ShedlockOutcome outcome;
-	ShedlockJob job;
 	bool		gave_up;		/* no attempt is left */
 	bool		durable;		/* a crash must not undo it */
 } RunEnd;
@@ -371,30 +371,32 @@ static bool
 end_tick(ShedlockTick *last, void *arg)
 {
 	RunEnd	   *end = arg;
-	const ShedlockJob *job = &end->job;
+	ShedlockJob job;
 	TimestampTz now = GetCurrentTimestamp();
 
 	/* shedlock_cancel() may have used the tick up since the last look. */
 	end->gave_up = false;
 	if (last->token != end->token || last->done)
 		return false;
-	end->durable = job->attempts > 1;
-	if (!job->found || job->spent_token == end->token || end->outcome == SHEDLOCK_SUCCEEDED)
+	ShedlockLookUpJob(end->name, &job);
+	end->durable = job.attempts > 1;
+	if (!job.found || job.spent_token == end->token || end->outcome == SHEDLOCK_SUCCEEDED)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
-		if (job->is_readable && !job->catch_up_all && last->again_at == DT_NOBEGIN)
-			use_up_passed(last, &job->schedule, now);
+		if (end->outcome == SHEDLOCK_SUCCEEDED && job.is_readable && !job.catch_up_all &&
+			last->again_at == DT_NOBEGIN)
+			use_up_passed(last, &job.schedule, now);
 	}
 	else if (end->outcome == SHEDLOCK_RETURNED)
-		return_attempt(last, job->attempts, now);
+		return_attempt(last, job.attempts, now);
 	else
 	{
-		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job->attempts;
+		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job.attempts;
 
 		/* More attempts that are declared later are not for this tick. */
 		last->retry_at = end->gave_up ? DT_NOEND :
-			ShedlockRetryAt(now, job->backoff, last->attempt);
+			ShedlockRetryAt(now, job.backoff, last->attempt);
 	}
 	return true;
 }
@@ -408,9 +410,8 @@ end_tick(ShedlockTick *last, void *arg)
 bool
 ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome)
 {
-	RunEnd		end = {.token = token,.outcome = outcome};
+	RunEnd		end = {.name = name,.token = token,.outcome = outcome};
 
-	ShedlockLookUpJob(name, &end.job);
 	if (change_tick(name, end_tick, &end) && end.durable)
 		ShedlockCommitDurably();
 	return end.gave_up;
