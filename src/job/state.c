@@ -127,7 +127,10 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 
 	standing->now = now;
 
-	/* One that began before a failover is lost, although its lock still counts as a lease. */
+	/*
+	 * One that began before a failover is lost, although its lock still
+	 * counts as a lease.
+	 */
 	standing->at_work = held && (row.kind == SHEDLOCK_LEASED_RUN ||
 								 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
 	standing->paused = row.paused_until > now;
