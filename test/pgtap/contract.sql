@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('_shedlock_history', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_token_seq', '')$$,
+	$$VALUES ('_shedlock_history', ''), ('_shedlock_job', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_token_seq', '')$$,
 	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
@@ -63,11 +63,14 @@ INSERT INTO api VALUES
 ('shedlock_once_every', 'name text, every interval', 'boolean'),
 ('shedlock_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text', 'timestamp with time zone'),
 ('shedlock_next_tick', 'schedule text, time_zone text DEFAULT ''UTC''::text, after timestamp with time zone DEFAULT clock_timestamp()', 'timestamp with time zone'),
+('shedlock_job',
+ 'name text, schedule text, time_zone text DEFAULT ''UTC''::text, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, overdue_after interval DEFAULT ''00:05:00''::interval, slow_after interval DEFAULT NULL::interval, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, description text DEFAULT NULL::text',
+ 'text'),
 ('shedlock_run',
- 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN once_every interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
+ 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN once_every interval DEFAULT NULL::interval, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
  NULL),
 ('shedlock_run_begin',
- 'name text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT reason text',
+ 'name text, lease interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT state text, OUT reason text, OUT next_at timestamp with time zone',
  'record'),
 ('shedlock_run_end',
  'name text, token bigint, outcome text DEFAULT ''succeeded''::text, message text DEFAULT NULL::text, exit_code integer DEFAULT NULL::integer',
@@ -80,6 +83,7 @@ INSERT INTO api VALUES
 ('shedlock_resume', 'name text', 'boolean'),
 ('shedlock_why', 'name text', 'text'),
 ('shedlock_again', 'name text', 'boolean'),
+('shedlock_skip', 'name text, reason text DEFAULT NULL::text', 'timestamp with time zone'),
 ('shedlock_forget', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
 ('shedlock_stats_reset', 'name text DEFAULT NULL::text', 'void'),
@@ -87,25 +91,23 @@ INSERT INTO api VALUES
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
  'bigint'),
 ('shedlock_cron_schedule',
- 'job_name text, schedule text, command text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
+ 'job_name text, schedule text, command text, database text DEFAULT NULL::text, username text DEFAULT NULL::text, active boolean DEFAULT true, fire text DEFAULT NULL::text',
  'bigint'),
 ('shedlock_cron_unschedule', 'job_name text', 'boolean'),
-('shedlock_cron_guard',
- 'job text, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, once_every interval DEFAULT NULL::interval, time_zone text DEFAULT NULL::text, attempts integer DEFAULT NULL::integer, backoff interval DEFAULT NULL::interval, catch_up text DEFAULT NULL::text, max_late interval DEFAULT NULL::interval, fire text DEFAULT NULL::text',
- 'text'),
+('shedlock_cron_guard', 'job text, fire text DEFAULT NULL::text', 'text'),
 ('shedlock_cron_unguard', 'job text', 'boolean');
 
 -- Helpers, which callers must not rely on; all but the trigger can be called by any role.
 CREATE TEMP TABLE helper (name text);
 INSERT INTO helper VALUES
-('_shedlock_status'), ('_shedlock_stats'), ('_shedlock_run_outcome'), ('_shedlock_schedules'), ('_shedlock_row_trigger'),
-('_shedlock_adopt_table'), ('_shedlock_adopt_lock'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_objects'),
-('_shedlock_adopt_check_rows'), ('_shedlock_adopt_check_times'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_move'), ('_shedlock_adopt_grants'),
-('_shedlock_guarded_call'), ('_shedlock_cron_call'), ('_shedlock_cron_timezone'), ('_shedlock_cron_require'), ('_shedlock_cron_is_readable'),
-('_shedlock_cron_name_is_shared'), ('_shedlock_may_use'), ('_shedlock_cron_job'), ('_shedlock_cron_lock_name'), ('_shedlock_cron_advise'), ('_shedlock_cron_rewrite'),
-('_shedlock_cron_danger'), ('_shedlock_cron_refuse'), ('_shedlock_cron_changes'), ('_shedlock_cron_wanted'), ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_rows'),
-('_shedlock_cron_due'), ('_shedlock_cron_last_run'), ('_shedlock_cron_forget'), ('_shedlock_shown'),
-('_shedlock_cron_seconds'), ('_shedlock_cron_plan'), ('_shedlock_cron_late_tick'), ('_shedlock_cron_lost_tick');
+('_shedlock_adopt_check_columns'), ('_shedlock_adopt_check_names'), ('_shedlock_adopt_check_objects'), ('_shedlock_adopt_check_rows'),
+('_shedlock_adopt_check_times'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_grants'), ('_shedlock_adopt_lock'),
+('_shedlock_adopt_move'), ('_shedlock_adopt_table'), ('_shedlock_cron_call'), ('_shedlock_cron_danger'), ('_shedlock_cron_declare'),
+('_shedlock_cron_forget'), ('_shedlock_cron_is_readable'), ('_shedlock_cron_job'), ('_shedlock_cron_last_run'), ('_shedlock_cron_lock_name'),
+('_shedlock_cron_name_is_shared'), ('_shedlock_cron_once'), ('_shedlock_cron_own_schedule'), ('_shedlock_cron_problem'),
+('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_require'), ('_shedlock_cron_rewrite'), ('_shedlock_cron_rows'),
+('_shedlock_cron_timezone'), ('_shedlock_cron_wanted'), ('_shedlock_guarded_call'), ('_shedlock_jobs'), ('_shedlock_may_use'),
+('_shedlock_row_trigger'), ('_shedlock_run_outcome'), ('_shedlock_shown'), ('_shedlock_stats'), ('_shedlock_status');
 
 SELECT set_eq(
 	'SELECT proname::text FROM member_function',
@@ -169,6 +171,7 @@ PREPARE p_once AS SELECT shedlock_once($1, $2);
 PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
 PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
+PREPARE p_job AS SELECT shedlock_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
 PREPARE p_why AS SELECT shedlock_why($1);
@@ -177,13 +180,14 @@ PREPARE p_cancel AS SELECT shedlock_cancel($1);
 PREPARE p_pause AS SELECT shedlock_pause($1, $2, $3);
 PREPARE p_resume AS SELECT shedlock_resume($1);
 PREPARE p_again AS SELECT shedlock_again($1);
+PREPARE p_skip AS SELECT shedlock_skip($1, $2);
 PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_stats_reset AS SELECT shedlock_stats_reset($1);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
-PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
-PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+PREPARE p_cron_guard AS SELECT shedlock_cron_guard($1, $2);
 PREPARE p_cron_unguard AS SELECT shedlock_cron_unguard($1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'p_' || substr(a.name, 10)),
@@ -204,9 +208,11 @@ PREPARE n_once AS SELECT shedlock_once(name => $1, tick => $2);
 PREPARE n_once_every AS SELECT shedlock_once_every(name => $1, every => $2);
 PREPARE n_tick AS SELECT shedlock_tick(schedule => $1, time_zone => $2);
 PREPARE n_next_tick AS SELECT shedlock_next_tick(schedule => $1, time_zone => $2, after => $3);
-PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
-	schedule => $5, time_zone => $6, catch_up => $7, max_late => $8, attempts => $9, backoff => $10,
-	wait => $11, locked_by => $12, description => $13, request => $14);
+PREPARE n_job AS SELECT shedlock_job(name => $1, schedule => $2, time_zone => $3, attempts => $4, backoff => $5, catch_up => $6,
+	max_late => $7, overdue_after => $8, slow_after => $9, lock_at_most_for => $10, lock_at_least_for => $11, description => $12);
+PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lease => $2, lock_at_least_for => $3, wait => $4, locked_by => $5,
+	description => $6, request => $7, once_every => $8, schedule => $9, time_zone => $10, catch_up => $11, max_late => $12,
+	attempts => $13, backoff => $14);
 PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
 PREPARE n_why AS SELECT shedlock_why(name => $1);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
@@ -214,17 +220,16 @@ PREPARE n_cancel AS SELECT shedlock_cancel(name => $1);
 PREPARE n_pause AS SELECT shedlock_pause(name => $1, until => $2, reason => $3);
 PREPARE n_resume AS SELECT shedlock_resume(name => $1);
 PREPARE n_again AS SELECT shedlock_again(name => $1);
+PREPARE n_skip AS SELECT shedlock_skip(name => $1, reason => $2);
 PREPARE n_forget AS SELECT shedlock_forget(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
 PREPARE n_stats_reset AS SELECT shedlock_stats_reset(name => $1);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
-PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3,
-	lock_at_most_for => $4, lock_at_least_for => $5, once_every => $6, database => $7, username => $8, active => $9,
-	time_zone => $10, attempts => $11, backoff => $12, catch_up => $13, max_late => $14, fire => $15);
+PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3, database => $4,
+	username => $5, active => $6, fire => $7);
 PREPARE n_cron_unschedule AS SELECT shedlock_cron_unschedule(job_name => $1);
-PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, lock_at_most_for => $2, lock_at_least_for => $3, once_every => $4,
-	time_zone => $5, attempts => $6, backoff => $7, catch_up => $8, max_late => $9, fire => $10);
+PREPARE n_cron_guard AS SELECT shedlock_cron_guard(job => $1, fire => $2);
 PREPARE n_cron_unguard AS SELECT shedlock_cron_unguard(job => $1);
 
 SELECT is((SELECT array_to_string(s.parameter_types::oid[], ' ') FROM pg_prepared_statements s WHERE s.name = 'n_' || substr(a.name, 10)),
@@ -241,9 +246,9 @@ SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me')
 -- shedlock_run cannot run here; an error that says so proves that the call was resolved.
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
 	'shedlock_run resolves with name and command');
-SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', NULL, 'skip', '@daily', 'UTC', 'all', '1 h', '3', '1 s')$$, '25001', NULL,
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', 'skip', NULL, '@daily', 'UTC', 'all', '1 h', '3', '1 s')$$, '25001', NULL,
 	'shedlock_run resolves with arguments of unknown type');
-SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip', once_every => '1 day',
+SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip',
 									 lock_at_least_for => '1 s', lock_at_most_for => '1 min')$$, '25001', NULL,
 	'shedlock_run resolves with named arguments in any order');
 
@@ -253,8 +258,8 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
-	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'),
-			 ('shedlock', 'r'), ('shedlock_cron_jobs', 'v'), ('shedlock_history', 'v'), ('shedlock_locks', 'v'), ('shedlock_schedules', 'v'),
+	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_job', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'),
+			 ('shedlock', 'r'), ('shedlock_cron_jobs', 'v'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
 			 ('shedlock_stats', 'v'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
@@ -282,6 +287,28 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock')$$,
 		  'paused_by text',
 		  'pause_reason text'],
 	'columns of shedlock: ShedLock''s four, and the extension''s, which a foreign INSERT can omit');
+SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_job')$$,
+	ARRAY['name character varying(255) NOT NULL',
+		  'schedule text NOT NULL',
+		  'time_zone text NOT NULL',
+		  'attempts integer NOT NULL',
+		  'backoff interval NOT NULL',
+		  'catch_up text NOT NULL',
+		  'max_late interval',
+		  'overdue_after interval NOT NULL',
+		  'slow_after interval',
+		  'lock_at_most_for interval',
+		  'lock_at_least_for interval',
+		  'description text',
+		  'since timestamp with time zone NOT NULL',
+		  'carried timestamp with time zone',
+		  'spent_token bigint',
+		  'created_at timestamp with time zone NOT NULL',
+		  'created_by text NOT NULL',
+		  'declared_at timestamp with time zone NOT NULL',
+		  'declared_by text NOT NULL',
+		  'turns integer NOT NULL'],
+	'columns of _shedlock_job');
 SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_tick')$$,
 	ARRAY['name character varying(255) NOT NULL',
 		  'tick timestamp with time zone NOT NULL',
@@ -290,15 +317,10 @@ SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_tick')$$,
 		  'token bigint',
 		  'attempt integer NOT NULL DEFAULT 0',
 		  'done boolean NOT NULL DEFAULT true',
-		  'again boolean NOT NULL DEFAULT false',
+		  'again_at timestamp with time zone',
 		  'retry_at timestamp with time zone',
-		  'period interval',
-		  'schedule text',
-		  'time_zone text',
-		  'catch_up text',
-		  'max_late interval',
-		  'attempts integer',
-		  'backoff interval'],
+		  'skipped timestamp with time zone',
+		  'period interval'],
 	'columns of _shedlock_tick');
 SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_history')$$,
 	ARRAY['token bigint NOT NULL',
@@ -317,7 +339,8 @@ SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_history')$$,
 		  'warning text',
 		  'exit_code integer',
 		  'gave_up boolean NOT NULL DEFAULT false',
-		  'request text'],
+		  'request text',
+		  'limit_at timestamp with time zone'],
 	'columns of _shedlock_history');
 SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_stats')$$,
 	ARRAY['name character varying(255) NOT NULL', 'runs_succeeded bigint NOT NULL', 'runs_failed bigint NOT NULL', 'runs_timed_out bigint NOT NULL',
@@ -342,19 +365,19 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_history')$$,
 		  'message text', 'exit_code integer', 'run_role name', 'locked_by character varying(255)', 'pid integer',
 		  'warning text', 'request text'],
 	'columns of shedlock_history');
-SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_schedules')$$,
-	ARRAY['name text', 'schedule text', 'time_zone text', 'last_tick timestamp with time zone', 'last_outcome text',
-		  'attempt integer', 'attempts integer', 'next_attempt_at timestamp with time zone',
-		  'next_due timestamp with time zone', 'overdue interval', 'paused boolean'],
-	'columns of shedlock_schedules');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_jobs')$$,
+	ARRAY['name text', 'schedule text', 'time_zone text', 'state text', 'last_tick timestamp with time zone', 'last_outcome text',
+		  'last_started_at timestamp with time zone', 'last_duration interval', 'attempt integer', 'attempts integer',
+		  'next_attempt_at timestamp with time zone', 'next_due timestamp with time zone', 'overdue interval', 'paused boolean',
+		  'problem text', 'declared_at timestamp with time zone', 'declared_by text', 'description text', 'backoff interval',
+		  'catch_up text', 'max_late interval', 'overdue_after interval', 'slow_after interval', 'lock_at_most_for interval',
+		  'lock_at_least_for interval', 'created_at timestamp with time zone', 'created_by text'],
+	'columns of shedlock_jobs');
 SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_cron_jobs')$$,
-	ARRAY['jobid bigint', 'job_name text', 'guarded boolean', 'schedule text', 'time_zone text', 'fire text',
-		  'database text', 'username text', 'active boolean',
-		  'lock_name text', 'command text', 'lock_at_most_for interval', 'lock_at_least_for interval',
-		  'once_every interval', 'attempts integer', 'backoff interval', 'catch_up text', 'max_late interval',
-		  'last_started timestamp with time zone', 'last_ended timestamp with time zone',
-		  'last_outcome text', 'last_message text', 'tick_claimed timestamp with time zone',
-		  'claimed_by text', 'next_due timestamp with time zone', 'lock_state text', 'overdue boolean', 'problem text'],
+	ARRAY['jobid bigint', 'job_name text', 'guarded boolean', 'name text', 'schedule text', 'time_zone text', 'fire text',
+		  'database text', 'username text', 'active boolean', 'command text', 'state text', 'last_tick timestamp with time zone',
+		  'last_outcome text', 'last_started_at timestamp with time zone', 'last_duration interval',
+		  'next_due timestamp with time zone', 'overdue interval', 'problem text'],
 	'columns of shedlock_cron_jobs');
 
 -- Names are compared as bytes, so no change of a locale can break the index.
@@ -363,6 +386,7 @@ FROM member_relation c JOIN pg_attribute a ON a.attrelid = c.id AND a.attname = 
 WHERE c.relkind = 'r';
 
 SELECT col_is_pk('shedlock', 'name', 'a lock has one row');
+SELECT col_is_pk('_shedlock_job', 'name', 'a job is declared once');
 SELECT col_is_pk('_shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('_shedlock_history', 'token', 'a run has one row of history');
 SELECT col_is_pk('_shedlock_stats', 'name', 'a name has one row of counters');
@@ -376,7 +400,7 @@ SELECT results_eq(
 	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request)\)( |$)'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
 	$$VALUES ('_shedlock_history_name_idx', true), ('_shedlock_history_pkey', true), ('_shedlock_history_request_idx', true),
-			 ('_shedlock_history_started_at_idx', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true),
+			 ('_shedlock_history_started_at_idx', true), ('_shedlock_job_pkey', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true),
 			 ('_shedlock_timeline_pkey', true), ('shedlock_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
@@ -421,7 +445,7 @@ CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
 		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,shedlock_acquire_any,shedlock_permits,
-			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_run,shedlock_run_begin,shedlock_run_end,shedlock_why}'),
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_job,shedlock_forget,shedlock_run,shedlock_run_begin,shedlock_run_end,shedlock_why}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
 
@@ -443,12 +467,15 @@ SELECT ok(shedlock_acquire_session('by app, session'), 'a plain role acquires a 
 SELECT is((SELECT count(*)::integer FROM shedlock_locks WHERE name LIKE 'by app%'), 1, 'a plain role sees the locks');
 SELECT lives_ok('SELECT * FROM shedlock_history', 'a plain role reads the history');
 SELECT lives_ok('SELECT * FROM shedlock_stats', 'a plain role reads the counters');
-SELECT is_empty('SELECT * FROM shedlock_cron_jobs', 'a plain role reads the jobs');
+SELECT is(shedlock_job('job of app', '@daily'), 'created', 'a plain role declares a job');
+SELECT is((SELECT count(*)::integer FROM shedlock_jobs), 1, 'a plain role reads the jobs');
+SELECT ok(shedlock_forget('job of app'), 'a plain role forgets its job');
+SELECT is_empty('SELECT * FROM shedlock_cron_jobs', 'a plain role reads the jobs of pg_cron');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
-FROM unnest('{shedlock,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,shedlock_token_seq}'::text[]) t;
+FROM unnest('{shedlock,_shedlock_job,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_again(''x'')', 'shedlock_forget(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_again(''x'')', 'shedlock_skip(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;

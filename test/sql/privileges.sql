@@ -10,7 +10,7 @@ CREATE ROLE regress_shedlock_team;
 CREATE TABLE privileges_token (token bigint);
 GRANT SELECT, INSERT, DELETE ON privileges_token TO PUBLIC;
 
--- A plain role can acquire, extend, assert, release, claim and run.
+-- A plain role can acquire, extend, assert, release, claim, run, and declare and forget a job.
 SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire('privileges');
 SELECT shedlock_extend('privileges'), shedlock_token('privileges') > 0 AS token;
@@ -19,6 +19,7 @@ SELECT shedlock_release('privileges');
 SELECT shedlock_acquire_session('privileges'), shedlock_release('privileges');
 SELECT shedlock_once('privileges', '2026-01-01'), shedlock_once_every('privileges period', '36500 days');
 CALL shedlock_run('privileges', 'SELECT current_user');
+SELECT shedlock_job('privileges job', '@daily'), shedlock_forget('privileges job');
 SELECT name, outcome, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
 SELECT shedlock_acquire('privileges');
 SELECT name, state, kind, locked_by ~ '#' AS locked_by FROM shedlock_locks WHERE name LIKE 'privileges%';
@@ -51,9 +52,10 @@ SELECT pg_temp.error_of('SELECT shedlock_cancel(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_pause(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_resume(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_again(''privileges'')');
+SELECT pg_temp.error_of('SELECT shedlock_skip(''privileges'')');
 SELECT pg_temp.error_of('SELECT shedlock_purge(''1 day'')');
 SELECT relation, command, pg_temp.error_of(format(command, relation))
-FROM unnest('{shedlock,_shedlock_tick,_shedlock_history}'::text[]) relation,
+FROM unnest('{shedlock,_shedlock_job,_shedlock_tick,_shedlock_history}'::text[]) relation,
 	 unnest('{SELECT FROM %s,INSERT INTO %s DEFAULT VALUES,UPDATE %s SET name = name,DELETE FROM %s,TRUNCATE %s,LOCK %s}'::text[]) command;
 SELECT pg_temp.error_of('SELECT nextval(''shedlock_token_seq'')');
 SELECT pg_temp.error_of('SELECT setval(''shedlock_token_seq'', 1)');
@@ -138,7 +140,8 @@ REVOKE pg_read_all_stats FROM regress_shedlock_alice;
 -- Other functions and messages show a run's outcome to the same roles only.
 SET timezone = 'UTC';
 SET ROLE regress_shedlock_bob;
-CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
+SELECT shedlock_job('privileges bob', 'every 36500 days');
+CALL shedlock_run('privileges bob', 'SELECT 1');
 RESET ROLE;
 UPDATE _shedlock_tick SET claimed_at = '2026-01-02 03:04:05', claimed_by = 'bob' WHERE name = 'privileges bob';
 SELECT max(token) AS token FROM shedlock_history WHERE name = 'privileges bob' \gset
@@ -146,17 +149,17 @@ SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run
 SET ROLE regress_shedlock_bob;
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
 SET client_min_messages = debug1;
-CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
+CALL shedlock_run('privileges bob', 'SELECT 1');
 SET ROLE regress_shedlock_alice;
 SELECT _shedlock_run_outcome(:token, 'privileges bob', 'running'), _shedlock_run_outcome(:token + 1, 'privileges bob', 'running');
-CALL shedlock_run('privileges bob', 'SELECT 1', once_every => '36500 days');
+CALL shedlock_run('privileges bob', 'SELECT 1');
 RESET ROLE;
 RESET client_min_messages;
 RESET timezone;
 
 -- An administrator needs only EXECUTE.
 GRANT EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_again(text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
+	shedlock_resume(text), shedlock_again(text), shedlock_skip(text, text), shedlock_purge(interval, boolean), shedlock_cancel(text) TO regress_shedlock_bob;
 SELECT shedlock_acquire('privileges');
 UPDATE shedlock SET locked_by = 'somebody' WHERE name = 'privileges';
 SET ROLE regress_shedlock_bob;
@@ -166,6 +169,7 @@ SELECT name, state, paused_by, pause_reason FROM shedlock_locks WHERE name = 'pr
 SELECT shedlock_resume('privileges');
 SELECT shedlock_cancel('privileges');
 SELECT shedlock_again('privileges');
+SELECT shedlock_job('privileges job', '@daily'), shedlock_skip('privileges job') > now() AS skipped, shedlock_again('privileges job');
 SELECT shedlock_purge('0') > 0 AS purged;
 RESET ROLE;
 
@@ -174,7 +178,7 @@ SET ROLE regress_shedlock_alice;
 SELECT shedlock_acquire_token('privileges orphan') AS token \gset
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION shedlock_force_release(text), shedlock_pause(text, timestamptz, text),
-	shedlock_resume(text), shedlock_again(text), shedlock_purge(interval, boolean), shedlock_cancel(text) FROM regress_shedlock_bob;
+	shedlock_resume(text), shedlock_again(text), shedlock_skip(text, text), shedlock_purge(interval, boolean), shedlock_cancel(text) FROM regress_shedlock_bob;
 DROP FUNCTION privileges_acquire(text);
 DROP TABLE privileges_token;
 DROP ROLE regress_shedlock_alice, regress_shedlock_team;
@@ -185,4 +189,4 @@ RESET ROLE;
 SELECT shedlock_release('privileges orphan', :token);
 DROP ROLE regress_shedlock_bob;
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

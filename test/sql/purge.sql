@@ -49,17 +49,18 @@ ROLLBACK;
 SELECT kind, count(*) FROM shedlock WHERE name = 'purge open' GROUP BY kind;
 SELECT * FROM pg_temp.my_locks();
 
--- A purge deletes ticks only if told to, and only if their period ended, or the next tick
--- came, that long ago.
+-- A purge deletes ticks only if told to, and only if their period ended that long ago.
 INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, period)
 SELECT 'purge tick ' || label, CASE label WHEN 'infinite' THEN 'infinity' ELSE tick - age END,
 	   '2001-01-01', 'somebody', CASE label WHEN 'instant' THEN NULL ELSE period END
 FROM (VALUES ('instant', interval '0'), ('old', '4000 days'), ('recent', '1000 days'), ('current', '0'), ('infinite', '0')) v(label, age),
 	 (SELECT interval '1000 days') p(period),
 	 date_bin(period, now(), '1970-01-01 00:00+00') tick;
-INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, schedule, time_zone)
-SELECT 'purge tick ' || schedule, date_trunc('year', now(), 'UTC'), '2001-01-01', 'somebody', schedule, 'UTC'
-FROM unnest('{* * * * *, @yearly, nonsense}'::text[]) schedule;
+-- Those of a job stay, whatever its schedule, as long as it is declared.
+SELECT shedlock_job('purge tick ' || label, '* * * * *') FROM unnest('{job,forgotten,nonsense}'::text[]) label;
+UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'purge tick nonsense';
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by) SELECT name, '2001-01-01', '2001-01-01', 'somebody' FROM _shedlock_job;
+SELECT shedlock_forget('purge tick forgotten');
 SELECT shedlock_purge('0') < 0 AS purged, count(*) FROM _shedlock_tick WHERE name LIKE 'purge tick%';
 SELECT shedlock_purge('1500 days', ticks => true) > 0 AS purged;
 SELECT name FROM _shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
@@ -69,24 +70,33 @@ SELECT name FROM _shedlock_tick WHERE name LIKE 'purge tick%' ORDER BY name;
 -- So a period is claimed once, whatever is purged meanwhile; an instant that the
 -- caller names can be claimed again after the purge.
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
-CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
+SELECT shedlock_job('purge run', 'every 36500 days');
+CALL shedlock_run('purge run', 'SELECT 1');
 SELECT name, period FROM _shedlock_tick WHERE name IN ('purge period', 'purge instant', 'purge run') ORDER BY name;
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged;
 SELECT shedlock_once_every('purge period', '36500 days'), shedlock_once('purge instant', '2026-01-01');
-CALL shedlock_run('purge run', 'SELECT 1', once_every => '36500 days');
+CALL shedlock_run('purge run', 'SELECT 1');
 SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
 -- A claim of an instant does not end the period of the claim before it.
 SELECT shedlock_once('purge period', clock_timestamp());
 SELECT shedlock_purge('0', ticks => true), shedlock_once_every('purge period', '36500 days');
 
--- The ticks of a paused job stay: the last one is made up.
+-- Those of a job that was forgotten stay until they are old, so that no run of it is repeated.
+SELECT shedlock_forget('purge run'), shedlock_purge('1 day', ticks => true) > 0 AS purged;
+SELECT shedlock_job('purge run', 'every 36500 days');
+CALL shedlock_run('purge run', 'SELECT 1');
+SELECT count(*) FROM shedlock_history WHERE name = 'purge run';
+
+-- Those of a paused name stay: the last one is made up.
 SELECT shedlock_once_every('purge paused', '1 hour'), shedlock_pause('purge paused');
 UPDATE _shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge paused';
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM _shedlock_tick WHERE name = 'purge paused';
 SELECT shedlock_resume('purge paused'), shedlock_purge('0', ticks => true) > 0 AS purged;
 
 -- The last attempt at a tick keeps its tick as long as it is at work.
-SELECT count(*) FROM shedlock_run_begin('purge at work', '1 day', once_every => '1 hour');
+SELECT shedlock_job('purge at work', 'every 1 hour');
+SELECT count(*) FROM shedlock_run_begin('purge at work', '1 day');
+SELECT shedlock_forget('purge at work');
 UPDATE _shedlock_tick SET tick = '2001-01-01Z', claimed_at = '2001-01-01Z' WHERE name = 'purge at work';
 UPDATE _shedlock_history SET tick = '2001-01-01Z' WHERE name = 'purge at work';
 SELECT shedlock_purge('0', ticks => true) > 0 AS purged, count(*) FROM _shedlock_tick WHERE name = 'purge at work';
@@ -120,4 +130,4 @@ SELECT count(*) FROM shedlock WHERE name = 'purge after';
 DISCARD ALL;
 SELECT shedlock_purge('0');
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history;

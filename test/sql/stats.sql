@@ -36,8 +36,11 @@ WHERE s.name = 'stats';
 SELECT shedlock_acquire('stats lease'), shedlock_acquire_session('stats session');
 CALL shedlock_run('stats lease', 'SELECT 1');
 SELECT shedlock_release('stats lease'), shedlock_release('stats session');
-CALL shedlock_run('stats', 'SELECT 1', once_every => '36500 days');
-CALL shedlock_run('stats', 'SELECT 1', once_every => '36500 days');
+SELECT shedlock_job('stats', 'every 36500 days');
+CALL shedlock_run('stats', 'SELECT 1');
+CALL shedlock_run('stats', 'SELECT 1');
+-- shedlock_forget would begin the counters anew.
+DELETE FROM _shedlock_job;
 SELECT * FROM pg_temp.stats();
 
 -- So does each outcome of a run outside the database; the same end again is not counted.
@@ -96,21 +99,22 @@ SELECT * FROM pg_temp.stats() WHERE name ~ 'er$';
 -- A tick that has no attempt left is given up once: by its last run, or by the next tick.
 -- After shedlock_again it can be given up once more.
 SELECT shedlock_stats_reset();
-CALL shedlock_run('stats ticks', 'SELECT 1 / 0', once_every => '36500 days', attempts => 2, backoff => '1 us');
+SELECT shedlock_job('stats ticks', 'every 36500 days', attempts => 2, backoff => '1 us'), shedlock_job('stats passed', 'every 36500 days', attempts => 2);
+CALL shedlock_run('stats ticks', 'SELECT 1 / 0');
 SELECT failed, gave_up FROM pg_temp.stats();
-CALL shedlock_run('stats ticks', 'SELECT 1 / 0', once_every => '36500 days', attempts => 2, backoff => '1 us');
+CALL shedlock_run('stats ticks', 'SELECT 1 / 0');
 SELECT failed, gave_up FROM pg_temp.stats();
 SELECT shedlock_again('stats ticks');
-CALL shedlock_run('stats ticks', 'SELECT 1 / 0', once_every => '36500 days', attempts => 1);
+CALL shedlock_run('stats ticks', 'SELECT 1 / 0');
 SELECT failed, gave_up FROM pg_temp.stats();
 UPDATE _shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats ticks';
-CALL shedlock_run('stats ticks', 'SELECT 1', once_every => '36500 days', attempts => 1);
+CALL shedlock_run('stats ticks', 'SELECT 1');
 SELECT succeeded, failed, gave_up FROM pg_temp.stats();
 SELECT shedlock_stats_reset();
-CALL shedlock_run('stats passed', 'SELECT 1 / 0', once_every => '36500 days', attempts => 2);
+CALL shedlock_run('stats passed', 'SELECT 1 / 0');
 UPDATE _shedlock_tick SET tick = tick - interval '73000 days' WHERE name = 'stats passed';
 SELECT failed, gave_up FROM pg_temp.stats();
-CALL shedlock_run('stats passed', 'SELECT 1', once_every => '36500 days', attempts => 2);
+CALL shedlock_run('stats passed', 'SELECT 1');
 SELECT succeeded, failed, gave_up FROM pg_temp.stats();
 
 -- A run that is released by force is cancelled.  A run that was not ended is lost as soon
@@ -257,12 +261,12 @@ DROP ROLE regress_shedlock_stats, regress_shedlock_stats_b;
 \set SHOW_CONTEXT never
 SELECT shedlock_stats_reset();
 SELECT token FROM shedlock_run_begin('stats open') \gset
-CALL shedlock_run('stats altered', 'ALTER TABLE _shedlock_stats RENAME gave_up TO given_up; ALTER TABLE _shedlock_stats ALTER runs_lost DROP NOT NULL',
-	once_every => '36500 days', attempts => 3);
+SELECT shedlock_job('stats altered', 'every 36500 days', attempts => 3);
+CALL shedlock_run('stats altered', 'ALTER TABLE _shedlock_stats RENAME gave_up TO given_up; ALTER TABLE _shedlock_stats ALTER runs_lost DROP NOT NULL');
 SELECT outcome FROM shedlock_history WHERE name = 'stats altered';
 SELECT state FROM shedlock_locks WHERE name = 'stats altered';
 SELECT done, shedlock_again(name) FROM _shedlock_tick WHERE name = 'stats altered';
-CALL shedlock_run('stats altered', 'DO $$BEGIN RAISE NOTICE ''at work''; END$$', once_every => '36500 days', attempts => 3);
+CALL shedlock_run('stats altered', 'DO $$BEGIN RAISE NOTICE ''at work''; END$$');
 SELECT pg_temp.error_of('SELECT * FROM shedlock_run_begin(''stats altered'')');
 SELECT pg_temp.error_of(format('SELECT shedlock_run_end(''stats open'', %s)', :token));
 SELECT shedlock_acquire('stats altered'), shedlock_release('stats altered');
@@ -288,4 +292,4 @@ CALL shedlock_run('stats open', 'SELECT 1');
 CALL shedlock_run('stats other', 'UPDATE _shedlock_stats SET runs_failed = 7 WHERE name = ''stats other''');
 SELECT * FROM pg_temp.stats();
 
-TRUNCATE shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats;
+TRUNCATE shedlock, _shedlock_job, _shedlock_tick, _shedlock_history, _shedlock_stats;
