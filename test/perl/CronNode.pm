@@ -164,7 +164,8 @@ END
 $$;
 });
 	}
-	$node->safe_psql('postgres', "SELECT shedlock_acquire('busy', '1 hour')");
+	$node->safe_psql('postgres', q{SELECT shedlock_acquire('busy', '1 hour'), shedlock_job('outlives', '* * * * *', lock_at_most_for => '2 s')});
+	$node->safe_psql('other', q{SELECT shedlock_job('elsewhere', '* * * * *')});
 	return;
 }
 
@@ -177,14 +178,14 @@ sub schedule_jobs
 	$node->safe_psql(
 		'postgres', q{
 BEGIN;
-SELECT shedlock_cron_schedule('insert', '* * * * *', $$INSERT INTO done VALUES ('insert')$$, '1 min'),
-	   shedlock_cron_schedule('commits', '* * * * *', 'CALL commits()', '1 min'),
-	   shedlock_cron_schedule('vacuum', '* * * * *', 'VACUUM (ANALYZE) done', '1 min'),
-	   shedlock_cron_schedule('fails', '* * * * *', $$INSERT INTO done VALUES ('fails'); SELECT 1/0$$, '1 min'),
-	   shedlock_cron_schedule('outlives', '* * * * *', 'SELECT pg_sleep(600)', '2 s'),
-	   shedlock_cron_schedule('busy', '* * * * *', $$INSERT INTO done VALUES ('busy')$$, '1 min'),
-	   shedlock_cron_schedule('plain', '* * * * *', $$INSERT INTO done VALUES ('plain')$$, '1 min', username => 'plain'),
-	   shedlock_cron_schedule('elsewhere', '* * * * *', $$INSERT INTO done VALUES ('elsewhere')$$, '1 min', database => 'other');
+SELECT shedlock_cron_schedule('insert', '* * * * *', $$INSERT INTO done VALUES ('insert')$$),
+	   shedlock_cron_schedule('commits', '* * * * *', 'CALL commits()'),
+	   shedlock_cron_schedule('vacuum', '* * * * *', 'VACUUM (ANALYZE) done'),
+	   shedlock_cron_schedule('fails', '* * * * *', $$INSERT INTO done VALUES ('fails'); SELECT 1/0$$),
+	   shedlock_cron_schedule('outlives', '* * * * *', 'SELECT pg_sleep(600)'),
+	   shedlock_cron_schedule('busy', '* * * * *', $$INSERT INTO done VALUES ('busy')$$),
+	   shedlock_cron_schedule('plain', '* * * * *', $$INSERT INTO done VALUES ('plain')$$, username => 'plain'),
+	   shedlock_cron_schedule('elsewhere', '* * * * *', $$INSERT INTO done VALUES ('elsewhere')$$, database => 'other');
 } . "$others; COMMIT");
 	return;
 }

@@ -23,7 +23,7 @@ my $moved_bare = 'SELECT pg_advisory_xact_lock_shared(1) AS moved_bare';
 ask($gate, 'SELECT pg_advisory_lock(1)');
 at_second($node);
 schedule_jobs($node, qq{
-SELECT shedlock_cron_schedule('queued', '* * * * *', $slow, once_every => '1 min'),
+SELECT shedlock_cron_schedule('queued', 'every 1 min', $slow),
 	   shedlock_cron_schedule('queued_own', '* * * * *', $slow),
 	   cron.schedule('queued_always', '* * * * *', \$\$CALL shedlock_run('queued_always', $slow)\$\$),
 	   shedlock_cron_schedule('moved', '* * * * *', $slow),
@@ -33,15 +33,10 @@ SELECT shedlock_cron_schedule('queued', '* * * * *', $slow, once_every => '1 min
 $node->safe_psql(
 	'postgres', q{
 BEGIN;
-SELECT shedlock_cron_schedule('stuck', '* * * * *', 'SELECT 1'),
-	   shedlock_cron_schedule('inactive', '* * * * *', 'SELECT 1', active => false);
+SELECT shedlock_job('stuck', '* * * * *', overdue_after => '90 s'), shedlock_cron_schedule('stuck', '* * * * *', 'SELECT 1');
 UPDATE cron.job SET nodeport = 1 WHERE jobname = 'stuck';
 COMMIT});
-foreach my $job ('stuck', 'inactive')
-{
-	$node->safe_psql('postgres',
-		$node->safe_psql('postgres', "SELECT command FROM cron.job WHERE jobname = '$job'"));
-}
+$node->safe_psql('postgres', $node->safe_psql('postgres', "SELECT command FROM cron.job WHERE jobname = 'stuck'"));
 
 await_first_runs($node);
 
@@ -49,16 +44,16 @@ await_first_runs($node);
 # While the slow jobs run
 #
 is( $node->safe_psql('postgres', q{
-SELECT last_started IS NOT NULL, last_ended IS NULL, last_outcome, lock_state,
-	   tick_claimed = date_trunc('minute', last_started), next_due > tick_claimed, overdue
+SELECT last_started_at IS NOT NULL, last_duration IS NULL, last_outcome, state,
+	   last_tick = date_trunc('minute', last_started_at), next_due > last_tick, overdue IS NULL
 FROM shedlock_cron_jobs WHERE job_name = 'queued'}),
-	't|t|running|held|t|t|f', 'shedlock_cron_jobs shows a run in progress');
+	't|t|running|running|t|t|t', 'shedlock_cron_jobs shows a run in progress');
 is( $node->safe_psql('postgres',
-		"SELECT lock_state, last_started, overdue FROM shedlock_cron_jobs WHERE job_name = 'busy'"),
-	'held||f', 'shedlock_cron_jobs shows a lock with another holder');
+		"SELECT state, last_started_at, overdue FROM shedlock_cron_jobs WHERE job_name = 'busy'"),
+	'due||', 'shedlock_cron_jobs shows a job whose lock another holder has as due');
 is( $node->safe_psql('postgres',
-		"SELECT last_outcome, last_message FROM shedlock_cron_jobs WHERE job_name = 'fails'"),
-	'failed|division by zero', 'shedlock_cron_jobs shows the outcome of the last run');
+		"SELECT state, last_outcome FROM shedlock_cron_jobs WHERE job_name = 'fails'"),
+	'gave up|failed', 'shedlock_cron_jobs shows the outcome of the last run');
 
 # pg_cron forgets the run of an unscheduled job, and the backend continues.
 $node->safe_psql(
@@ -119,12 +114,12 @@ FROM (SELECT outcome, started_at, lag(ended_at) OVER (ORDER BY token) AS previou
 	  FROM shedlock_history WHERE name = 'moved') runs}),
 	't|t', 'it runs after the end of that run');
 
-ok(await_minutes($node, "SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'stuck'"), 'a job that pg_cron fails to start is overdue');
+ok(await_minutes($node, "SELECT overdue IS NOT NULL FROM shedlock_cron_jobs WHERE job_name = 'stuck'"), 'a job that pg_cron fails to start is overdue');
 is( $node->safe_psql(
 		'postgres', q{
-SELECT string_agg(job_name || '=' || overdue, ' ' ORDER BY job_name)
-FROM shedlock_cron_jobs WHERE job_name IN ('inactive', 'insert', 'queued', 'stuck', 'elsewhere')}),
-	'inactive=false insert=false queued=false stuck=true',
+SELECT string_agg(job_name || '=' || (overdue IS NOT NULL), ' ' ORDER BY job_name)
+FROM shedlock_cron_jobs WHERE job_name IN ('insert', 'queued', 'stuck', 'elsewhere')}),
+	'elsewhere=false insert=false queued=false stuck=true',
 	'and no other job is');
 
 $node->stop;
