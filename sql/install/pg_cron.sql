@@ -406,7 +406,7 @@ BEGIN ATOMIC
 		 CROSS JOIN LATERAL _shedlock_guarded_call(w.old_command) g
 		 CROSS JOIN LATERAL _shedlock_cron_name_is_shared($1, w.username) s(is_shared)
 		 CROSS JOIN LATERAL _shedlock_cron_lock_name(g.name, false, NULL::bigint, $1, w.username, s.is_shared, $1) n(lock_name)
-		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3) c(call)
+		 CROSS JOIN LATERAL _shedlock_cron_call(n.lock_name, $3, NULL::text) c(call)
 		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, NULL::text, w.username, w.database, $1) x
 		 CROSS JOIN LATERAL _shedlock_cron_declare(n.lock_name, $2, $7, w.username, w.database, false, false) p(fire)
 		 CROSS JOIN LATERAL _shedlock_cron_put($1, p.fire, c.call, w.database, w.username, w.active, w.old_id) b(jobid);
@@ -534,7 +534,7 @@ way AS MATERIALIZED (
 	SELECT w.schema_name, w.username, w.database, p.problem
 	FROM (SELECT DISTINCT (job.g).schema_name, (job.j).username, (job.j).database
 		  FROM job WHERE (job.g).name IS NOT NULL) w
-		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, w.schema_name, w.username, w.database) p(problem))
+		 CROSS JOIN LATERAL _shedlock_cron_danger('shedlock'::regclass, w.schema_name, w.username, w.database, NULL::text) p(problem))
 SELECT j.jobid,
 	   j.job_name,
 	   g.name IS NOT NULL AS guarded,

@@ -140,7 +140,7 @@ my $i = 'pg_catalog.interval';
 
 # Until they go: the arguments that declare a job at each call
 my %more = map { split /\|/, $_, 2 } split /\n/, $node->safe_psql('postgres', q{
-SELECT p.proname, (SELECT coalesce(string_agg(format(', NULL::pg_catalog.%s', t::regtype), '' ORDER BY n), '') FROM unnest(p.proargtypes) WITH ORDINALITY u (t, n)
+SELECT p.proname, (SELECT coalesce(string_agg(format(', NULL::pg_catalog.%s', (SELECT typname FROM pg_type WHERE oid = t)), '' ORDER BY n), '') FROM unnest(p.proargtypes) WITH ORDINALITY u (t, n)
 				   WHERE n > CASE p.proname WHEN 'shedlock_run' THEN 5 ELSE 7 END)
 FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' WHERE p.proname IN ('shedlock_run', 'shedlock_run_begin')});
 my $tour = qq{
@@ -169,11 +169,9 @@ INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 SELECT open.shedlock_release('x'::$t, NULL::bigint), open.shedlock_release('s'::$t, NULL::bigint);
 SELECT open.shedlock_pause('x'::$t, 'infinity'::pg_catalog.timestamptz, 'why'::$t), open.shedlock_resume('x'::$t);
 SELECT open.shedlock_force_release('y'::$t), open.shedlock_cancel('y'::$t), open.shedlock_again('y'::$t), open.shedlock_skip('b'::$t, 'why'::$t), open.shedlock_forget('b'::$t), open.shedlock_purge('0'::$i, true), open.shedlock_stats_reset('b'::$t), open.shedlock_stats_reset();
-SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, NULL::$i, 'postgres'::$t, 'postgres'::$t, true,
-	'Europe/Berlin'::$t, 2::pg_catalog.int4, '1 min'::$i, 'all'::$t, '1 h'::$i, NULL::$t);
-SELECT open.shedlock_cron_schedule('job'::$t, '1 1 * * *'::$t, 'SELECT 1'::$t, '1 h'::$i, '0'::$i, '1 day'::$i, 'postgres'::$t, 'postgres'::$t, false,
-	NULL::$t, NULL::pg_catalog.int4, NULL::$i, NULL::$t, NULL::$i, NULL::$t);
-SELECT open.shedlock_cron_guard('job'::$t, '2 h'::$i, '0'::$i, '1 day'::$i, NULL::$t, 2::pg_catalog.int4, '1 min'::$i, NULL::$t, NULL::$i, NULL::$t);
+SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1'::$t, 'postgres'::$t, 'postgres'::$t, true, '* * * * *'::$t);
+SELECT open.shedlock_cron_schedule('job'::$t, '1 1 1 1 *'::$t, 'SELECT 1'::$t, NULL::$t, NULL::$t, true, NULL::$t), open.shedlock_again('job'::$t);
+SELECT open.shedlock_cron_guard('job'::$t, '*/2 * * * *'::$t);
 SELECT * FROM open.shedlock_cron_jobs;
 SELECT open.shedlock_cron_unguard('job'::$t);
 SELECT open.shedlock_cron_unschedule('job'::$t);
@@ -250,10 +248,9 @@ SKIP:
 	skip 'there is no pg_cron for this PostgreSQL', 4 unless $has_cron;
 
 	$node->safe_psql('postgres', "GRANT CREATE, USAGE ON SCHEMA open TO mallory; SELECT cron.schedule('guarded', '0 0 1 1 *', 'SELECT 1'); "
-		  . "SELECT open.shedlock_cron_guard('guarded', '1 h', once_every => '1 s'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1', '1 h', once_every => '1 s')");
+		  . "SELECT open.shedlock_cron_guard('guarded'), open.shedlock_cron_schedule('scheduled', '0 0 1 1 *', 'SELECT 1')");
 	my @calls = split(/\n/, $node->safe_psql('postgres', 'SELECT command FROM cron.job ORDER BY jobname'));
-	my @optional = ([ 'lock_at_most_for', 'interval' ], [ 'lock_at_least_for', 'interval' ], [ 'once_every', 'interval' ], [ 'on_busy', 'text' ]);
-	my @others = ('schedule text', 'time_zone text', 'catch_up text', 'max_late interval', 'attempts integer', 'backoff interval');
+	my @optional = ('lock_at_most_for interval', 'lock_at_least_for interval', 'on_busy text');
 
 	# Returns psql's errors when the jobs run while a procedure with these arguments exists.
 	my $run_jobs = sub {
@@ -268,32 +265,38 @@ SKIP:
 			my $types = join(', ', map { /^\w+ (\w+)/ } split(/, /, $list));
 			$script .= join('', map { "$_\n;\n" } @calls) . "DROP PROCEDURE open.shedlock_run($types);\n";
 		}
-		$node->safe_psql('postgres', 'TRUNCATE open.shedlock, open._shedlock_tick, open._shedlock_history');
+		# Each call of a job that is not declared is a run.
+		$node->safe_psql('postgres', 'TRUNCATE open.shedlock, open._shedlock_job, open._shedlock_tick, open._shedlock_history');
 		my ($rc, $stdout, $stderr) = $node->psql('postgres', $script, on_error_stop => 0);
 		return join("\n", grep { /ERROR|NOTICE/ } split(/\n/, $stderr));
 	};
-	my @lists = ();
-	foreach my $type ('text', 'unknown', 'anyelement', 'interval')
+	my (@others, @alike);
+	foreach my $type ('text', 'unknown', 'anyelement', 'varchar', 'name', 'interval')
 	{
 		foreach my $first ('text', $type)
 		{
-			foreach my $given (0 .. 15)
+			foreach my $more (0 .. @optional)
 			{
-				push @lists, join(', ', "name $first", "command $first", (map { "$optional[$_][0] $type" } grep { $given & 1 << $_ } 0 .. 3), @others);
-				push @lists, join(', ', "name $first", "command $first", (map { "$optional[$_][0] " . ($given & 1 << $_ ? $type : $optional[$_][1]) . " DEFAULT NULL" } 0 .. 3),
-					map { "$_ DEFAULT NULL" } @others);
+				my $list = join ', ', "name $first", "command $type", map { "$_ DEFAULT NULL" } @optional[ 0 .. $more - 1 ];
+
+				push @others, $list if $type ne 'text';
+				push @alike, $list if "$first $type" eq 'text text' && $more < @optional;
+				push @others, $list =~ s/ DEFAULT NULL//gr if $more > 0;
 			}
 		}
 	}
-	my $own = 'name text, command text, ' . join(', ', map { "$_ DEFAULT NULL" } (map { "$_->[0] $_->[1]" } @optional), @others);
 	my %seen = ();
-	@lists = grep { $_ ne $own && !$seen{$_}++ } @lists;
-	is($run_jobs->(@lists), '', scalar(@lists) . ' procedures of that name stop no guarded job');
-	is($node->safe_psql('postgres', 'SELECT lock_at_most_for, outcome, count(*) FROM open.shedlock_history JOIN open.shedlock_cron_jobs ON lock_name = name GROUP BY 1, 2, name ORDER BY name'),
-		join("\n", ('01:00:00|succeeded|' . @lists) x 2), 'all guarded jobs ran');
-	is($run_jobs->("$own, more text DEFAULT NULL") =~ s/^.*(ERROR:  procedure open.shedlock_run\().*( is not unique)$/$1...$2/mgr,
-		join("\n", ('ERROR:  procedure open.shedlock_run(... is not unique') x 2), 'a procedure with the same parameters and more is not called');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM open.shedlock_history'), '0', 'the extension\'s procedure is not called in that case');
+	@others = grep { !$seen{$_}++ && $_ ne join ', ', 'name text', 'command text', @optional } @others;
+	@alike = grep { !$seen{$_}++ } @alike;
+	is($run_jobs->(@others), '', scalar(@others) . ' procedures of that name stop no guarded job');
+	is($node->safe_psql('postgres', 'SELECT name, outcome, count(*) FROM open.shedlock_history GROUP BY 1, 2 ORDER BY 1'),
+		'guarded|succeeded|' . @others . "\nscheduled|succeeded|" . @others, 'all guarded jobs ran');
+
+	# Of two procedures that fit alike the server calls neither.
+	push @alike, join ', ', 'name text', 'command text', map({ "$_ DEFAULT NULL" } @optional), 'more text DEFAULT NULL';
+	is($run_jobs->(@alike) =~ s/^.*(ERROR:  procedure open.shedlock_run\().*( is not unique)$/$1...$2/mgr,
+		join("\n", ('ERROR:  procedure open.shedlock_run(... is not unique') x (2 * @alike)), 'a procedure that fits as well is not called');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM open.shedlock_history'), '0', 'nor is the extension\'s procedure in that case');
 	$node->safe_psql('postgres', 'SELECT cron.unschedule(jobid) FROM cron.job; DROP OWNED BY mallory');
 }
 
@@ -303,31 +306,32 @@ SKIP:
 {
 	skip 'there is no pg_cron for this PostgreSQL', 13 unless $has_cron;
 
-	$node->safe_psql('postgres', "SELECT open.shedlock_cron_schedule('of app', '0 0 1 1 *', 'SELECT 1', once_every => '1 day', username => 'app'); SELECT open.shedlock_once('secret', '2026-02-02'); CALL open.shedlock_run('secret', 'SELECT ''password''');");
-	foreach my $query ('SELECT * FROM open.shedlock_history WHERE pg_temp.leak(command)', 'SELECT * FROM open.shedlock_cron_jobs WHERE coalesce(pg_temp.leak(tick_claimed::text), true) AND pg_temp.leak(command)')
+	$node->safe_psql('postgres', "SELECT open.shedlock_cron_schedule('of app', '0 0 1 1 *', 'SELECT 1', username => 'app'), open.shedlock_job('secret', 'every 1 day'); CALL open.shedlock_run('secret', 'SELECT ''password''');");
+	foreach my $query ('SELECT * FROM open.shedlock_history WHERE pg_temp.leak(command)',
+		'SELECT * FROM open.shedlock_jobs WHERE coalesce(pg_temp.leak(last_outcome), true) AND coalesce(pg_temp.leak(last_started_at::text), true)',
+		'SELECT * FROM open.shedlock_cron_jobs WHERE coalesce(pg_temp.leak(last_outcome), true) AND pg_temp.leak(command)')
 	{
 		($status, $out, $err) = $node->psql('postgres', "GRANT USAGE ON SCHEMA cron TO app; GRANT SELECT ON cron.job TO app; SET ROLE app;\n"
 			  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;' . "\n$query");
-		unlike($err, qr/password|2026-02-02/, "$query: shows no hidden row");
+		unlike($err, qr/password|succeeded|leaked 20/, "$query: shows nothing that is hidden");
 		like($query . $out, qr/history|of app/, "$query: returns the visible rows");
 		unlike($err, qr/ERROR/, "$query: raises no error");
 	}
 
 	# However the tables are joined: with a strict function an outer join becomes an inner
-	# join, so the function can be evaluated before the join.  The views still use indexes.
+	# join, so the function can be evaluated before the join.
 	foreach my $join ('nestloop', 'hashjoin', 'mergejoin')
 	{
 		($status, $out, $err) = $node->psql('postgres', "SET ROLE app; SET enable_$join = off;\n"
 			  . 'CREATE FUNCTION pg_temp.leak(text) RETURNS boolean STRICT LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE \'leaked %\', $1; RETURN true; END $$;'
-			  . "\nSELECT 1 FROM open.shedlock_cron_jobs WHERE pg_temp.leak(claimed_by); SELECT job_name FROM open.shedlock_cron_jobs");
-		is($out . $err, 'of app', "a function in WHERE sees no claim of another name, without $join");
+			  . "\nSELECT 1 FROM open.shedlock_cron_jobs WHERE pg_temp.leak(last_outcome); SELECT job_name FROM open.shedlock_cron_jobs");
+		is($out . $err, 'of app', "a function in WHERE sees no run of another role, without $join");
 	}
 	$node->safe_psql('postgres', "INSERT INTO open._shedlock_tick SELECT 'name ' || i, now(), now(), 'me' FROM generate_series(1, 1000) i;"
 		  . "INSERT INTO open._shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)"
 		  . " SELECT 1000000 + i, 'name ' || i % 1000, 'SELECT', now(), 'succeeded', 10, 'me', 1 FROM generate_series(1, 3000) i; ANALYZE open._shedlock_tick, open._shedlock_history");
-	$out = $node->safe_psql('postgres', "EXPLAIN (COSTS off) SELECT * FROM open.shedlock_cron_jobs WHERE job_name = 'of app'");
-	like($out, qr/Index (Only )?Scan.* using $_\b/, "shedlock_cron_jobs looks each name up by $_") foreach '_shedlock_tick_pkey', '_shedlock_history_name_idx', '_shedlock_history_pkey';
-	unlike($out, qr/Seq Scan on (_shedlock_tick|_shedlock_history)/, 'shedlock_cron_jobs reads no table by a sequential scan');
+	is($node->safe_psql('postgres', "BEGIN; SELECT job_name FROM open.shedlock_cron_jobs; SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE relname IN ('shedlock', '_shedlock_tick', '_shedlock_history')"), "of app\n0",
+		'shedlock_cron_jobs looks each name up by an index');
 	$node->safe_psql('postgres', 'TRUNCATE open._shedlock_tick, open._shedlock_history');
 }
 
