@@ -7,8 +7,8 @@
 #
 # A guarded job runs once for each tick.  If it is fired on its own schedule, the tick of
 # a time that the clock skips has no run, is not made up for in the next night, and is
-# overdue.  If it is fired each minute, as with time_zone, it runs at the change; if it is
-# fired by another schedule, at the next firing.
+# overdue.  If it is fired each minute, as in a time zone of its own, it runs at the change; if
+# it is fired by another schedule, at the next firing.
 #
 # The test moves the server's clock from minute to minute.  It needs pg_cron 1.6, which
 # Debian has from 13 on: SUITES=slow/cron-dst scripts/test versions/17
@@ -51,17 +51,17 @@ my @schedules = (
 	'20 2 1-7 * sun',
 	'0-59/15 2,1 * * 6-7');
 
-# Guarded jobs that pg_cron does not fire on their own schedules: schedule, options, and
+# Guarded jobs that pg_cron does not fire on their own schedules: schedule, settings, fire, and
 # time zone of the ticks if it is not pg_cron's
 my %fired_otherwise = (
-	'in the time zone' => [ '30 2 * * *', "time_zone => 'ZONE'" ],
-	'twice in the time zone' => [ '45 1,2 * * *', "time_zone => 'ZONE'" ],
-	'by wildcard in the time zone' => [ '*/20 1-3 * * *', "time_zone => 'ZONE'" ],
-	'in UTC' => [ '15 16,1 * * *', "time_zone => 'UTC'", 'UTC' ],
-	'latest' => [ '15 2 * * *', "catch_up => 'latest'" ],
-	'all' => [ '0,15,30 2 * * *', "catch_up => 'all', max_late => '1 hour'" ],
-	'each quarter' => [ '15 2 * * *', "fire => '*/15 * * * *'" ],
-	'late' => [ '15 2 * * *', "fire => '40 * * * *'" ]);
+	'each minute' => [ '30 2 * * *', '', "fire => '* * * * *'" ],
+	'twice each minute' => [ '45 1,2 * * *', '', "fire => '* * * * *'" ],
+	'by wildcard each minute' => [ '*/20 1-3 * * *', '', "fire => '* * * * *'" ],
+	'in UTC' => [ '15 16,1 * * *', '', '', 'UTC' ],
+	'latest' => [ '15 2 * * *', ", max_late => '1 day'", '' ],
+	'all' => [ '0,15,30 2 * * *', ", catch_up => 'all', max_late => '1 hour'", '' ],
+	'each quarter' => [ '15 2 * * *', '', "fire => '*/15 * * * *'" ],
+	'late' => [ '15 2 * * *', '', "fire => '40 * * * *'" ]);
 
 # In UTC: a night is longer than "from", up to "to"; the others are local times.  differences:
 # ticks at which pg_cron does not fire, and times for which it fires again.  late: when the
@@ -198,18 +198,18 @@ SELECT cron.schedule('each minute', '* * * * *', 'SELECT 1')});
 INSERT INTO schedules (job, schedule, zone) VALUES ('$schedule', '$schedule', '$zone');
 SELECT cron.schedule('bare $schedule', '$schedule', 'SELECT 1'),
 	   cron.schedule('$schedule', '$schedule', \$\$INSERT INTO done VALUES ('$schedule')\$\$);
-SELECT shedlock_cron_guard('$schedule', '1 min')});
+SELECT shedlock_cron_guard('$schedule')});
 	}
 	foreach my $job (sort keys %fired_otherwise)
 	{
-		my ($schedule, $options, $own_zone) = @{ $fired_otherwise{$job} };
+		my ($schedule, $settings, $fire, $own_zone) = @{ $fired_otherwise{$job} };
 
-		$options =~ s/ZONE/$zone/;
 		$own_zone //= $zone;
 		$node->safe_psql(
 			'postgres', qq{
 INSERT INTO schedules (job, schedule, zone) VALUES ('$job', '$schedule', '$own_zone');
-SELECT shedlock_cron_schedule('$job', '$schedule', \$\$INSERT INTO done VALUES ('$job')\$\$, '1 min', $options)});
+SELECT shedlock_job('$job', '$schedule', '$own_zone'$settings);
+SELECT shedlock_cron_schedule('$job', '$schedule', \$\$INSERT INTO done VALUES ('$job')\$\$} . ($fire && ", $fire") . ')');
 	}
 	return $node;
 }
@@ -287,7 +287,7 @@ ORDER BY s.n, d.tick});
 		is($query->("SELECT string_agg(to_char(at AT TIME ZONE '$zone', 'HH24:MI'), ' ') FROM done WHERE job = 'late' AND $of_night"),
 			$night->{late}, "$title: a run whose tick is missed by pg_cron begins at the next firing");
 
-		my $overdue = "SELECT job_name, overdue FROM shedlock_cron_jobs WHERE job_name IN ('15 2 * * *', 'latest') ORDER BY jobid";
+		my $overdue = "SELECT job_name, overdue IS NOT NULL FROM shedlock_cron_jobs WHERE job_name IN ('15 2 * * *', 'latest') ORDER BY jobid";
 		is( $query->($overdue), '15 2 * * *|' . ($night->{later} ? 't' : 'f') . "\nlatest|f",
 			"$title: a tick at which pg_cron does not fire is overdue");
 		next unless $night->{later};

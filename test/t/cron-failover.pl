@@ -72,14 +72,16 @@ foreach my $name (sort keys %pairs)
 {
 	# Workers of pg_cron 1.4 run one after the other, so the long run would block all others.
 	my $jobs = $name eq 'workers' ? '' : qq{,
-	   shedlock_cron_schedule('long', '* * * * *',
+	   shedlock_cron_schedule('long', 'every 1 min',
 	\$\$SELECT pg_sleep(CASE WHEN (SELECT count(*) FROM shedlock_history WHERE name = 'long') > 1 THEN 0 ELSE 600 END)\$\$,
-	'$long s', once_every => '1 min')};
+	fire => '* * * * *')};
 
+	query($name, 'old', qq{SELECT shedlock_job('long', 'every 1 min', lock_at_most_for => '$long s')}) if $jobs;
 	query($name, 'old', q{
-SELECT shedlock_cron_schedule('tick', '* * * * *', $$INSERT INTO done VALUES ('tick' || nextval('began') * 0)$$,
-	'10 min', once_every => '1 min'),
-	   shedlock_cron_schedule('left', '* * * * *', 'SELECT 1', '1 min')} . $jobs);
+SELECT shedlock_job('left', '* * * * *', overdue_after => '90 s'), shedlock_job('tick', 'every 1 min', lock_at_most_for => '10 min');
+SELECT shedlock_cron_schedule('tick', 'every 1 min', $$INSERT INTO done VALUES ('tick' || nextval('began') * 0)$$,
+	fire => '* * * * *'),
+	   shedlock_cron_schedule('left', '* * * * *', 'SELECT 1')} . $jobs);
 }
 foreach my $name (sort keys %pairs)
 {
@@ -109,7 +111,7 @@ my $began = query('workers', 'old', 'SELECT last_value FROM began');
 foreach my $name ('other port', 'same port')
 {
 	is(query($name, 'new', q{SELECT outcome FROM shedlock_history WHERE name = 'long'}), 'lost', "$name: the run that was cut off is lost");
-	is(query($name, 'new', q{SELECT lock_state FROM shedlock_cron_jobs WHERE job_name = 'long'}), 'lost', "$name: the lock of that run counts as a lease");
+	is(query($name, 'new', q{SELECT state FROM shedlock_locks WHERE name = 'long'}), 'lost', "$name: the lock of that run counts as a lease");
 }
 
 #
@@ -166,8 +168,8 @@ FROM shedlock_history WHERE name = 'tick'}),
 }
 
 # The job that still names the old server has not run since.
-comes('other port', q{SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'left'}, 'shedlock_cron_jobs shows a job with the old port as overdue');
-is(query('other port', 'new', q{SELECT overdue FROM shedlock_cron_jobs WHERE job_name = 'tick'}), 'f',
+comes('other port', q{SELECT overdue IS NOT NULL FROM shedlock_cron_jobs WHERE job_name = 'left'}, 'shedlock_cron_jobs shows a job with the old port as overdue');
+is(query('other port', 'new', q{SELECT overdue IS NOT NULL FROM shedlock_cron_jobs WHERE job_name = 'tick'}), 'f',
 	'other port: shedlock_cron_jobs does not show a corrected job as overdue');
 
 $pairs{$_}{new}->stop('immediate') foreach keys %pairs;
