@@ -5,7 +5,6 @@
 SELECT cron.schedule('report-unguarded', '* * * * *',
 	$$INSERT INTO demo.run VALUES ('without', 'report', 'B')$$);
 SELECT shedlock_cron_schedule('report', '* * * * *',
-	$$INSERT INTO demo.run VALUES ('with', 'report', 'B')$$,
-	lock_at_most_for => '5 min', once_every => '1 min');
+	$$INSERT INTO demo.run VALUES ('with', 'report', 'B')$$);
 -- Server B's pg_cron runs them in the database of server A.
 UPDATE cron.job SET nodename = :'host';

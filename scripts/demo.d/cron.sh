@@ -21,7 +21,7 @@ cron_reschedule() {
 cron_guarded() {
     cat <<'TEXT'
   Four jobs, each minute.  The demo ran these statements when it began.  Each
-  makes a job that runs its command under a lock.
+  makes a job that runs its command under a lock; shedlock_job sets a limit.
 
 TEXT
     show cron-a.sql guarded

@@ -81,7 +81,7 @@ SELECT 'pg_cron: lock_at_most_for ends a job',
 	   bool_and(outcome = 'timed out' AND sqlstate = '57014' AND
 				duration BETWEEN lock_at_most_for AND interval '599 s'),
 	   format('%s runs, longest %s s', count(*), round(extract(epoch FROM max(duration)), 2))
-FROM shedlock_history JOIN shedlock_cron_jobs ON name = lock_name
+FROM shedlock_history JOIN shedlock_jobs USING (name)
 WHERE name = 'endless'
 UNION ALL
 SELECT 'pg_cron: no job has a duplicate', count(*) = 6 AND bool_and(duplicates = 0),
