@@ -78,11 +78,11 @@ my @deeds = (
 	'sees who holds what' => [ "SELECT string_agg(name || ' ' || kind, ',' ORDER BY name) FROM shedlock_locks WHERE locked_role = 'worker'",
 		'lease lease,run run,session session' ],
 	'sees the query of a holder' => [ "SELECT query LIKE 'CALL shedlock_run%' FROM shedlock_locks WHERE name = 'run'", 't' ],
-	'sees runs that succeeded' => [ "SELECT run_role, outcome, command FROM shedlock_history WHERE name = 'succeeds'", 'worker|succeeded|SELECT 1' ],
+	'sees runs that succeeded' => [ "SELECT run_role, outcome, command FROM shedlock_history WHERE name = 'succeeds' AND outcome <> 'skipped'", 'worker|succeeded|SELECT 1' ],
 	'sees runs that failed' => [ "SELECT run_role, outcome, message FROM shedlock_history WHERE name = 'fails'", 'worker|failed|division by zero' ],
 	'sees jobs' => [ "SELECT string_agg(job_name || ' ' || username, ',' ORDER BY job_name) FROM shedlock_cron_jobs", 'fails worker,succeeds worker' ],
 	'sees how jobs ended' => [ "SELECT string_agg(last_outcome, ',' ORDER BY job_name) FROM shedlock_cron_jobs", 'failed,succeeded' ],
-	'sees jobs that pg_cron did not start' => [ "SELECT return_message FROM cron.job_run_details WHERE username = 'worker'", 'connection failed' ],
+	'sees jobs that pg_cron did not start' => [ "SELECT return_message FROM cron.job_run_details WHERE username = 'worker' AND status = 'failed'", 'connection failed' ],
 	'pauses' => [ "SELECT shedlock_pause('run', reason => 'not tonight')", '' ],
 	'sees the reason' => [ "SELECT pause_reason FROM shedlock_locks WHERE name = 'run'", 'not tonight' ],
 	'resumes' => [ "SELECT shedlock_resume('run')", 't' ],
@@ -90,6 +90,8 @@ my @deeds = (
 	'ends a session lock' => [ "SELECT shedlock_force_release('session')", 't' ],
 	'ends a lease' => [ "SELECT shedlock_force_release('lease')", 't' ],
 	'purges' => [ "SELECT shedlock_purge('100 years')", '0' ],
+	'skips a tick' => [ "SELECT shedlock_skip('succeeds', 'not tonight') > now()", 't' ],
+	'lets it run again' => [ "SET client_min_messages = warning; SELECT shedlock_again('succeeds')", 't' ],
 	'schedules nothing' => [ $schedules, 'no' ]);
 
 # Returns which of them a role can do.
@@ -98,6 +100,8 @@ sub deeds_of
 	my ($role) = @_;
 	my %can;
 
+	# In these seconds pg_cron might begin what is looked at.
+	defined await($node, 'SELECT extract(second FROM clock_timestamp()) < 50') or die 'the clock stands still' if $has_cron;
 	begin_work();
 	for (my $i = 0; $i < @deeds; $i += 2)
 	{
@@ -110,6 +114,11 @@ sub deeds_of
 		ok(defined await($node, "SELECT outcome = 'cancelled' FROM shedlock_history WHERE name = 'run' ORDER BY token DESC LIMIT 1"),
 			"$role: a run that it cancels ends");
 	}
+
+	# pg_cron fires that job once a year.
+	is($node->safe_psql('postgres', q{WITH once AS (DELETE FROM cron.job WHERE jobname IS NULL RETURNING *) SELECT username, schedule FROM once}),
+		$can{'lets it run again'} ? 'worker|* * * * *' : '', "$role: pg_cron fires within a minute what it lets run again")
+	  if $has_cron;
 	end_work();
 	return join ', ', grep { $can{$_} } map { $deeds[ 2 * $_ ] } 0 .. $#deeds / 2;
 }
@@ -127,7 +136,7 @@ sub all_but
 	return join ', ', @left;
 }
 
-my $acts = qr/pauses|reason|resumes|cancels|ends|purges/;
+my $acts = qr/pauses|reason|resumes|cancels|ends|purges|skips|again/;
 
 # What a role cannot do without the grant that a statement makes
 sub lost_without
@@ -163,14 +172,11 @@ foreach my $name (sort keys %job)
 		"SELECT shedlock_cron_schedule('$name', '0 0 1 1 *', '$job{$name}', username => 'worker') \\g /dev/null\n"
 		  . "SELECT command FROM cron.job WHERE jobname = '$name'")
 	  if $has_cron;
-	heard_by('worker', $call);
+	heard_by('worker', "SELECT shedlock_job('$name', '0 0 1 1 *')") if !$has_cron;
 
-	# The tick of a job had passed before it was scheduled.
-	if ($has_cron)
-	{
-		$node->safe_psql('postgres', "SELECT shedlock_again('$name')");
-		heard_by('worker', $call);
-	}
+	# The tick of a job had passed before it was declared.
+	$node->safe_psql('postgres', "UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = '$name'");
+	heard_by('worker', $call);
 }
 
 $node->safe_psql('postgres', "INSERT INTO cron.job_run_details (jobid, database, username, command, status, return_message)"
@@ -201,17 +207,21 @@ SKIP:
 
 	$node->safe_psql('postgres', "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA cron FROM PUBLIC; SELECT shedlock_cron_unschedule('succeeds')");
 	$node->safe_psql('postgres', join ' ', grants_of('nightly'));
-	is( heard_by('nightly', q{SELECT shedlock_cron_schedule('own', '0 0 1 1 *', 'SELECT 1', '1 h') \g /dev/null
-			SELECT shedlock_cron_unguard('own'), shedlock_cron_guard('own', '1 h'), shedlock_cron_unschedule('own')}),
-		't|own|t', 'nightly: makes its own jobs and ends them');
+	is( heard_by('nightly', q{SELECT shedlock_cron_schedule('own', '0 0 1 1 *', 'SELECT 1') \g /dev/null
+			SELECT created_by, schedule FROM shedlock_jobs WHERE name = 'own';
+			SELECT shedlock_cron_unguard('own'), shedlock_cron_guard('own'), shedlock_job('own', '0 0 1 2 *'), shedlock_cron_unschedule('own')}),
+		"nightly|0 0 1 1 *\nt|own|changed|t", 'nightly: makes its own jobs, changes and ends them');
 	$node->safe_psql('postgres', "SELECT cron.unschedule(jobid) FROM cron.job");
 
 	# It does not forget what another role has run, whatever the name of its own job is.
-	$node->safe_psql('postgres', "CALL shedlock_run('payroll', 'SELECT 1', once_every => '36500 days')");
-	my $ticks = $node->safe_psql('postgres', 'SELECT * FROM _shedlock_tick');
+	$node->safe_psql('postgres', "SELECT shedlock_job('payroll', 'every 36500 days'); CALL shedlock_run('payroll', 'SELECT 1')");
+	my $rows = 'SELECT * FROM _shedlock_job; SELECT * FROM _shedlock_tick';
+	my $before = $node->safe_psql('postgres', $rows);
 	heard_by('nightly', $_) foreach "SELECT _shedlock_cron_forget('payroll', 'nightly')", "SELECT _shedlock_cron_forget('payroll', 'postgres')",
-	  "SELECT shedlock_cron_schedule('payroll', '0 0 1 1 *', 'SELECT 1', '1 h'), shedlock_cron_unguard('payroll'), shedlock_cron_unschedule('payroll')";
-	is($node->safe_psql('postgres', 'SELECT * FROM _shedlock_tick'), $ticks, 'nightly: forgets no tick of another role');
+	  "SELECT shedlock_cron_schedule('payroll', '0 0 1 1 *', 'SELECT 1'), shedlock_cron_unguard('payroll'), shedlock_cron_unschedule('payroll')",
+	  "SELECT cron.schedule('payroll', '0 0 1 1 *', 'CALL shedlock_run(name => ''payroll''::text, command => ''SELECT 1''::text)')",
+	  "SELECT shedlock_cron_guard('payroll')", "SELECT shedlock_cron_unguard('payroll')", "SELECT shedlock_cron_unschedule('payroll')", "SELECT shedlock_forget('payroll')";
+	is($node->safe_psql('postgres', $rows), $before, 'nightly: changes and forgets no job or tick of another role');
 }
 
 $node->stop;
