@@ -54,9 +54,10 @@ hosts() {
     local host other killed_at
     local -A session
     cat <<'TEXT'
-  Two hosts have the same line in their crontabs.  The program shedlock begins a run,
-  and keeps its lock while the script is at work.  Here both hosts are processes of
-  this machine, and run the line every second:
+  Two hosts have the same line in their crontabs.  The program shedlock declares the job,
+  which changes nothing once it is declared, begins a run, and keeps its lock while the
+  script is at work.  Here both hosts are processes of this machine, and run the line
+  every second:
 
 TEXT
     show host.sh crontab

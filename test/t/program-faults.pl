@@ -336,6 +336,11 @@ sub times_sent
 
 force_released('force-released, nobody is told', 'SET shedlock.notify = none;', extra => \&ends_soon);
 
+# The lease is cut short, although it is extended, at a time that is no multiple of its length.
+situation('run as long as its job allows', kind => $_, exit => 124, outcome => 'timed out', steps => [],
+	options => [ '--once-every', '20000 days', '--at-most', 2.4 * $lengths{short}[0] . 's' ])
+  foreach 'plain', 'stubborn', 'tree';
+
 situation('keeper stopped', kind => 'stubborn', steps => [ [ \&at_once, signals(STOP => \&keeper_of) ], [ after($over), signals(CONT => \&keeper_of) ] ]);
 situation('command stopped and continued', length => 'long', exit => 0, outcome => 'succeeded',
 	steps => [ [ \&at_once, signals(STOP => \&processes_of) ], [ \&extended, signals(CONT => \&processes_of) ], continues() ]);
