@@ -147,7 +147,7 @@ SELECT 'CALL shedlock_run(''begun ' || n || ''', ''SELECT 1 / 0'')' FROM generat
 SELECT shedlock_once('begun 5', now());
 UPDATE _shedlock_tick SET claimed_at = '1960-01-01' WHERE name = 'begun 3';
 SELECT shedlock_job('begun 1', '@yearly', attempts => 3, backoff => '0'), shedlock_job('begun 2', 'every 10000 days'), shedlock_job('begun 3', 'every 10000 days'),
-	   shedlock_job('begun 4', 'every 10000 days', max_late => '1 min'), shedlock_job('begun 5', 'every 1 h');
+	   shedlock_job('begun 4', 'every 10000 days', max_late => '1 min'), shedlock_job('begun 5', 'every 1000 days');
 SELECT * FROM pg_temp.ticks('begun %');
 CALL shedlock_run('begun 1', 'SELECT 1');
 SELECT * FROM pg_temp.ticks('begun 1');
