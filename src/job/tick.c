@@ -229,7 +229,8 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 			next.claimed_at = GetCurrentTimestamp();
 			next.claimed_by = ShedlockLockedBy(NULL, 0);
 			next.skipped = last.skipped;
-			/* A claim of an instant does not end the period of the claim before it. */
+
+			/* A claim of an instant does not end the period before it. */
 			next.period = period ? period : last.period;
 			claimed = ShedlockWriteTick(&store, name, &next, false);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
