@@ -127,7 +127,7 @@ board
 	.withPanel(figure('Other locks held', `count(shedlock_lock_held_seconds{kind=~"lease|session", ${jobs}})`,
 		'Leases and session locks that have a holder now'))
 	.withPanel(figure('Overdue', `count(shedlock_schedule_overdue_seconds{${jobs}} > 0)`,
-		'Jobs of which a run is late by more than a minute', true))
+		'Jobs of which a run is late by more than their overdue_after', true))
 	.withPanel(figure('Failures of the last day', `sum(${in_a_day(`shedlock_runs_total{${failures}, ${jobs}}`)})`,
 		'Runs that failed, timed out or were lost', true))
 	.withPanel(figure('Gave up in the last day', `sum(${in_a_day(`shedlock_job_gave_up_total{${jobs}}`)})`,
@@ -184,7 +184,7 @@ board
 
 	.withPanel(lines('Durations', 's', 'How long each run has been at work; the height of a tooth is the duration of a run')
 		.withTarget(over_time(by_job(`shedlock_lock_held_seconds{${runs}, ${jobs}}`), '{{name}}')))
-	.withPanel(lines('Overdue', 's', 'By how much more than a minute runs are late')
+	.withPanel(lines('Overdue', 's', 'For how long runs that are due have not begun')
 		.withTarget(over_time(`${by_job(`shedlock_schedule_overdue_seconds{${jobs}}`)} > 0`, '{{name}}')))
 
 	.withPanel(lines('Waiters', 'short', 'Sessions that wait for a lock')

@@ -115,7 +115,7 @@ sub check_files
 	is_deeply([ missing($tests, @rules) ], [], 'each alert has a test');
 	is_deeply([ missing($manual, @rules, @metrics) ], [], 'the manual has each alert and metric');
 
-	push @unknown, grep { !$known{$_} } /\b(shedlock_(?!history|schedules|locks|why|again)\w+)/g
+	push @unknown, grep { !$known{$_} } /\b(shedlock_(?!history|jobs\b|locks|why|again)\w+)/g
 	  foreach $alerts =~ s/^ *#.*//mgr, map { $_->{expr} } map { @{ $_->{targets} } } @panels;
 	is_deeply(\@unknown, [], 'the queries make each metric of the alerts and the dashboard');
 
@@ -291,12 +291,24 @@ sub judged_again
 # Fates of jobs
 #
 
-# Lets a job look as if its last tick was long ago.
+# Declares jobs, one attempt a tick if nothing else is said.
+sub declare
+{
+	my ($schedule, $options, @names) = @_;
+
+	$node->safe_psql('postgres', "SELECT shedlock_job('$_', '$schedule'$options)") foreach @names;
+	return;
+}
+
+# Lets a job look as if it was declared, and last run, long ago.
 sub set_back
 {
 	my ($name, $by) = @_;
 
-	$node->safe_psql('postgres', "UPDATE _shedlock_tick SET tick = tick - interval '$by' WHERE name = '$name'");
+	$node->safe_psql('postgres', "UPDATE _shedlock_tick SET tick = tick - interval '$by' WHERE name = '$name';"
+		  . "UPDATE _shedlock_job SET since = since - interval '$by', created_at = created_at - interval '$by', "
+		  . "declared_at = declared_at - interval '$by' WHERE name = '$name';"
+		  . "UPDATE shedlock SET locked_at = locked_at - interval '$by', lock_until = lock_until - interval '$by' WHERE name = '$name'");
 	return;
 }
 
@@ -305,7 +317,7 @@ sub run_job
 {
 	my ($name, $command, $options) = @_;
 
-	$node->psql('postgres', "CALL shedlock_run('$name', '$command', $options)");
+	$node->psql('postgres', "CALL shedlock_run('$name', '$command'" . ($options // '') . ')');
 	return;
 }
 
@@ -322,14 +334,16 @@ sub held
 
 sub make_fates
 {
-	my $daily = "once_every => '20000 days'";
+	my $period = 'every 20000 days';
 
-	run_job($_, 'SELECT 1', $daily) foreach 'succeeded', 'not fired', 'paused', 'heard';
-	run_job('failed', 'SELECT 1/0', "$daily, attempts => 2, backoff => '1 h'");
-	run_job('timed out', 'SELECT pg_sleep(600)', "'1 s'");
-	run_job('gave up', 'SELECT 1/0', $daily);
+	declare($period, '', 'succeeded', 'not fired', 'paused', 'heard', 'gave up', 'cancelled', 'died');
+	run_job($_, 'SELECT 1') foreach 'succeeded', 'not fired', 'paused', 'heard';
+	declare($period, ", attempts => 2, backoff => '1 h'", 'failed');
+	run_job('failed', 'SELECT 1/0');
+	run_job('timed out', 'SELECT pg_sleep(600)', ", '1 s'");
+	run_job('gave up', 'SELECT 1/0');
 
-	in_background('cancelled', "CALL shedlock_run('cancelled', 'SELECT pg_sleep(600)', once_every => '20000 days')");
+	in_background('cancelled', "CALL shedlock_run('cancelled', 'SELECT pg_sleep(600)')");
 	held('cancelled');
 	$node->safe_psql('postgres', "SELECT shedlock_cancel('cancelled')");
 
@@ -339,7 +353,7 @@ sub make_fates
 	$node->safe_psql('postgres', "SELECT shedlock_run_end('lost', token) FROM shedlock_run_begin('lost', '1 h')");
 
 	# The last attempt is lost, and no call has found that yet.
-	$node->safe_psql('postgres', "SELECT shedlock_run_begin('died', '1 s', $daily)");
+	$node->safe_psql('postgres', "SELECT shedlock_run_begin('died', '1 s')");
 	defined await($node, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = 'died'") or die 'the run is not lost';
 
 	in_background($_, "CALL shedlock_run('$_', 'SELECT pg_sleep(600)')") foreach 'running', 'held too long';
@@ -354,12 +368,13 @@ sub make_fates
 	append_to_file("$dir/wait.sql", "SELECT shedlock_acquire('crowd', '1 h', wait => '1 h');\n");
 	spawn('crowd', 'pgbench', '-n', '-c', 21, '-t', 1, '-f', "$dir/wait.sql", $node->connstr('postgres'));
 
-	# The first call notes the schedule.  Late calls run nothing with max_late.
-	run_job('never fired', 'SELECT 1', q(schedule => '@yearly'));
-	run_job('always late', 'SELECT 1', q(schedule => '@yearly', max_late => '1 min'));
+	# Late calls run nothing with max_late.
+	declare('@yearly', '', 'never called');
+	declare('@yearly', ", max_late => '1 min'", 'always late');
+	run_job('always late', 'SELECT 1');
 	$node->safe_psql('postgres', "SELECT shedlock_pause('paused')");
 	$node->safe_psql('postgres', "SELECT shedlock_once_every('claimed', '1 day')");
-	set_back($_, '3 years') foreach 'never fired', 'always late', 'not fired', 'paused', 'claimed';
+	set_back($_, '3 years') foreach 'never called', 'always late', 'not fired', 'paused', 'claimed';
 
 	defined await($node, "SELECT waiters = 21 FROM shedlock_locks WHERE name = 'crowd'") or die 'there are too few waiters';
 	return;
@@ -376,13 +391,13 @@ my @expected = (
 	'ShedlockGaveUp: died',
 	'ShedlockHeldTooLong: held too long',
 	'ShedlockWaitersPileUp: crowd',
-	'ShedlockOverdue: never fired', 'ShedlockNoSuccess: never fired',
-	'ShedlockNoSuccess: always late');
+	'ShedlockOverdue: never called', 'ShedlockNoSuccess: never called',
+	'ShedlockOverdue: always late', 'ShedlockNoSuccess: always late');
 
 my %figures = (
 	'Runs at work' => 2,
 	'Other locks held' => 2,
-	'Overdue' => 2,
+	'Overdue' => 3,
 	'Failures of the last day' => 4,
 	'Gave up in the last day' => 1,
 	'Paused' => 1);
@@ -390,12 +405,12 @@ my %figures = (
 my %states = (
 	'succeeded' => 'idle',
 	'cancelled' => 'idle',
-	'always late' => 'idle',
 	'heard' => 'idle',
 	'lost' => 'idle',
 	'nightly' => 'idle',
 	'not fired' => 'overdue',
-	'never fired' => 'overdue',
+	'never called' => 'overdue',
+	'always late' => 'overdue',
 	'paused' => 'paused',
 	'failed' => 'last run failed',
 	'timed out' => 'last run failed',
@@ -461,7 +476,8 @@ sub check_heard
 
 	$listener->do('LISTEN shedlock');
 	set_back('heard', '1 day');
-	run_job($_, 'SELECT 1/0', "once_every => '20000 days'") foreach 'heard', 'new';
+	declare('every 20000 days', '', 'new');
+	run_job($_, 'SELECT 1/0') foreach 'heard', 'new';
 	my $start = time;
 	until (keys %event == 2 || time - $start > $PostgreSQL::Test::Utils::timeout_default)
 	{
@@ -497,7 +513,7 @@ $node->safe_psql('other', q{
 	GRANT USAGE ON SCHEMA scheduling TO monitoring;
 	ALTER ROLE monitoring IN DATABASE other SET search_path = scheduling;
 });
-$node->safe_psql('other', "CALL scheduling.shedlock_run('nightly', 'SELECT 1', once_every => '20000 days')");
+$node->safe_psql('other', $_) foreach "SELECT scheduling.shedlock_job('nightly', 'every 20000 days')", "CALL scheduling.shedlock_run('nightly', 'SELECT 1')";
 make_fates();
 
 my $exporter_port = PostgreSQL::Test::Cluster::get_free_port();
