@@ -244,7 +244,8 @@ foreach ([ 'short run', "$short s" ], [ 'nightly', '10 min' ])
 	my ($run, $duration) = @$_;
 
 	push @holders, session($n1);
-	$holders[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$run', 'SELECT pg_sleep(600)', '$duration', once_every => '20000 days');\n");
+	ask($holders[-1], "SELECT shedlock_job('$run', 'every 20000 days', lock_at_most_for => '$duration')");
+	$holders[-1]->query_until(qr/running/, "\\echo running\nCALL shedlock_run('$run', 'SELECT pg_sleep(600)');\n");
 	ok(defined await($n1, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$run' AND outcome = 'running'"), "$run is in progress");
 }
 
@@ -271,18 +272,20 @@ foreach my $name ('short lease', 'short session', 'short run', 'kept')
 	$waiters{$name}->query_until(qr/waiting/, "\\echo waiting\nSELECT shedlock_acquire('$name', '1 hour', wait => '3 min');\n");
 }
 my $outcomes = "SELECT string_agg(outcome, ', ' ORDER BY token) FROM shedlock_history WHERE name = 'nightly'";
-my $run_again = "CALL shedlock_run('nightly', 'INSERT INTO work VALUES (now())'";
+my $run_again = "CALL shedlock_run('nightly', 'INSERT INTO work VALUES (now())')";
 is(answer($n2, $rows), $old_rows, 'leases, session locks and runs are unchanged, their lock_until to the microsecond');
 is(answer($n2, "SELECT shedlock_acquire('lease')"), 'f', 'no other session acquires a lease');
 is(answer($n2, "SELECT shedlock_extend('lease', $token, '2 hours')"), 't', 'the owner extends its lease by its token');
 is(answer($n2, $outcomes), 'lost', 'the run that was cut off is lost');
 is(answer($n2, "SELECT state, kind FROM shedlock_locks WHERE name = 'nightly'"), 'lost|run', 'its lock counts as a lease');
 is(answer($n2, "SELECT shedlock_acquire('nightly')"), 'f', 'the lock of the run that was cut off excludes others');
-is(answer($n2, "$run_again, once_every => '20000 days')"), '', 'a call for the tick of that run does nothing');
+is(answer($n2, $run_again), '', 'a call for the tick of that run does nothing');
 is(answer($n2, $outcomes), 'lost', 'the tick of that run stays used up');
 is(answer($n2, "SELECT shedlock_once('once', '2026-01-01')"), 'f', 'the tick of shedlock_once stays claimed');
 like(answer($n2, "SELECT shedlock_force_release('nightly')"), qr/was not stopped.*t$/s, 'an administrator force-releases the lock of the run');
-is(answer($n2, "$run_again, '10 min')"), '', 'the command is run again by hand');
+is(answer($n2, $run_again), '', 'a call for its tick still does nothing');
+is(answer($n2, "SELECT shedlock_again('nightly')"), 't', 'the administrator allows one more attempt');
+is(answer($n2, $run_again), '', 'the command is run again by hand');
 is(answer($n2, $outcomes), 'cancelled, succeeded', 'the history shows both runs');
 is(answer($n2, 'SELECT count(*) FROM work'), '1', 'the command ran once');
 is(answer($n2, "SELECT shedlock_acquire_token('new', '1 hour') > $last_token"), 't', 'tokens keep growing');

@@ -484,7 +484,8 @@ BEGIN
 	END LOOP;
 END $$});
 $first->safe_psql('postgres', q{CREATE EXTENSION pg_cron;
-	SELECT shedlock_cron_schedule('cron', '* * * * *', 'INSERT INTO done DEFAULT VALUES', '30 s', once_every => '1 min')}) if has_pg_cron();
+	SELECT shedlock_job('cron', '* * * * *', lock_at_most_for => '30 s');
+	SELECT shedlock_cron_schedule('cron', '* * * * *', 'INSERT INTO done DEFAULT VALUES')}) if has_pg_cron();
 client('all', \&tick) foreach 1 .. 3;
 client('all', sub { acquire_often('session') }) foreach 1 .. 2;
 client('all', sub { acquire_often('lease') }) foreach 1 .. 3;
