@@ -88,6 +88,20 @@ ShedlockOpenTick(const ShedlockTick *last, const ShedlockJob *job)
 }
 
 /*
+ * ShedlockHasSkipped - is there a tick of the job that was skipped, after the last one?
+ *
+ * It may be to come.  One of another schedule before is none of the job's any more, unless it
+ * is carried over.
+ */
+bool
+ShedlockHasSkipped(const ShedlockTick *last, const ShedlockJob *job)
+{
+	return last->skipped > last->tick && job->is_readable &&
+		(last->skipped == job->carried ||
+		 last->skipped == ShedlockPreviousTick(&job->schedule, last->skipped));
+}
+
+/*
  * has_attempt - has the last tick an attempt left, be it now or later?
  */
 static bool
@@ -270,10 +284,15 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 		since = state.again_at;
 	else if (due.attempt > 0 && due.tick == state.tick)
 		since = state.retry_at <= now ? Max(state.tick, state.retry_at) : state.tick;
+	else if (due.attempt == 0 && has_attempt(&state, job, now))
+		return DT_NOEND;		/* it backs off, whatever else was missed */
 	else
 	{
 		TimestampTz after = state.tick;
 
+		/* Nobody makes up what is older than a tick that was skipped. */
+		if (!job->catch_up_all && ShedlockHasSkipped(&state, job) && state.skipped <= now)
+			after = state.skipped;
 		if (due.attempt == 0)
 			after = Max(after, job->declared_at);
 		if (due.attempt == 0 && free_since != DT_NOBEGIN)

@@ -201,6 +201,7 @@ extern void ShedlockLookUpJob(const ShedlockName *name, ShedlockJob *job);
 extern TimestampTz ShedlockRetryAt(TimestampTz when, const Interval *backoff, int attempt);
 extern TimestampTz ShedlockLastTime(TimestampTz tick, const ShedlockJob *job);
 extern TimestampTz ShedlockOpenTick(const ShedlockTick *last, const ShedlockJob *job);
+extern bool ShedlockHasSkipped(const ShedlockTick *last, const ShedlockJob *job);
 extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockJob *job,
 								   TimestampTz now);
 extern TimestampTz ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job,

@@ -56,7 +56,7 @@ gave_up(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
 	return last->token != 0 && last->token != job->spent_token && !last->done &&
 		last->attempt > 0 && job->carried <= last->tick &&
-		!(last->skipped > last->tick && last->skipped <= now);
+		!(ShedlockHasSkipped(last, job) && last->skipped <= now);
 }
 
 /*

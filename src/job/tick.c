@@ -354,14 +354,14 @@ use_up_passed(ShedlockTick *last, const ShedlockSchedule *schedule, TimestampTz 
  * return_attempt - give an attempt back, as if it had not begun
  */
 static void
-return_attempt(ShedlockTick *last, int attempts, TimestampTz now)
+return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
 	last->attempt--;
 	last->retry_at = DT_NOBEGIN;
 
 	/* It was one that shedlock_again() had allowed. */
-	if (last->attempt >= attempts)
-		last->again_at = now;
+	if (last->attempt >= job->attempts)
+		last->again_at = Max(now, job->created_at);
 }
 
 /*
@@ -391,7 +391,7 @@ end_tick(ShedlockTick *last, void *arg)
 			use_up_passed(last, &job.schedule, now);
 	}
 	else if (end->outcome == SHEDLOCK_RETURNED)
-		return_attempt(last, job.attempts, now);
+		return_attempt(last, &job, now);
 	else
 	{
 		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job.attempts;
@@ -441,7 +441,7 @@ allow_again(ShedlockTick *last, void *arg)
 
 	if (!last->found && !act->job.found)
 		return false;
-	if (last->skipped > last->tick)
+	if (ShedlockHasSkipped(last, &act->job))
 	{
 		act->tick = last->skipped;
 		last->skipped = DT_NOBEGIN;
@@ -511,11 +511,13 @@ skip_tick(ShedlockTick *last, void *arg)
 		return false;
 
 	/* Only one is remembered. */
-	act->older_due = is_new && due.tick < last->skipped && last->skipped <= now;
-	if (act->older_due)
-		return false;
-	if (last->skipped > last->tick && last->skipped <= now)
+	if (ShedlockHasSkipped(last, &act->job) && last->skipped <= now)
+	{
+		act->older_due = is_new && due.tick < last->skipped;
+		if (act->older_due)
+			return false;
 		pass_skipped(last, now);
+	}
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
 	return act->tick != DT_NOEND;
