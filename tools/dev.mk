@@ -9,8 +9,10 @@
 #	make pgtap          the pgTAP tests, against the server of PGHOST and PGPORT
 #	make skew           what moves the clock of a server, for some tests
 #	make failmalloc     what lets malloc() fail in a server, for test/t/fault-rare-ends.pl
-#	make due            the library's rule of what is due, for test/t/run-due-model.pl
+#	make due            worlds in which the library decides, for test/t/run-due-model.pl
 #	make child          the command that the fault checker has the program run
+
+COMMA = ,
 
 # PostgreSQL's headers do not bear these flags: -isystem keeps them out.
 STRICT_CFLAGS = -isystem $(includedir_server) -Wall -Wextra -Werror -Wshadow -Wconversion \
@@ -219,8 +221,16 @@ test/faults/skew.so test/faults/failmalloc.so: %.so: %.c
 due: test/modules/due/due.so
 
 # Linked with the library's objects, because the library itself exports none of its functions.
-test/modules/due/due.so: test/modules/due/due.o $(filter-out src/module.o,$(OBJS))
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_SL) -shared -Wl,-Bsymbolic -o $@
+# Those that STAGED names are called as __wrap_NAME, which stage.c has.
+DUE_OBJS = $(patsubst %,test/modules/due/%.o,due ledger stage)
+STAGED = GetCurrentTimestamp $(addprefix Shedlock,SteadyNow Nap NextTick Open Close CheckPromises Fetch IsCurrent \
+	IsBeingChanged NewColumns Write Delete TryLock Unlock ReadUse LookUpRow Acquire CommitDurably LockedBy \
+	TickReason BusyReason ReadRun HistoryStart HistoryGaveUp TellBegin TellEnd)
+
+$(DUE_OBJS): $(wildcard test/modules/due/*.h) $(H_FILES)
+
+test/modules/due/due.so: $(DUE_OBJS) $(filter-out src/module.o,$(OBJS))
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_SL) -shared -Wl,-Bsymbolic $(addprefix -Wl$(COMMA)--wrap=,$(STAGED)) -o $@
 
 child: test/faults/program/child
 
