@@ -29,17 +29,10 @@ CREATE PROCEDURE shedlock_run(
 	command text,
 	lock_at_most_for interval DEFAULT NULL,
 	lock_at_least_for interval DEFAULT NULL,
-	on_busy text DEFAULT 'skip',
-	once_every interval DEFAULT NULL,
-	schedule text DEFAULT NULL,
-	time_zone text DEFAULT 'UTC',
-	catch_up text DEFAULT 'latest',
-	max_late interval DEFAULT NULL,
-	attempts integer DEFAULT 1,
-	backoff interval DEFAULT '1 min')
+	on_busy text DEFAULT 'skip')
 LANGUAGE C AS 'MODULE_PATHNAME';
 
-COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, text, interval, text, text, text, interval, integer, interval) IS
+COMMENT ON PROCEDURE shedlock_run(text, text, interval, interval, text) IS
 'Runs a command while holding the lock; of a job, for each tick that is due; skips the command if the lock is not free';
 
 CREATE FUNCTION shedlock_run_begin(
@@ -50,13 +43,6 @@ CREATE FUNCTION shedlock_run_begin(
 	locked_by text DEFAULT NULL,
 	description text DEFAULT NULL,
 	request text DEFAULT NULL,
-	once_every interval DEFAULT NULL,
-	schedule text DEFAULT NULL,
-	time_zone text DEFAULT 'UTC',
-	catch_up text DEFAULT 'latest',
-	max_late interval DEFAULT NULL,
-	attempts integer DEFAULT 1,
-	backoff interval DEFAULT '1 min',
 	OUT token bigint,
 	OUT tick timestamptz,
 	OUT attempt integer,
@@ -65,7 +51,7 @@ CREATE FUNCTION shedlock_run_begin(
 	OUT next_at timestamptz)
 RETURNS record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION shedlock_run_begin(text, interval, interval, interval, text, text, text, interval, text, text, text, interval, integer, interval) IS
+COMMENT ON FUNCTION shedlock_run_begin(text, interval, interval, interval, text, text, text) IS
 'Begins a run whose work is outside the database, under a lease; returns its token, or why no run begins and when to come back';
 
 CREATE FUNCTION shedlock_run_end(

@@ -58,8 +58,6 @@ extern bool ShedlockIsGuarded(FunctionCallInfo fcinfo, const ShedlockName *name)
 extern void ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job);
 extern void ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone,
 							   ShedlockJob *job);
-extern bool ShedlockJobOfCall(FunctionCallInfo fcinfo, int every, int first, const char *name,
-							  ShedlockJob *job);
 
 /* croncall.c */
 extern bool ShedlockReadGuardedCall(const char *command, ShedlockGuardedCall *call);

@@ -115,52 +115,6 @@ set_schedule(ShedlockJob *job, char *schedule, char *time_zone)
 }
 
 /*
- * ShedlockJobOfCall - the job that a call says
- *
- * Arguments as for shedlock_run.  Returns false if it says none.
- */
-bool
-ShedlockJobOfCall(FunctionCallInfo fcinfo, int every, int first, const char *name, ShedlockJob *job)
-{
-	char	   *schedule;
-
-	memset(job, 0, sizeof(*job));
-	if (PG_ARGISNULL(every) && PG_ARGISNULL(first))
-		return false;
-	if (!PG_ARGISNULL(every) && !PG_ARGISNULL(first))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock \"%s\" cannot have both once_every and a schedule", name)));
-	schedule = PG_ARGISNULL(every) ? ShedlockGetWord(fcinfo, first, "") :
-		psprintf("every %s", DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(every))));
-	set_schedule(job, schedule, ShedlockGetWord(fcinfo, first + 1, "UTC"));
-	job->catch_up_all = get_catch_up(fcinfo, first + 2);
-	job->max_late = ShedlockGetInterval(fcinfo, first + 3, 0);
-	job->attempts = PG_ARGISNULL(first + 4) ? 1 : PG_GETARG_INT32(first + 4);
-	job->backoff = PG_ARGISNULL(first + 5) ? minutes(1) : ShedlockGetInterval(fcinfo, first + 5, 0);
-	job->overdue_after = minutes(5);
-	check_job(job, name);
-	return true;
-}
-
-/*
- * ShedlockReschedule - a job with another schedule
- *
- * old: its settings; if there is no such job, they are the defaults.  Errors: 22023.
- */
-void
-ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, ShedlockJob *job)
-{
-	*job = *old;
-	set_schedule(job, schedule, time_zone);
-	if (old->found)
-		return;
-	job->attempts = 1;
-	job->backoff = minutes(1);
-	job->overdue_after = minutes(5);
-}
-
-/*
  * ShedlockGetJob - the job that the arguments of shedlock_job say
  *
  * Null stands for the default.
@@ -181,4 +135,21 @@ ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
 	job->at_least = ShedlockGetInterval(fcinfo, 10, 0);
 	job->description = get_description(fcinfo, 11);
 	check_job(job, name);
+}
+
+/*
+ * ShedlockReschedule - a job with another schedule
+ *
+ * old: its settings; if there is no such job, they are the defaults.  Errors: 22023.
+ */
+void
+ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, ShedlockJob *job)
+{
+	*job = *old;
+	set_schedule(job, schedule, time_zone);
+	if (old->found)
+		return;
+	job->attempts = 1;
+	job->backoff = minutes(1);
+	job->overdue_after = minutes(5);
 }

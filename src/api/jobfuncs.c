@@ -71,23 +71,6 @@ new_run(void)
 }
 
 /*
- * declare_as_called - declare the job by the arguments of the call that say what it is
- *
- * The seven arguments from first on are once_every, schedule, time_zone, catch_up, max_late,
- * attempts and backoff.
- */
-static void
-declare_as_called(FunctionCallInfo fcinfo, int first)
-{
-	ShedlockName name;
-	ShedlockJob job;
-
-	ShedlockGetName(fcinfo, 0, &name);
-	if (ShedlockJobOfCall(fcinfo, first, first + 1, name.str, &job))
-		(void) ShedlockDeclare(&name, &job);
-}
-
-/*
  * make_run - read and check the arguments of shedlock_run
  */
 static ShedlockRun *
@@ -129,7 +112,6 @@ shedlock_run(PG_FUNCTION_ARGS)
 
 	ShedlockCheckRunContext(fcinfo);
 	caller = MemoryContextSwitchTo(PortalContext);
-	declare_as_called(fcinfo, 5);
 	ShedlockGuardCommand(make_run(fcinfo));
 	MemoryContextSwitchTo(caller);
 	PG_RETURN_VOID();
@@ -235,7 +217,6 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 	Datum		result;
 
 	run = make_leased_run(fcinfo);
-	declare_as_called(fcinfo, 7);
 	name = &run->request.name;
 
 	/* A repeated request may wait longer than the first one did. */

@@ -67,10 +67,10 @@ INSERT INTO api VALUES
  'name text, schedule text, time_zone text DEFAULT ''UTC''::text, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, overdue_after interval DEFAULT ''00:05:00''::interval, slow_after interval DEFAULT NULL::interval, lock_at_most_for interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, description text DEFAULT NULL::text',
  'text'),
 ('shedlock_run',
- 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text, IN once_every interval DEFAULT NULL::interval, IN schedule text DEFAULT NULL::text, IN time_zone text DEFAULT ''UTC''::text, IN catch_up text DEFAULT ''latest''::text, IN max_late interval DEFAULT NULL::interval, IN attempts integer DEFAULT 1, IN backoff interval DEFAULT ''00:01:00''::interval',
+ 'IN name text, IN command text, IN lock_at_most_for interval DEFAULT NULL::interval, IN lock_at_least_for interval DEFAULT NULL::interval, IN on_busy text DEFAULT ''skip''::text',
  NULL),
 ('shedlock_run_begin',
- 'name text, lease interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, once_every interval DEFAULT NULL::interval, schedule text DEFAULT NULL::text, time_zone text DEFAULT ''UTC''::text, catch_up text DEFAULT ''latest''::text, max_late interval DEFAULT NULL::interval, attempts integer DEFAULT 1, backoff interval DEFAULT ''00:01:00''::interval, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT state text, OUT reason text, OUT next_at timestamp with time zone',
+ 'name text, lease interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT state text, OUT reason text, OUT next_at timestamp with time zone',
  'record'),
 ('shedlock_run_end',
  'name text, token bigint, outcome text DEFAULT ''succeeded''::text, message text DEFAULT NULL::text, exit_code integer DEFAULT NULL::integer',
@@ -172,7 +172,7 @@ PREPARE p_once_every AS SELECT shedlock_once_every($1, $2);
 PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
 PREPARE p_job AS SELECT shedlock_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
-PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7);
 PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
 PREPARE p_why AS SELECT shedlock_why($1);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
@@ -211,8 +211,7 @@ PREPARE n_next_tick AS SELECT shedlock_next_tick(schedule => $1, time_zone => $2
 PREPARE n_job AS SELECT shedlock_job(name => $1, schedule => $2, time_zone => $3, attempts => $4, backoff => $5, catch_up => $6,
 	max_late => $7, overdue_after => $8, slow_after => $9, lock_at_most_for => $10, lock_at_least_for => $11, description => $12);
 PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lease => $2, lock_at_least_for => $3, wait => $4, locked_by => $5,
-	description => $6, request => $7, once_every => $8, schedule => $9, time_zone => $10, catch_up => $11, max_late => $12,
-	attempts => $13, backoff => $14);
+	description => $6, request => $7);
 PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
 PREPARE n_why AS SELECT shedlock_why(name => $1);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
@@ -246,7 +245,7 @@ SELECT is(shedlock_acquire(name => 'resolve', wait => '1 ms', locked_by => 'me')
 -- shedlock_run cannot run here; an error that says so proves that the call was resolved.
 SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1')$$, '25001', NULL,
 	'shedlock_run resolves with name and command');
-SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', 'skip', NULL, '@daily', 'UTC', 'all', '1 h', '3', '1 s')$$, '25001', NULL,
+SELECT throws_ok($$CALL shedlock_run('resolve', 'SELECT 1', '1 min', '1 s', 'skip')$$, '25001', NULL,
 	'shedlock_run resolves with arguments of unknown type');
 SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', on_busy => 'skip',
 									 lock_at_least_for => '1 s', lock_at_most_for => '1 min')$$, '25001', NULL,

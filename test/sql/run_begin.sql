@@ -181,6 +181,8 @@ SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', wait => ''-1 s'')');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', locked_by => repeat(''x'', 201))');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => repeat(''x'', 256))');
 SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', request => E''\n'')');
+SELECT pg_temp.error_of('SELECT shedlock_run_begin(''bad'', schedule => ''* * * * *'')');
+SELECT pg_temp.error_of('CALL shedlock_run(''bad'', ''SELECT 1'', once_every => ''1 day'')');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(NULL, 1)');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', NULL)');
 SELECT pg_temp.error_of('SELECT shedlock_run_end(''bad'', 0)');
