@@ -28,7 +28,7 @@ my @breakages = (
 	[ 'the guardian ignores the end of the lease', 'outlived its lease', 'stop_keeper', 't',
 		'program/guardian.c', '!guardian->lease_over && now >= LeaseStop(guardian->lease, guardian->lease_end)', 'false' ],
 	[ 'the lease is thought to last longer', 'two at once', 'cut', 't',
-		'program/server.c', "		run->end = sent + left;", "		run->end = sent + 3 * left;" ],
+		'program/server.c', "	if (left > run->lease.length)\n		left = run->lease.length;\n", "	left *= 3;\n" ],
 	[ 'a lease that its job cuts short is thought to last', 'outlived its lease', 'again', 't',
 		'program/server.c', "	if (left > run->lease.length)\n", '' ],
 	[ 'daemons are not found', 'outlived its run', 'again', 'dl',
@@ -39,7 +39,7 @@ my @breakages = (
 	[ 'the exit status does not tell of the loss', 'wrong exit status', 'cut,away', 'b',
 		'program/keeper.c', 'return EXIT_LOST;', 'return exit_code(status);' ],
 	[ 'a forced release is ignored', 'not ended after a forced release', 'force_release', 't',
-		'program/keeper.c', 'tell_guardian(ORDER_LOST, 0);', '' ]);
+		'program/keeper.c', 'tell_guardian(keeper, ORDER_LOST);', '' ]);
 
 foreach my $breakage (@breakages)
 {
