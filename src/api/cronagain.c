@@ -25,8 +25,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Those of shedlock_run, at least. */
-#define RUN_ARGS			12
+/* Those of shedlock_run */
+#define RUN_ARGS			5
 
 PG_FUNCTION_INFO_V1(_shedlock_cron_once);
 
