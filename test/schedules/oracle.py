@@ -10,6 +10,10 @@
 # due in each minute that the clock shows and that matches.  Any other is due when the
 # clock passes a matching time that it has not passed before: a change forward passes all
 # times that it skips, and a change back passes times again.
+#
+# Periods are counted from 1970 on, in UTC, or from a time, before which there is no tick.  A
+# local time that the clock skips is read as if it had not been changed yet, and one that it
+# shows twice is the second of the two, as in PostgreSQL.
 
 import random
 import sys
@@ -150,6 +154,58 @@ def random_schedule(rand, near):
             return text
 
 
+UNITS = ((1, ('s', 'sec', ' second', 'seconds')), (MINUTE, ('m', ' min', 'minutes')),
+         (HOUR, ('h', ' hour', ' hours')), (DAY, ('d', ' day', ' days')))
+
+
+def random_period(rand, least):
+    """An interval of at least so many seconds, and its length."""
+    while True:
+        length = 0
+        parts = []
+        for (unit, names), most in sorted(zip(UNITS, (90, 90, 30, 20)), key=lambda _: rand.random())[:rand.choice((1, 1, 2, 3))]:
+            number = rand.randint(1, most)
+            length += number * unit
+            parts.append('%d%s' % (number, rand.choice(names)))
+        if length >= least:
+            return ' '.join(parts), length
+
+
+def random_from(rand, zone, near):
+    """A time, local or with its offset from UTC, and its second since 1970."""
+    time = near.replace(second=rand.choice((0, 0, near.second, rand.randrange(60))))
+    seconds = ':%02d' % time.second if time.second or rand.random() < 0.2 else ''
+    text = time.strftime('%Y-%m-%d') + rand.choice(' T') + time.strftime('%H:%M') + seconds
+    kind = rand.random()
+    if kind < 0.15:
+        text = time.strftime('%Y-%m-%d')
+        time = datetime(time.year, time.month, time.day)
+    second = int((time - EPOCH).total_seconds())
+    if 0.15 <= kind < 0.3:
+        return text + 'Z', second
+    if 0.3 <= kind < 0.5:
+        hours, minutes = rand.randint(0, 14), rand.choice((0, 0, 15, 30, 45))
+        sign = rand.choice((-1, 1))
+        return (text + '%s%02d' % ('-' if sign < 0 else '+', hours) + (':%02d' % minutes if minutes or rand.random() < 0.5 else ''),
+                second - sign * (hours * HOUR + minutes * MINUTE))
+    before, behind = (int(time.replace(tzinfo=zone, fold=fold).utcoffset().total_seconds()) for fold in (0, 1))
+    return text, second - min(before, behind)
+
+
+def random_every(rand, zone, near, begin, end):
+    """A schedule of periods, its time zone, and its ticks from begin to end."""
+    interval, period = random_period(rand, (end - begin) // 5000)
+    text, name, first = 'every %s' % interval, 'UTC', None
+    if rand.random() < 0.8:
+        time, first = random_from(rand, zone, near)
+        text += ' from ' + time
+        if time[10:].count(':') == 0 or time[-1] != 'Z' and not any(sign in time[10:] for sign in '+-'):
+            name = zone.key
+    start = first if first is not None else 0
+    ticks_of = range(start + (begin - start + period - 1) // period * period, end + 1, period)
+    return text, name, [second for second in ticks_of if first is None or second >= first]
+
+
 def change_near(zone, second):
     """The first change of the clock after that, to the hour; or that."""
     for hour in range(second, second + 400 * DAY, 6 * HOUR):
@@ -170,6 +226,12 @@ def window(rand, zone, days):
     return middle - rand.randrange(0, 4 * 24 * 60) * MINUTE, middle + rand.randrange(3 * 24 * 60, 6 * 24 * 60) * MINUTE
 
 
+def show(text, zone, begin, end, found, offsets):
+    print(text, zone, begin, end, '{%s}' % ','.join(map(str, found)),
+          '{%s}' % ','.join(str(second) for second, _ in offsets),
+          '{%s}' % ','.join(str(seconds) for _, seconds in offsets), sep='\t')
+
+
 def main():
     rand = random.Random(int(sys.argv[1]))
     for _ in range(int(sys.argv[2])):
@@ -188,10 +250,10 @@ def main():
                                      rand.randint(-90, 90) * MINUTE)
             for _ in range(8):
                 text = random_schedule(rand, near)
-                found = [second for second in ticks(Schedule(text), minutes) if second >= begin]
-                print(text, name, begin, end, '{%s}' % ','.join(map(str, found)),
-                      '{%s}' % ','.join(str(second) for second, _ in offsets),
-                      '{%s}' % ','.join(str(seconds) for _, seconds in offsets), sep='\t')
+                show(text, name, begin, end, [second for second in ticks(Schedule(text), minutes) if second >= begin], offsets)
+            for _ in range(4):
+                text, where, found = random_every(rand, zone, near, begin, end)
+                show(text, where, begin, end, found, offsets if where == name else [(begin - 2 * DAY, 0)])
 
 
 main()

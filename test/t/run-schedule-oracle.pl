@@ -1,5 +1,6 @@
 # The ticks of random schedules are those that test/schedules/oracle.py finds, which shares
-# no code with the extension and walks through time minute by minute.  Each schedule is
+# no code with the extension and walks through time minute by minute; of periods, which it
+# counts, those with a time from which they count are in each time zone.  Each schedule is
 # walked forward by shedlock_next_tick and backward by the previous_tick of
 # test/modules/due, and both are asked at other instants, too.
 #
@@ -47,11 +48,12 @@ DELETE FROM oracle o USING other WHERE (o.zone, o.low, o.high) = (other.zone, ot
 SELECT string_agg(DISTINCT zone, ', ') FROM other});
 note "left out because the server has other data of time zones than Python: $other" if $other;
 
-my ($zones, $schedules, $ticks, $empty) = split /\|/,
-  $node->safe_psql('postgres', q{SELECT count(DISTINCT zone), count(*), sum(cardinality(ticks)), count(*) FILTER (WHERE ticks = '{}') FROM oracle});
-note "$schedules schedules in $zones time zones with $ticks ticks; $empty schedules have none";
+my ($zones, $schedules, $periods, $ticks, $empty) = split /\|/,
+  $node->safe_psql('postgres', q{SELECT count(DISTINCT zone), count(*), count(*) FILTER (WHERE schedule LIKE 'every %'), sum(cardinality(ticks)), count(*) FILTER (WHERE ticks = '{}') FROM oracle});
+note "$schedules schedules, $periods of them periods, in $zones time zones with $ticks ticks; $empty schedules have none";
 cmp_ok($zones, '>=', 15, 'time zones are compared');
 cmp_ok($ticks, '>=', 5_000 * $rounds, 'ticks are compared');
+cmp_ok($periods, '>=', 60 * $rounds, 'periods are compared');
 
 # Returns the schedules for which a query of theirs differs from the oracle's.
 sub different
