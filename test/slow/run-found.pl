@@ -1,5 +1,5 @@
 # What the worlds of t/run-due-model find: without any one clause of the library's rules of what
-# is due, when, and what becomes of ticks, some promise is broken in one of 20,000 worlds.
+# is due, when, and what becomes of ticks, some promise is broken in one of 30,000 worlds.
 #
 # SHEDLOCK_SEED in the environment is the number of the first world.
 
@@ -16,6 +16,7 @@ use Test::More;
 
 my $seed = $ENV{SHEDLOCK_SEED} || time % 1_000_000;
 note("SHEDLOCK_SEED=$seed");
+my $worlds = 30_000;
 my $node = start_node('main');
 
 # Clauses of the library, and what replaces them.
@@ -62,7 +63,7 @@ my @clauses = (
 	'due.c', 'if (state.tick > at)' => 'if (false)',
 	'due.c', 'if (job->catch_up_all && too_late' => 'if (false && too_late',
 	'next.c', "if (job->found)\n" => "if (false)\n",
-	'next.c', 'SHEDLOCK_HAS_HOLDER(state) && ShedlockCountsAsLease(row)))' => 'false))',
+	'next.c', 'if (ShedlockCountsAsLease(row))' => 'if (false)',
 	'next.c', 'at = Max(at, row->paused_until);' => '',
 	'next.c', 'at = Min(at, now + LOOK_FOR_END);' => '',
 
@@ -73,16 +74,14 @@ my @clauses = (
 	'due.c', 'if (!job->catch_up_all && ShedlockHasSkipped(&state, job) && state.skipped <= now)' => 'if (false)',
 	'due.c', 'ShedlockHasSkipped(&state, job) && state.skipped <= now' => 'state.skipped <= now',
 	'due.c', 'after = Max(after, job->declared_at);' => '',
-	'due.c', 'if (due.attempt == 0 && free_since > after)' => 'if (false)',
-	'due.c', 'if (due.attempt == 0 && free_since > after)' => 'if (due.attempt == 0)',
+	'due.c', 'if (due.attempt == 0 && free_since != DT_NOBEGIN)' => 'if (false)',
+	'due.c', 'if (due.attempt == 0 && free_since != DT_NOBEGIN)' => 'if (due.attempt == 0)',
 	'due.c', 'since = next_tick(&state, job, after);' => 'since = due.attempt > 0 ? next_tick(&state, job, after) : DT_NOEND;',
 	'due.c', 'return Max(since, Max(job->declared_at, free_since));' => 'return Max(since, free_since);',
 	'due.c', 'return Max(since, Max(job->declared_at, free_since));' => 'return Max(since, job->declared_at);',
 	'state.c', 'return Max(since, row->paused_until);' => 'return since;',
-	'state.c', '!standing->at_work && !standing->paused &&' => '!standing->at_work &&',
-	'state.c', '!standing->at_work && !standing->paused &&' => '!standing->paused &&',
 	'state.c', ' && !last->done &&' => ' &&',
-	'state.c', 'SHEDLOCK_HAS_HOLDER(lock) && SHEDLOCK_IS_RUN(row.kind)' => 'SHEDLOCK_IS_RUN(row.kind)',
+	'state.c', 'held && (row.kind == SHEDLOCK_LEASED_RUN ||' => '(row.kind == SHEDLOCK_LEASED_RUN ||',
 
 	# what a declaration makes of the ticks
 	'declare.c', 'job->since = now - FRESH_MAX;' => 'job->since = now;',
@@ -103,7 +102,7 @@ my @clauses = (
 	'declare.c', 'job->since = old->since;' => 'job->since = now;',
 	'declare.c', 'if (old->found && !changes_schedule(old, job))' => 'if (false)',
 	'declare.c', '!old->is_readable || !ShedlockSameSchedule(&old->schedule, &job->schedule)' => 'strcmp(old->schedule_text, job->schedule_text) != 0',
-	'declare.c', 'job->spent_token = last.token;' => '',
+	'declare.c', 'job->spent_token = last.token;' => ';',
 	'declare.c', 'job->created_at = old->found ? old->created_at : now;' => 'job->created_at = now;',
 	'declare.c', 'job->declared_at = now;' => 'job->declared_at = old->declared_at;',
 	'declare.c', 'add_change(&changes, "backoff", duration_text(old->backoff), duration_text(job->backoff));' => '',
@@ -115,20 +114,18 @@ my @clauses = (
 	'begin.c', 'last->retry_at = try->due.attempt > 1 ?' => 'last->retry_at = false ?',
 	'begin.c', 'last->retry_at = try->due.attempt > 1 ?' => 'last->retry_at = true ?',
 	'begin.c', 'last->claimed_at = GetCurrentTimestamp();' => '',
-	'begin.c', 'tick <= now || tick <= try->job.since ||' => 'tick <= now ||',
-	'tick.c', "\tif (last->token != end->token || last->done)\n\t\treturn false;\n\tend->durable" => "\tif (last->done)\n\t\treturn false;\n\tend->durable",
-	'tick.c', "\tif (last->token != end->token || last->done)\n\t\treturn false;\n\tend->durable" => "\tif (last->token != end->token)\n\t\treturn false;\n\tend->durable",
-	'tick.c', 'if (!job->found || job->spent_token == end->token || end' => 'if (!job->found || end',
-	'tick.c', 'if (end->outcome == SHEDLOCK_SUCCEEDED && job->is_readable &&' => 'if (job->is_readable &&',
-	'tick.c', 'job->is_readable && !job->catch_up_all &&' => 'job->is_readable &&',
+	'tick.c', "\tif (last->token != end->token || last->done)\n\t\treturn false;\n\tShedlockLookUpJob" => "\tif (last->done)\n\t\treturn false;\n\tShedlockLookUpJob",
+	'tick.c', "\tif (last->token != end->token || last->done)\n\t\treturn false;\n\tShedlockLookUpJob" => "\tif (last->token != end->token)\n\t\treturn false;\n\tShedlockLookUpJob",
+	'tick.c', 'if (!job.found || job.spent_token == end->token || end' => 'if (!job.found || end',
+	'tick.c', 'if (end->outcome == SHEDLOCK_SUCCEEDED && job.is_readable &&' => 'if (job.is_readable &&',
+	'tick.c', 'job.is_readable && !job.catch_up_all &&' => 'job.is_readable &&',
 	'tick.c', "\n			last->again_at == DT_NOBEGIN)\n			use_up_passed" => "\n			true)\n			use_up_passed",
 	'tick.c', 'passed > Max(last->tick, last->claimed_at) &&' => 'passed > last->tick &&',
 	'tick.c', "&&\n\t\tnow - last->claimed_at >= ShedlockNextTick(schedule, last->tick) - last->tick" => '',
 	'tick.c', 'end->gave_up ? DT_NOEND :' => '',
-	'tick.c', 'end->gave_up = last->again_at == DT_NOBEGIN && ' => 'end->gave_up = ',
 	'tick.c', 'last->attempt--;' => '',
 	'tick.c', "last->attempt--;\n	last->retry_at = DT_NOBEGIN;" => 'last->attempt--;',
-	'tick.c', 'last->again_at = Max(now, job->created_at);' => '',
+	'tick.c', 'last->again_at = Max(now, job->created_at);' => ';',
 	'tick.c', "last->done = true;\n	last->retry_at = DT_NOBEGIN;\n	return true;" => 'return true;',
 	'tick.c', '(last->tick >= tick && last->again_at == DT_NOBEGIN) ||' => 'last->tick >= tick ||',
 	'tick.c', '(last->tick >= tick && last->again_at == DT_NOBEGIN) || last->skipped == tick' => '(last->tick >= tick && last->again_at == DT_NOBEGIN)',
@@ -136,7 +133,7 @@ my @clauses = (
 	'tick.c', 'next.skipped = last.skipped;' => '',
 	'tick.c', 'last->again_at = Max(now, act->job.created_at);' => '',
 	'tick.c', "last->skipped = DT_NOBEGIN;\n\t\treturn true;" => 'return true;',
-	'tick.c', 'if (last->skipped > now)' => 'if (false)',
+	'tick.c', 'if (last->skipped == coming)' => 'if (false)',
 	'tick.c', 'pass_skipped(last, now);' => '',
 	'tick.c', 'act->older_due = is_new && due.tick < last->skipped;' => '',
 	'tick.c', 'due.attempt > 0 && due.tick > last->tick;' => 'false;',
@@ -150,9 +147,12 @@ while (my ($file, $clause, $left) = splice @clauses, 0, 3)
 
 	if ($module)
 	{
-		my $found = live_worlds($node, $module, $seed, 20_000, 'true');
+		for (my $first = $seed; !$promise && $first < $seed + $worlds; $first += 1_000)
+		{
+			my $found = live_worlds($node, $module, $first, 1_000, 'true');
 
-		($promise) = grep { $found->{$_}[1] } sort keys %$found;
+			($promise) = grep { $found->{$_}[1] } sort keys %$found;
+		}
 		unlink $module;
 	}
 	ok($promise, "$title: " . ($promise ? "breaks $promise" : 'breaks nothing'));

@@ -432,7 +432,7 @@ end(int64 run)
 	ledger_ended(token, outcome);
 
 	/* A time to retry lies far ahead then. */
-	if (outcome == SHEDLOCK_FAILED && world.jumps && chance(0.1))
+	if (outcome == SHEDLOCK_FAILED && world.jumps && chance(0.3))
 		after(SECOND, jump, -2 * HOUR);
 }
 

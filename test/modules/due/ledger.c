@@ -322,7 +322,8 @@ ledger_reset(void)
 	memset(&ledger, 0, sizeof(ledger));
 	ledger.last = ledger.last_begun = ledger.carried = ledger.skipped = DT_NOBEGIN;
 	ledger.taken_back = ledger.retry_at = ledger.paused_until = ledger.called = DT_NOBEGIN;
-	ledger.free_since = ledger.kept_until = DT_NOBEGIN;
+	ledger.free_since = 0;		/* long ago */
+	ledger.kept_until = DT_NOBEGIN;
 	world_broken = false;
 }
 
@@ -728,9 +729,13 @@ ledger_watched(const ShedlockStanding *standing)
 			standing->state != SHEDLOCK_JOB_WAITING,
 			"state: a job that gave up does not wait");
 
-	/* Somebody calls, but nothing is due any more: that is an alarm, too. */
+	/* A tick that came too late for somebody who calls is an alarm, too. */
 	quiet = Max(ledger.called, Max(ledger.declared_at, ledger.free_since));
-	missed = next_open(Max(ledger.counts, ledger.last));
+	missed = Max(ledger.counts, ledger.last);
+	if (!ledger.settings.all && !is_open() && owed() == DT_NOBEGIN &&
+		(newest() == DT_NOBEGIN || !in_time(newest()) || is_closed(newest())))
+		missed = Max(missed, Max(ledger.declared_at, ledger.free_since - 1));
+	missed = next_open(missed);
 	gave_up_late = ledger.settings.all && last && !last->closed &&
 		now - ledger.last <= ledger.settings.max_late + ledger.settings.overdue_after;
 	if (overdue && now - missed <= ledger.settings.max_late && ledger.taken_back <= ledger.last &&
