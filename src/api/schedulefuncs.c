@@ -11,6 +11,7 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "job/job.h"
 #include "miscadmin.h"
@@ -94,9 +95,24 @@ span(int64 microseconds)
 }
 
 /*
+ * is_extreme - is an interval, written by hand, longer than a declaration can say?
+ *
+ * Not every driver reads it.
+ */
+static bool
+is_extreme(const Interval *given)
+{
+	const int	years = SHEDLOCK_YEARS_MAX + 1;
+
+	return given->month < -years * MONTHS_PER_YEAR || given->month > years * MONTHS_PER_YEAR ||
+		given->day < -years * 366 || given->day > years * 366 ||
+		given->time < -years * 366 * USECS_PER_DAY || given->time > years * 366 * USECS_PER_DAY;
+}
+
+/*
  * put_job - one line of _shedlock_jobs()
  *
- * slot: the row of its declaration, all of whose values are shown as they are.
+ * slot: the row of its declaration.
  */
 static void
 put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *slot)
@@ -113,6 +129,15 @@ put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *s
 	sees_run = run->outcome != SHEDLOCK_NO_RUN && ShedlockMaySee(run->role);
 	memcpy(values, slot->tts_values, JOB_COLUMNS * sizeof(Datum));
 	memcpy(nulls, slot->tts_isnull, JOB_COLUMNS * sizeof(bool));
+	for (int i = 0; i < JOB_COLUMNS; i++)
+	{
+		Oid			type = TupleDescAttr(slot->tts_tupleDescriptor, i)->atttypid;
+
+		if (type == TIMESTAMPTZOID && !nulls[i])
+			ShedlockShowTime(DatumGetTimestampTz(values[i]), &values[i], &nulls[i]);
+		if (type == INTERVALOID && !nulls[i])
+			nulls[i] = is_extreme(DatumGetIntervalP(values[i]));
+	}
 
 	/* in the order of the columns of _shedlock_jobs() */
 #define SET(column, condition, value) \
