@@ -189,10 +189,17 @@ try_in_command(void (*step) (void *arg), void *arg)
 	/* A cancel that comes now is for the transaction. */
 	HOLD_CANCEL_INTERRUPTS();
 	shedlock_never_waits = true;
-	PushActiveSnapshot(GetTransactionSnapshot());
-	failure = ShedlockTrySubtransaction(step, arg);
-	PopActiveSnapshot();
-	shedlock_never_waits = false;
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		failure = ShedlockTrySubtransaction(step, arg);
+		PopActiveSnapshot();
+	}
+	PG_FINALLY();
+	{
+		shedlock_never_waits = false;
+	}
+	PG_END_TRY();
 	RESUME_CANCEL_INTERRUPTS();
 	return failure;
 }
@@ -380,8 +387,15 @@ try_now(ShedlockRun *run, void (*step) (void *arg))
 	ErrorData  *failure;
 
 	shedlock_never_waits = true;
-	failure = try_end(run, step, 0);
-	shedlock_never_waits = false;
+	PG_TRY();
+	{
+		failure = try_end(run, step, 0);
+	}
+	PG_FINALLY();
+	{
+		shedlock_never_waits = false;
+	}
+	PG_END_TRY();
 	return failure;
 }
 
