@@ -27,6 +27,7 @@
 #include "job/job.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* More runs within runs than a job needs */
@@ -159,8 +160,11 @@ execute_run(ShedlockRun *run)
 static void
 make_runs(ShedlockRun *run)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "shedlock_run run", ALLOCSET_DEFAULT_SIZES);
 	bool		again = false;
 
+	MemoryContextSwitchTo(context);
 	while (begin_run(run, again))
 	{
 		ShedlockCommitBegin(run);
@@ -174,7 +178,12 @@ make_runs(ShedlockRun *run)
 		run->events = NIL;
 		run->warning[0] = '\0';
 		again = true;
+
+		/* A backlog can have a million ticks. */
+		MemoryContextReset(context);
 	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
 }
 
 /*

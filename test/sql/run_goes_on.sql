@@ -100,6 +100,14 @@ SELECT pg_temp.tick_runs('inner');
 SELECT outcome FROM shedlock_history WHERE name = 'outer';
 SELECT count(DISTINCT tick) FROM goes_on;
 
+-- A long backlog needs no more memory than a short one.
+CREATE TABLE goes_on_memory (id serial, bytes bigint);
+SELECT shedlock_job('long', 'every 10 s', catch_up => 'all');
+UPDATE _shedlock_job SET since = since - interval '1000 s' WHERE name = 'long';
+CALL shedlock_run('long', 'INSERT INTO goes_on_memory (bytes) SELECT sum(total_bytes) FROM pg_backend_memory_contexts');
+SELECT count(*) >= 100 AS runs, max(bytes) FILTER (WHERE id > 20) - max(bytes) FILTER (WHERE id <= 20) < 500000 AS bounded FROM goes_on_memory;
+DROP TABLE goes_on_memory;
+
 -- Each run has the whole of lock_at_most_for and of statement_timeout.
 SELECT shedlock_job('times', '@yearly', catch_up => 'all', lock_at_most_for => '4 s'), pg_temp.pass('times', 3);
 SET statement_timeout = '3 s';
