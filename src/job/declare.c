@@ -85,6 +85,17 @@ changes_schedule(const ShedlockJob *old, const ShedlockJob *job)
 }
 
 /*
+ * counts_ahead - do ticks count only from a time on that is to come?
+ *
+ * The clock was set back after the job was declared.
+ */
+static bool
+counts_ahead(const ShedlockJob *job, TimestampTz now)
+{
+	return job->since > now + FRESH_MAX;
+}
+
+/*
  * find_changes - what a declaration changes, for people to read; "" for nothing
  */
 static const char *
@@ -112,6 +123,9 @@ find_changes(const ShedlockJob *old, const ShedlockJob *job)
 	add_change(&changes, "lock_at_least_for", duration_text(old->at_least),
 			   duration_text(job->at_least));
 	add_change(&changes, "description", old->description, job->description);
+	if (counts_ahead(old, GetCurrentTimestamp()))
+		appendStringInfo(&changes, "%sits ticks counted only after %s", changes.len > 0 ? ", " : "",
+						 ShedlockTimeString(old->since));
 	return changes.data;
 }
 
@@ -176,7 +190,7 @@ fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
 	job->since = old->since;
 	job->carried = old->found ? old->carried : DT_NOBEGIN;
 	job->spent_token = old->spent_token;
-	if (old->found && !changes_schedule(old, job))
+	if (old->found && !changes_schedule(old, job) && !counts_ahead(old, now))
 		return;
 	ShedlockLookUpTick(name, &last);
 	count_from(job, old, &last, now);

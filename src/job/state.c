@@ -12,7 +12,7 @@
 #include "job/job.h"
 #include "utils/timestamp.h"
 
-/* A tick that is further ahead was run before the clock was set back. */
+/* A tick that is further ahead was run, or a job declared, before the clock was set back. */
 #define AHEAD_MAX		USECS_PER_MINUTE
 
 /* So many changes, each within an hour of the one before, are no accident. */
@@ -70,6 +70,9 @@ problem_of(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 	if (job->turns >= TURNS_MAX && job->declared_at > now - USECS_PER_HOUR)
 		return psprintf("declared in turns: changed %d times, each time within an hour of the last, lately by role \"%s\"",
 						job->turns, job->declared_by);
+	if (job->since > now + AHEAD_MAX)
+		return psprintf("its ticks count only after %s: the clock was set back; shedlock_job with the same settings ends that",
+						ShedlockTimeString(job->since));
 	if (last->tick > now + AHEAD_MAX && last->again_at == DT_NOBEGIN)
 		return psprintf("its last tick, %s, is in the future: the clock was set back; shedlock_again ends that",
 						ShedlockTimeString(last->tick));

@@ -363,7 +363,9 @@ ledger_declared(const Rhythm *plan, const Settings *settings, const char *word)
 	TimestampTz now = stage_clock;
 	TimestampTz due;
 	bool		created = !ledger.declared;
-	bool		same = !created && same_plan(plan, &ledger.plan);
+
+	/* Ticks that count only from a time to come do so because the clock was set back. */
+	bool		same = !created && same_plan(plan, &ledger.plan) && ledger.counts <= now + MINUTE;
 
 	promise(strcmp(word, created ? "created" : same && same_settings(settings, &ledger.settings) ?
 				   "unchanged" : "changed") == 0,
