@@ -43,6 +43,10 @@ read_interval(char *text, int64 *period)
 
 	if (strlen(text) > INTERVAL_MAX)
 		return "Its interval is too long.";
+
+	/* The server takes these for blanks. */
+	if (strpbrk(text, "\v\f"))
+		return "Its interval has a control character.";
 	error = ParseDateTime(text, work, sizeof(work), field, ftype, MAXDATEFIELDS, &n);
 	if (error == 0)
 		error = DecodeInterval(field, ftype, n, INTERVAL_FULL_RANGE, &type, &length);

@@ -67,6 +67,7 @@ SELECT pg_temp.refused(schedule)
 FROM unnest('{every,every day,every 5,every 0.5 s,every 0 s,every -1 day,every 1 day -1 hour,every 1 month,every 1 year,every 36601 days,every 200 years,every infinity,every 5 min 10 min,
 			 every 5 min at 03:00,every 5 min from,every 1 day from now,every 1 day from 05.01.2026,every 1 day from 2026-02-29,every 1 day from 2026-01-05 24:00,every 1 day from 2026-01-05 03:00 CET}'::text[]) schedule;
 SELECT pg_temp.refused(E'0 3 * * *\a');
+SELECT pg_temp.refused(E'every 1\x0bday');
 SELECT split_part(pg_temp.refused(repeat('*', 1001)), E'\n', 2);
 SELECT pg_temp.refused('0 3 * * *', zone)
 FROM unnest('{UTC+2,Berlin+1,X3,<+02>-2,CET-1CEST,Europe/Nowhere,+02,""}'::text[]) zone;
