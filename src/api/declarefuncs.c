@@ -45,8 +45,12 @@ shedlock_job(PG_FUNCTION_ARGS)
 static void
 report_no_tick(const ShedlockName *name)
 {
+	ShedlockJob job;
+
+	ShedlockLookUpJob(name, &job);
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 job.found ? errmsg("job \"%s\" has no tick that could be run", name->str) :
 			 errmsg("\"%s\" is no job, and no tick of it was claimed", name->str)));
 }
 

@@ -215,8 +215,9 @@ write_state(Try *try)
  * its row says, because that run may have died.  If the run has ended after the row was
  * read, the lock is free, and the tick used up.  Another tick can be due by now.
  *
- * A row that an open transaction has written cannot be claimed, and to wait for that with
- * the advisory half held would keep an administrator from it.
+ * A row that an open transaction has written, also the first one of the name, cannot be
+ * claimed, and to wait for that with the advisory half held would keep an administrator from
+ * it.
  */
 static bool
 may_begin(void *arg)
@@ -389,6 +390,8 @@ try_request(Try *try, ShedlockResult *result)
 	ShedlockSetTag(&both.tag, SHEDLOCK_CLASS_TICK, ShedlockKey(both.str, both.len));
 	if (!ShedlockLockTick(&both))
 	{
+		/* What the try before has read is gone. */
+		look_up_job(try);
 		try->claimed = "Its request is being answered in an open transaction.";
 		result->state = SHEDLOCK_IN_USE;
 		return SHEDLOCK_CLAIMED;

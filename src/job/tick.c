@@ -448,8 +448,10 @@ allow_again(ShedlockTick *last, void *arg)
 		return true;
 	}
 	act->tick = act->job.found ? ShedlockOpenTick(last, &act->job) : last->tick;
-	if (act->tick == DT_NOBEGIN)
+	if (act->tick == DT_NOBEGIN && act->job.found)
 		act->tick = ShedlockPreviousTick(&act->job.schedule, now);
+	if (act->tick == DT_NOBEGIN)
+		return false;
 
 	/* What was allowed before the job was created does not count. */
 	last->again_at = Max(now, act->job.created_at);
@@ -495,17 +497,22 @@ pass_skipped(ShedlockTick *last, TimestampTz now)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule is no tick of this one.
+ * another schedule is no tick of this one.  A retry that is to come counts as due.
  */
 static bool
 skip_tick(ShedlockTick *last, void *arg)
 {
 	TickAct    *act = arg;
 	TimestampTz now = GetCurrentTimestamp();
-	ShedlockDue due = ShedlockFindDue(last, &act->job, now);
-	bool		is_new = due.attempt > 0 && due.tick > last->tick;
 	TimestampTz coming = ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
+	ShedlockTick ready = *last;
+	ShedlockDue due;
+	bool		is_new;
 
+	if (ready.retry_at != DT_NOEND)
+		ready.retry_at = DT_NOBEGIN;
+	due = ShedlockFindDue(&ready, &act->job, now);
+	is_new = due.attempt > 0 && due.tick > last->tick;
 	act->tick = last->skipped;
 	if (last->skipped == coming)
 		return false;
@@ -513,7 +520,7 @@ skip_tick(ShedlockTick *last, void *arg)
 	/* Only one is remembered. */
 	if (ShedlockHasSkipped(last, &act->job) && last->skipped <= now)
 	{
-		act->older_due = is_new && due.tick < last->skipped;
+		act->older_due = due.attempt > 0 && due.tick < last->skipped;
 		if (act->older_due)
 			return false;
 		pass_skipped(last, now);

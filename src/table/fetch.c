@@ -278,19 +278,37 @@ ShedlockIsCurrent(ShedlockStore *store)
 }
 
 /*
+ * inserter - the open transaction that has inserted the row with the store's key, if any
+ *
+ * Leaves no row in the slot.
+ */
+static TransactionId
+inserter(ShedlockStore *store)
+{
+	SnapshotData dirty;
+	ItemPointerData root;
+	bool		found;
+
+	InitDirtySnapshot(dirty);
+	found = fetch_by_index(store, &dirty, &root);
+	ExecClearTuple(store->slot);
+	return found ? dirty.xmin : InvalidTransactionId;
+}
+
+/*
  * ShedlockIsBeingChanged - has another open transaction changed the row that was fetched last?
  *
- * False if no row was found, as where an open transaction has inserted it.  A row that is
- * only locked is not changed.
+ * Also if none was found, and one has inserted it.  A row that is only locked is not changed.
  */
 bool
 ShedlockIsBeingChanged(ShedlockStore *store)
 {
 	SnapshotData dirty;
 
+	if (TTS_EMPTY(store->slot))
+		return TransactionIdIsValid(inserter(store));
 	InitDirtySnapshot(dirty);
-	return !TTS_EMPTY(store->slot) &&
-		table_tuple_satisfies_snapshot(store->rel, store->slot, &dirty) &&
+	return table_tuple_satisfies_snapshot(store->rel, store->slot, &dirty) &&
 		TransactionIdIsValid(dirty.xmax);
 }
 
@@ -300,15 +318,8 @@ ShedlockIsBeingChanged(ShedlockStore *store)
 TransactionId
 ShedlockInserter(ShedlockStore *store, const char *name)
 {
-	SnapshotData dirty;
-	ItemPointerData root;
-
-	InitDirtySnapshot(dirty);
 	store->key = CStringGetTextDatum(name);
-	if (!fetch_by_index(store, &dirty, &root))
-		return InvalidTransactionId;
-	ExecClearTuple(store->slot);
-	return dirty.xmin;
+	return inserter(store);
 }
 
 /*

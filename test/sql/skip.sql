@@ -63,6 +63,14 @@ SELECT pg_temp.years(shedlock_skip('skip all'));
 SELECT state FROM pg_temp.show('skip all');
 SELECT shedlock_run_end('skip all', :token);
 SELECT * FROM pg_temp.show('skip all');
+-- A second one does not pass over a retry that is to come, and what that keeps waiting.
+SELECT shedlock_job('skip late', '@yearly', catch_up => 'all', attempts => 2, backoff => '1 hour');
+UPDATE _shedlock_job SET since = since - interval '3 years' WHERE name = 'skip late';
+SELECT token FROM shedlock_run_begin('skip late') \gset
+SELECT shedlock_run_end('skip late', :token, 'failed');
+UPDATE _shedlock_tick SET skipped = shedlock_tick('@yearly') WHERE name = 'skip late';
+SELECT split_part(pg_temp.error_of('SELECT shedlock_skip(''skip late'')'), E'\n', 2);
+SELECT * FROM pg_temp.show('skip late');
 -- It ends that a job gave up.
 SELECT shedlock_job('skip gave up', '@yearly');
 UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'skip gave up';
@@ -118,6 +126,9 @@ SELECT pg_temp.error_of('SELECT shedlock_skip(''skip nobody'')');
 SELECT pg_temp.error_of('SELECT shedlock_skip(''skip'', E''a\nb'')');
 SELECT pg_temp.error_of('SELECT shedlock_skip(''skip'', repeat(''x'', 1025))');
 SELECT shedlock_job('skip never', 'every 1 day from 9999-12-31');
+SELECT shedlock_again('skip never');
+SELECT shedlock_job('skip gone', '@yearly'), shedlock_again('skip gone'), shedlock_forget('skip gone');
+SELECT shedlock_again('skip gone');
 SELECT shedlock_skip('skip never');
 UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'skip never';
 SELECT pg_temp.error_of('SELECT shedlock_skip(''skip never'')');
