@@ -63,7 +63,9 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 			row.kind = SHEDLOCK_RELEASED;
 			row.keep_until = DT_NOBEGIN;
 		}
-		row.paused_until = until;
+
+		/* Until when something was in the way of a run: state.c. */
+		row.paused_until = pauses ? until : GetCurrentTimestamp();
 		row.paused_by = role;
 		row.pause_reason = reason;
 		written = ShedlockWriteRow(&store, &row, true);

@@ -63,10 +63,11 @@ SELECT last_duration BETWEEN '0' AND '1 min' AS took FROM shedlock_jobs WHERE na
 UPDATE _shedlock_tick SET retry_at = clock_timestamp() - interval '20 min' WHERE name = 'view';
 UPDATE shedlock SET lock_until = lock_until - interval '30 min', locked_at = locked_at - interval '30 min' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
--- paused comes before retrying, running before both
+-- paused comes before retrying, running before both; overdue counts from the end of the pause
 SELECT shedlock_pause('view', '2100-01-01') \gset
 SELECT state, paused FROM pg_temp.show('view');
 SELECT shedlock_resume('view') \gset
+SELECT state, overdue, paused FROM pg_temp.show('view');
 SELECT token FROM shedlock_run_begin('view') \gset
 SELECT shedlock_pause('view', '2100-01-01') \gset
 SELECT state, paused FROM pg_temp.show('view');
@@ -82,7 +83,7 @@ SELECT state, last_outcome, attempt, next_attempt, overdue FROM pg_temp.show('vi
 SELECT shedlock_again('view') \gset
 SELECT * FROM pg_temp.show('view');
 UPDATE _shedlock_tick SET again_at = again_at - interval '20 min' WHERE name = 'view';
-UPDATE shedlock SET lock_until = lock_until - interval '1 h', locked_at = locked_at - interval '1 h' WHERE name = 'view';
+UPDATE shedlock SET lock_until = lock_until - interval '1 h', locked_at = locked_at - interval '1 h', paused_until = paused_until - interval '1 h' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
 CALL shedlock_run('view', 'SELECT 1 / 0');
 SELECT * FROM pg_temp.show('view');
