@@ -591,7 +591,7 @@ is(query('SELECT (c.schedule, c.time_zone, c.last_tick, c.last_outcome, c.last_s
 		. ' FROM shedlock_cron_jobs c JOIN shedlock_jobs j USING (name)'), 't', 'the other columns are those of shedlock_jobs, too');
 
 my $background = $node->background_psql('postgres');
-$background->query_until(qr/^$/, "\\echo\nSELECT shedlock_again('state');\n" . job_command('state') =~ s/SELECT 1/SELECT pg_sleep(600)/r . ";\n");
+$background->query_until(qr/started/, "SELECT shedlock_again('state');\n\\echo started\n" . job_command('state') =~ s/SELECT 1/SELECT pg_sleep(600)/r . ";\n");
 ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM shedlock_cron_jobs WHERE state = 'running' AND last_outcome = 'running'"), 'a run in progress is shown');
 query("SELECT shedlock_cancel('state')");
 ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM shedlock_cron_jobs WHERE last_outcome = 'cancelled'"), 'a cancelled run is shown');
