@@ -86,7 +86,7 @@ foreach (
 	[ 'a success leaves its tick open', 'used up', { favour => 'planned_run' },
 		'job/tick.c', "last->done = true;\n\t\tlast->retry_at = DT_NOBEGIN;", 'last->retry_at = DT_NOBEGIN;' ],
 	[ 'a success uses up the ticks that follow', 'due but not run', { favour => 'planned_run' },
-		'job/tick.c', 'use_up_passed(last, &job->schedule, now);', 'last->tick = ShedlockNextTick(&job->schedule, now);' ],
+		'job/tick.c', 'use_up_passed(last, &job.schedule, now);', 'last->tick = ShedlockNextTick(&job.schedule, now);' ],
 	[ 'a run that is returned counts', 'too many attempts', { favour => 'leased_run' },
 		'job/tick.c', 'last->attempt--;', '' ],
 	[ 'a change loses the tick that is due', 'due but not run', { favour => 'planned_run', faults => 'declare' },

@@ -100,7 +100,7 @@ my @clauses = (
 	'declare.c', "\t\treturn tick;\n\treturn old->carried;" => "\t\treturn old->carried;\n\treturn old->carried;",
 	'declare.c', 'job->carried = old->found ? old->carried : DT_NOBEGIN;' => 'job->carried = DT_NOBEGIN;',
 	'declare.c', 'job->since = old->since;' => 'job->since = now;',
-	'declare.c', 'if (old->found && !changes_schedule(old, job))' => 'if (false)',
+	'declare.c', 'if (old->found && !changes_schedule(old, job) && !counts_ahead(old, now))' => 'if (false)',
 	'declare.c', '!old->is_readable || !ShedlockSameSchedule(&old->schedule, &job->schedule)' => 'strcmp(old->schedule_text, job->schedule_text) != 0',
 	'declare.c', 'job->spent_token = last.token;' => ';',
 	'declare.c', 'job->created_at = old->found ? old->created_at : now;' => 'job->created_at = now;',
@@ -135,7 +135,7 @@ my @clauses = (
 	'tick.c', "last->skipped = DT_NOBEGIN;\n\t\treturn true;" => 'return true;',
 	'tick.c', 'if (last->skipped == coming)' => 'if (false)',
 	'tick.c', 'pass_skipped(last, now);' => '',
-	'tick.c', 'act->older_due = is_new && due.tick < last->skipped;' => '',
+	'tick.c', 'act->older_due = due.attempt > 0 && due.tick < last->skipped;' => '',
 	'tick.c', 'due.attempt > 0 && due.tick > last->tick;' => 'false;',
 	'tick.c', 'Max(Max(now, last->tick), act->job.since)' => 'now');
 
