@@ -63,20 +63,17 @@ check_job(const ShedlockJob *job, const char *name)
 }
 
 /*
- * get_catch_up - read the argument catch_up; true for all
+ * set_catch_up - set how a job catches up.  Errors: 22023
  */
-static bool
-get_catch_up(FunctionCallInfo fcinfo, int argno)
+static void
+set_catch_up(ShedlockJob *job, const char *catch_up)
 {
-	char	   *catch_up = ShedlockGetWord(fcinfo, argno, "latest");
-	bool		all;
-
-	if (!ShedlockFindCatchUp(catch_up, &all))
+	job->catch_up = catch_up;
+	if (!ShedlockFindCatchUp(catch_up, &job->catch_up_all))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for catch_up: \"%s\"", catch_up),
 				 errhint("It can be \"latest\" or \"all\".")));
-	return all;
 }
 
 /*
@@ -127,7 +124,7 @@ ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
 	set_schedule(job, text_to_cstring(PG_GETARG_TEXT_PP(1)), ShedlockGetWord(fcinfo, 2, "UTC"));
 	job->attempts = PG_ARGISNULL(3) ? 1 : PG_GETARG_INT32(3);
 	job->backoff = PG_ARGISNULL(4) ? minutes(1) : ShedlockGetInterval(fcinfo, 4, 0);
-	job->catch_up_all = get_catch_up(fcinfo, 5);
+	set_catch_up(job, ShedlockGetWord(fcinfo, 5, "latest"));
 	job->max_late = ShedlockGetInterval(fcinfo, 6, 0);
 	job->overdue_after = PG_ARGISNULL(7) ? minutes(5) : ShedlockGetInterval(fcinfo, 7, 0);
 	job->slow_after = ShedlockGetInterval(fcinfo, 8, 0);
@@ -151,5 +148,6 @@ ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, Shed
 		return;
 	job->attempts = 1;
 	job->backoff = minutes(1);
+	job->catch_up = "latest";
 	job->overdue_after = minutes(5);
 }

@@ -115,7 +115,7 @@ is_extreme(const Interval *given)
  * slot: the row of its declaration.
  */
 static void
-put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *slot)
+put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, TupleTableSlot *slot)
 {
 	ShedlockJob job;
 	ShedlockStanding standing;
@@ -124,7 +124,7 @@ put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, const TupleTableSlot *s
 	bool		nulls[lengthof(values)] = {false};
 	bool		sees_run;
 
-	ShedlockJobFromColumns(slot->tts_values, slot->tts_isnull, &job);
+	ShedlockSlotToJob(slot, &job);
 	ShedlockFindStanding(name, &job, &standing);
 	sees_run = run->outcome != SHEDLOCK_NO_RUN && ShedlockMaySee(run->role);
 	memcpy(values, slot->tts_values, JOB_COLUMNS * sizeof(Datum));

@@ -198,7 +198,7 @@ write_state(Try *try)
 		ShedlockTick next = try->last;
 
 		set_state(&next, try->run, try);
-		try->written = ShedlockWriteTick(&try->ticks, &try->run->request.name, &next, false);
+		try->written = ShedlockWriteTick(&try->ticks, &next, false);
 		if (try->written)
 			return true;
 		if (!ShedlockAwaitForeignLock(&tries))

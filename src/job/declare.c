@@ -111,8 +111,7 @@ find_changes(const ShedlockJob *old, const ShedlockJob *job)
 	}
 	add_change(&changes, "attempts", psprintf("%d", old->attempts), psprintf("%d", job->attempts));
 	add_change(&changes, "backoff", duration_text(old->backoff), duration_text(job->backoff));
-	add_change(&changes, "catch_up", old->catch_up_all ? "all" : "latest",
-			   job->catch_up_all ? "all" : "latest");
+	add_change(&changes, "catch_up", old->catch_up, job->catch_up);
 	add_change(&changes, "max_late", duration_text(old->max_late), duration_text(job->max_late));
 	add_change(&changes, "overdue_after", duration_text(old->overdue_after),
 			   duration_text(job->overdue_after));
@@ -182,6 +181,7 @@ fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockTick last;
 
+	job->name = name->str;
 	job->declared_at = now;
 	job->declared_by = GetUserNameFromId(GetUserId(), false);
 	job->created_at = old->found ? old->created_at : now;
@@ -206,31 +206,12 @@ fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
  * As ShedlockWrite(), which waits for a row lock here.
  */
 static bool
-write_job(ShedlockStore *store, const ShedlockName *name, const ShedlockJob *job)
+write_job(ShedlockStore *store, const ShedlockJob *row)
 {
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
-	ShedlockSetText(&columns, Anum_name, name->str);
-	ShedlockSetText(&columns, Anum_schedule, job->schedule_text);
-	ShedlockSetText(&columns, Anum_time_zone, job->time_zone);
-	ShedlockSetColumn(&columns, Anum_attempts, Int32GetDatum(job->attempts));
-	ShedlockSetInterval(&columns, Anum_backoff, job->backoff);
-	ShedlockSetText(&columns, Anum_catch_up, job->catch_up_all ? "all" : "latest");
-	ShedlockSetInterval(&columns, Anum_max_late, job->max_late);
-	ShedlockSetInterval(&columns, Anum_overdue_after, job->overdue_after);
-	ShedlockSetInterval(&columns, Anum_slow_after, job->slow_after);
-	ShedlockSetInterval(&columns, Anum_at_most, job->at_most);
-	ShedlockSetInterval(&columns, Anum_at_least, job->at_least);
-	ShedlockSetText(&columns, Anum_description, job->description);
-	ShedlockSetTime(&columns, Anum_since, job->since);
-	ShedlockSetTime(&columns, Anum_carried, job->carried);
-	ShedlockSetToken(&columns, Anum_spent_token, job->spent_token);
-	ShedlockSetTime(&columns, Anum_created_at, job->created_at);
-	ShedlockSetText(&columns, Anum_created_by, job->created_by);
-	ShedlockSetTime(&columns, Anum_declared_at, job->declared_at);
-	ShedlockSetText(&columns, Anum_declared_by, job->declared_by);
-	ShedlockSetColumn(&columns, Anum_turns, Int32GetDatum(job->turns));
+	SHEDLOCK_JOB_COLUMNS(SHEDLOCK_TO_COLUMNS);
 	return ShedlockWrite(store, &columns, true);
 }
 
@@ -298,7 +279,7 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 		if (old.found)
 			check_may_change(name, &old);
 		fill_in(name, job, &old);
-		written = write_job(&store, name, job);
+		written = write_job(&store, job);
 		if (!written && !old.found)
 			ShedlockAwaitInserter(&store, name, &tries);
 	}

@@ -93,45 +93,21 @@ ShedlockFindSchedule(const char *text, const char *zone, bool noerror, ShedlockS
 }
 
 /*
- * ShedlockJobFromColumns - the declaration in a row of _shedlock_job
+ * ShedlockSlotToJob - the declaration in a row of _shedlock_job
  *
  * What the fields point to is palloc'd.  A value that would be refused now makes it
  * unreadable: such a job has no ticks.
  */
 void
-ShedlockJobFromColumns(const Datum *values, const bool *nulls, ShedlockJob *job)
+ShedlockSlotToJob(TupleTableSlot *slot, ShedlockJob *row)
 {
-#define VALUE(column)	values[Anum_##column - 1]
-#define TEXT(column)	(nulls[Anum_##column - 1] ? NULL : TextDatumGetCString(VALUE(column)))
-#define INTERVAL(column) \
-	(nulls[Anum_##column - 1] ? NULL : ShedlockCopyInterval(DatumGetIntervalP(VALUE(column))))
-
-	memset(job, 0, sizeof(*job));
-	job->found = true;
-	job->schedule_text = TEXT(schedule);
-	job->time_zone = TEXT(time_zone);
-	job->attempts = DatumGetInt32(VALUE(attempts));
-	job->backoff = INTERVAL(backoff);
-	job->max_late = INTERVAL(max_late);
-	job->overdue_after = INTERVAL(overdue_after);
-	job->slow_after = INTERVAL(slow_after);
-	job->at_most = INTERVAL(at_most);
-	job->at_least = INTERVAL(at_least);
-	job->description = TEXT(description);
-	job->since = DatumGetTimestampTz(VALUE(since));
-	job->carried = nulls[Anum_carried - 1] ? DT_NOBEGIN : DatumGetTimestampTz(VALUE(carried));
-	job->spent_token = nulls[Anum_spent_token - 1] ? 0 : DatumGetInt64(VALUE(spent_token));
-	job->created_at = DatumGetTimestampTz(VALUE(created_at));
-	job->created_by = TEXT(created_by);
-	job->declared_at = DatumGetTimestampTz(VALUE(declared_at));
-	job->declared_by = TEXT(declared_by);
-	job->turns = DatumGetInt32(VALUE(turns));
-	job->is_readable = ShedlockFindCatchUp(TEXT(catch_up), &job->catch_up_all) &&
-		!(job->max_late && ShedlockIntervalMicroseconds(job->max_late) <= 0) &&
-		ShedlockFindSchedule(job->schedule_text, job->time_zone, true, &job->schedule);
-#undef VALUE
-#undef TEXT
-#undef INTERVAL
+	memset(row, 0, sizeof(*row));
+	row->found = true;
+	slot_getallattrs(slot);
+	SHEDLOCK_JOB_COLUMNS(SHEDLOCK_FROM_SLOT);
+	row->is_readable = ShedlockFindCatchUp(row->catch_up, &row->catch_up_all) &&
+		!(row->max_late && ShedlockIntervalMicroseconds(row->max_late) <= 0) &&
+		ShedlockFindSchedule(row->schedule_text, row->time_zone, true, &row->schedule);
 }
 
 /*
@@ -143,10 +119,8 @@ void
 ShedlockReadJob(ShedlockStore *store, const ShedlockName *name, ShedlockJob *job)
 {
 	memset(job, 0, sizeof(*job));
-	if (!ShedlockFetch(store, CStringGetTextDatum(name->str)))
-		return;
-	slot_getallattrs(store->slot);
-	ShedlockJobFromColumns(store->slot->tts_values, store->slot->tts_isnull, job);
+	if (ShedlockFetch(store, CStringGetTextDatum(name->str)))
+		ShedlockSlotToJob(store->slot, job);
 }
 
 /*

@@ -45,11 +45,13 @@ typedef struct ShedlockJob
 {
 	bool		found;			/* false: the rest is zero */
 	bool		is_readable;	/* its schedule can be parsed */
+	char	   *name;
 	ShedlockSchedule schedule;
 	char	   *schedule_text;	/* as it was given */
 	char	   *time_zone;
 	int			attempts;
 	Interval   *backoff;
+	const char *catch_up;		/* "all" or "latest", or what is not known */
 	bool		catch_up_all;	/* each missed tick is made up, not the last
 								 * one alone */
 	Interval   *max_late;		/* NULL: no limit */
@@ -75,6 +77,7 @@ typedef struct ShedlockTick
 {
 	bool		found;			/* false: none was claimed or run, and the
 								 * rest says so */
+	char	   *name;
 	TimestampTz tick;			/* DT_NOBEGIN: none */
 	TimestampTz claimed_at;
 	char	   *claimed_by;
@@ -193,7 +196,7 @@ extern TimestampTz ShedlockTickOfTimer(const ShedlockSchedule *schedule, Timesta
 extern bool ShedlockFindCatchUp(const char *text, bool *all);
 extern bool ShedlockFindSchedule(const char *text, const char *zone, bool noerror,
 								 ShedlockSchedule *schedule);
-extern void ShedlockJobFromColumns(const Datum *values, const bool *nulls, ShedlockJob *job);
+extern void ShedlockSlotToJob(TupleTableSlot *slot, ShedlockJob *row);
 extern void ShedlockReadJob(ShedlockStore *store, const ShedlockName *name, ShedlockJob *job);
 extern void ShedlockLookUpJob(const ShedlockName *name, ShedlockJob *job);
 
@@ -214,14 +217,12 @@ extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockJob 
 									TimestampTz now, TimestampTz free_since);
 
 /* tick.c */
-extern void ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last);
 extern void ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name,
 							   ShedlockTick *last);
 extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
 extern bool ShedlockLockTick(const ShedlockName *name);
 extern void ShedlockUnlockTick(const ShedlockName *name);
-extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
-							  const ShedlockTick *last, bool wait);
+extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait);
 extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 							  ShedlockTick *before);

@@ -44,34 +44,16 @@ static const ShedlockTick no_tick = {
 };
 
 /*
- * get_time - a column as a time; DT_NOBEGIN if it is null
- */
-static TimestampTz
-get_time(const Datum *values, const bool *nulls, int attnum)
-{
-	return nulls[attnum - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[attnum - 1]);
-}
-
-/*
- * ShedlockTickFromColumns - the state in a row of _shedlock_tick
+ * slot_to_tick - the state in a row of _shedlock_tick
  *
  * What the fields point to is palloc'd.
  */
-void
-ShedlockTickFromColumns(const Datum *values, const bool *nulls, ShedlockTick *last)
+static void
+slot_to_tick(TupleTableSlot *slot, ShedlockTick *row)
 {
-	last->found = true;
-	last->tick = DatumGetTimestampTz(values[Anum_tick - 1]);
-	last->claimed_at = DatumGetTimestampTz(values[Anum_claimed_at - 1]);
-	last->claimed_by = TextDatumGetCString(values[Anum_claimed_by - 1]);
-	last->token = nulls[Anum_token - 1] ? 0 : DatumGetInt64(values[Anum_token - 1]);
-	last->attempt = DatumGetInt32(values[Anum_attempt - 1]);
-	last->done = DatumGetBool(values[Anum_done - 1]);
-	last->again_at = get_time(values, nulls, Anum_again_at);
-	last->retry_at = get_time(values, nulls, Anum_retry_at);
-	last->skipped = get_time(values, nulls, Anum_skipped);
-	last->period = nulls[Anum_period - 1] ? NULL :
-		ShedlockCopyInterval(DatumGetIntervalP(values[Anum_period - 1]));
+	row->found = true;
+	slot_getallattrs(slot);
+	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_FROM_SLOT);
 }
 
 /*
@@ -83,10 +65,9 @@ static void
 read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	*last = no_tick;
-	if (!ShedlockFetch(store, CStringGetTextDatum(name->str)))
-		return;
-	slot_getallattrs(store->slot);
-	ShedlockTickFromColumns(store->slot->tts_values, store->slot->tts_isnull, last);
+	last->name = name->str;
+	if (ShedlockFetch(store, CStringGetTextDatum(name->str)))
+		slot_to_tick(store->slot, last);
 }
 
 /*
@@ -147,29 +128,17 @@ ShedlockUnlockTick(const ShedlockName *name)
 /*
  * ShedlockWriteTick - write the state of a name's ticks
  *
- * last->found: the row that the store read last is updated; else a row is inserted.
+ * The row that the store read last is updated, or one is inserted if it read none.
  * wait: wait for a row lock, as an UPDATE does.  Returns false if the row was
  * changed since, or cannot be written now: the caller reads it again.
  */
 bool
-ShedlockWriteTick(ShedlockStore *store, const ShedlockName *name,
-				  const ShedlockTick *last, bool wait)
+ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 {
 	ShedlockColumns columns;
 
 	ShedlockNewColumns(store, &columns);
-	if (!last->found)
-		ShedlockSetColumn(&columns, Anum_name, CStringGetTextDatum(name->str));
-	ShedlockSetColumn(&columns, Anum_tick, TimestampTzGetDatum(last->tick));
-	ShedlockSetColumn(&columns, Anum_claimed_at, TimestampTzGetDatum(last->claimed_at));
-	ShedlockSetColumn(&columns, Anum_claimed_by, CStringGetTextDatum(last->claimed_by));
-	ShedlockSetToken(&columns, Anum_token, last->token);
-	ShedlockSetColumn(&columns, Anum_attempt, Int32GetDatum(last->attempt));
-	ShedlockSetColumn(&columns, Anum_done, BoolGetDatum(last->done));
-	ShedlockSetTime(&columns, Anum_again_at, last->again_at);
-	ShedlockSetTime(&columns, Anum_retry_at, last->retry_at);
-	ShedlockSetTime(&columns, Anum_skipped, last->skipped);
-	ShedlockSetInterval(&columns, Anum_period, last->period);
+	SHEDLOCK_TICK_COLUMNS(SHEDLOCK_TO_COLUMNS);
 	return ShedlockWrite(store, &columns, wait);
 }
 
@@ -224,7 +193,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 			ShedlockTick next = no_tick;
 
 			*before = last;
-			next.found = last.found;
+			next.name = name->str;
 			next.tick = Max(tick, last.tick);
 			next.claimed_at = GetCurrentTimestamp();
 			next.claimed_by = ShedlockLockedBy(NULL, 0);
@@ -232,7 +201,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 
 			/* A claim of an instant does not end the period before it. */
 			next.period = period ? period : last.period;
-			claimed = ShedlockWriteTick(&store, name, &next, false);
+			claimed = ShedlockWriteTick(&store, &next, false);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
@@ -269,7 +238,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 		changed = change(&last, arg);
 		if (!changed)
 			break;
-		written = ShedlockWriteTick(&store, name, &last, wait);
+		written = ShedlockWriteTick(&store, &last, wait);
 		if (!written && !last.found)
 			ShedlockAwaitInserter(&store, name, &tries);
 	}
@@ -595,15 +564,14 @@ ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit)
 	ShedlockJob job;
 	TimestampTz period_end;
 
-	slot_getallattrs(slot);
-	ShedlockTickFromColumns(slot->tts_values, slot->tts_isnull, &last);
+	slot_to_tick(slot, &last);
 	if (last.claimed_at >= limit || last.again_at != DT_NOBEGIN)
 		return false;
 	if (last.period &&
 		(pg_add_s64_overflow(last.tick, ShedlockIntervalMicroseconds(last.period), &period_end) ||
 		 period_end >= limit))
 		return false;
-	ShedlockMakeName(nsp, TextDatumGetCString(slot->tts_values[Anum_name - 1]), &name);
+	ShedlockMakeName(nsp, last.name, &name);
 	ShedlockLookUpJob(&name, &job);
 	if (job.found)
 		return false;

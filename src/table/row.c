@@ -24,7 +24,6 @@ enum
 	SHEDLOCK_COLUMNS(SHEDLOCK_ATTNUM)
 };
 
-#define DatumGetIntervalCopy(d) ShedlockCopyInterval(DatumGetIntervalP(d))
 #define KindGetDatum(kind)		CStringGetTextDatum(shedlock_kind_names[kind])
 
 const char *const shedlock_kind_names[] = {
@@ -65,12 +64,11 @@ read_columns(TupleTableSlot *slot, int first, ShedlockRow *row)
 	slot_getallattrs(slot);
 	row->found = true;
 
-#define READ(field, type, not_null, null_value, from_datum, to_datum) \
+#define READ(field, ...) \
 	if (Anum_##field >= first) \
-		row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
-			from_datum(slot->tts_values[Anum_##field - 1]);
+		SHEDLOCK_FROM_SLOT(field, __VA_ARGS__)
 
-	SHEDLOCK_COLUMNS(READ)
+	SHEDLOCK_COLUMNS(READ);
 #undef READ
 }
 
@@ -210,34 +208,25 @@ ShedlockRunsOfProcess(ShedlockStore *store, int pid, TimestampTz backend_start)
 }
 
 /*
- * form_row - set the columns of the extension, from the first one to be set
- */
-static void
-form_row(ShedlockStore *store, const ShedlockRow *row, int first, ShedlockColumns *columns)
-{
-	ShedlockNewColumns(store, columns);
-
-#define WRITE(field, type, not_null, null_value, from_datum, to_datum) \
-	if (Anum_##field < first) \
-		;						/* stays */ \
-	else if (!(not_null) && row->field == (null_value)) \
-		ShedlockSetNull(columns, Anum_##field); \
-	else \
-		ShedlockSetColumn(columns, Anum_##field, to_datum(row->field));
-
-	SHEDLOCK_COLUMNS(WRITE)
-#undef WRITE
-}
-
-/*
  * ShedlockWriteRow - write the row of a lock, as ShedlockWrite() does
  */
 bool
 ShedlockWriteRow(ShedlockStore *store, const ShedlockRow *row, bool wait)
 {
+	int			first = TTS_EMPTY(store->slot) ? Anum_name : Anum_kind;
 	ShedlockColumns columns;
 
-	form_row(store, row, TTS_EMPTY(store->slot) ? Anum_name : Anum_kind, &columns);
+	ShedlockNewColumns(store, &columns);
+
+#define WRITE(field, ...) \
+	if (Anum_##field >= first) \
+	{ \
+		SHEDLOCK_TO_COLUMNS(field, __VA_ARGS__) \
+	}
+
+	SHEDLOCK_COLUMNS(WRITE);
+#undef WRITE
+
 	return ShedlockWrite(store, &columns, wait);
 }
 

@@ -63,11 +63,25 @@ typedef enum ShedlockOutcome
 /*
  * The columns of each table, in the order of the install script: name, type, and
  * whether the extension relies on NOT NULL.  X says what becomes of a column, as
- * SHEDLOCK_ATTNUM makes an enum of attribute numbers.  The columns of the locks are
- * named by their fields of ShedlockRow, and have in addition the value that stands
- * for null, and how to get the field from a Datum and back (row.c).
+ * SHEDLOCK_ATTNUM makes an enum of attribute numbers.  The columns of locks, jobs and ticks
+ * are named by the fields of their structs, and have in addition the value that stands for
+ * null, and how to get the field from a Datum and back.
  */
 #define SHEDLOCK_ATTNUM(name, ...)	Anum_##name,
+
+/* For X: sets the field of *row from the slot, which has all attributes; palloc'd. */
+#define SHEDLOCK_FROM_SLOT(field, type, not_null, null_value, from_datum, to_datum) \
+	row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
+		from_datum(slot->tts_values[Anum_##field - 1]);
+
+/* For X: sets the column of columns from the field of *row. */
+#define SHEDLOCK_TO_COLUMNS(field, type, not_null, null_value, from_datum, to_datum) \
+	if (!(not_null) && row->field == (null_value)) \
+		ShedlockSetNull(&columns, Anum_##field); \
+	else \
+		ShedlockSetColumn(&columns, Anum_##field, to_datum(row->field));
+
+#define DatumGetIntervalCopy(d) ShedlockCopyInterval(DatumGetIntervalP(d))
 
 #define SHEDLOCK_COLUMNS(X) \
 	X(name, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
@@ -87,39 +101,39 @@ typedef enum ShedlockOutcome
 	X(pause_reason, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum)
 
 #define SHEDLOCK_JOB_COLUMNS(X) \
-	X(name, VARCHAROID, true) \
-	X(schedule, TEXTOID, true) \
-	X(time_zone, TEXTOID, true) \
-	X(attempts, INT4OID, true) \
-	X(backoff, INTERVALOID, true) \
-	X(catch_up, TEXTOID, true) \
-	X(max_late, INTERVALOID, false) \
-	X(overdue_after, INTERVALOID, true) \
-	X(slow_after, INTERVALOID, false) \
-	X(at_most, INTERVALOID, false) \
-	X(at_least, INTERVALOID, false) \
-	X(description, TEXTOID, false) \
-	X(since, TIMESTAMPTZOID, true) \
-	X(carried, TIMESTAMPTZOID, false) \
-	X(spent_token, INT8OID, false) \
-	X(created_at, TIMESTAMPTZOID, true) \
-	X(created_by, TEXTOID, true) \
-	X(declared_at, TIMESTAMPTZOID, true) \
-	X(declared_by, TEXTOID, true) \
-	X(turns, INT4OID, true)
+	X(name, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(schedule_text, TEXTOID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(time_zone, TEXTOID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(attempts, INT4OID, true, 0, DatumGetInt32, Int32GetDatum) \
+	X(backoff, INTERVALOID, true, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(catch_up, TEXTOID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(max_late, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(overdue_after, INTERVALOID, true, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(slow_after, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(at_most, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(at_least, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum) \
+	X(description, TEXTOID, false, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(since, TIMESTAMPTZOID, true, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(carried, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(spent_token, INT8OID, false, 0, DatumGetInt64, Int64GetDatum) \
+	X(created_at, TIMESTAMPTZOID, true, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(created_by, TEXTOID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(declared_at, TIMESTAMPTZOID, true, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(declared_by, TEXTOID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(turns, INT4OID, true, 0, DatumGetInt32, Int32GetDatum)
 
 #define SHEDLOCK_TICK_COLUMNS(X) \
-	X(name, VARCHAROID, true) \
-	X(tick, TIMESTAMPTZOID, true) \
-	X(claimed_at, TIMESTAMPTZOID, true) \
-	X(claimed_by, VARCHAROID, true) \
-	X(token, INT8OID, false) \
-	X(attempt, INT4OID, true) \
-	X(done, BOOLOID, true) \
-	X(again_at, TIMESTAMPTZOID, false) \
-	X(retry_at, TIMESTAMPTZOID, false) \
-	X(skipped, TIMESTAMPTZOID, false) \
-	X(period, INTERVALOID, false)
+	X(name, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(tick, TIMESTAMPTZOID, true, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(claimed_at, TIMESTAMPTZOID, true, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(claimed_by, VARCHAROID, true, NULL, TextDatumGetCString, CStringGetTextDatum) \
+	X(token, INT8OID, false, 0, DatumGetInt64, Int64GetDatum) \
+	X(attempt, INT4OID, true, 0, DatumGetInt32, Int32GetDatum) \
+	X(done, BOOLOID, true, false, DatumGetBool, BoolGetDatum) \
+	X(again_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(retry_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(skipped, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(period, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \
 	X(timeline, TEXTOID, true) \
@@ -265,10 +279,6 @@ extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
-extern void ShedlockSetText(ShedlockColumns *columns, int attnum, const char *text);
-extern void ShedlockSetInterval(ShedlockColumns *columns, int attnum, Interval *span);
-extern void ShedlockSetTime(ShedlockColumns *columns, int attnum, TimestampTz when);
-extern void ShedlockSetToken(ShedlockColumns *columns, int attnum, int64 token);
 extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern bool ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait);
 extern void ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries);

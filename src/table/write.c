@@ -81,46 +81,6 @@ ShedlockSetNull(ShedlockColumns *columns, int attnum)
 }
 
 /*
- * ShedlockSetText, ShedlockSetInterval, ShedlockSetTime, ShedlockSetToken - the same; null for
- * NULL, DT_NOBEGIN and 0
- */
-void
-ShedlockSetText(ShedlockColumns *columns, int attnum, const char *text)
-{
-	if (text)
-		ShedlockSetColumn(columns, attnum, CStringGetTextDatum(text));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-void
-ShedlockSetInterval(ShedlockColumns *columns, int attnum, Interval *span)
-{
-	if (span)
-		ShedlockSetColumn(columns, attnum, IntervalPGetDatum(span));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-void
-ShedlockSetTime(ShedlockColumns *columns, int attnum, TimestampTz when)
-{
-	if (when != DT_NOBEGIN)
-		ShedlockSetColumn(columns, attnum, TimestampTzGetDatum(when));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-void
-ShedlockSetToken(ShedlockColumns *columns, int attnum, int64 token)
-{
-	if (token != 0)
-		ShedlockSetColumn(columns, attnum, Int64GetDatum(token));
-	else
-		ShedlockSetNull(columns, attnum);
-}
-
-/*
  * fill_added - set columns that were added to the table to their defaults
  *
  * The extension's own columns that are not set are null, whatever their defaults are now.

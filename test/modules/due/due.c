@@ -276,6 +276,7 @@ job_of(const Variant *variant, ShedlockJob *job)
 	job->is_readable = ShedlockFindSchedule(job->schedule_text, "UTC", false, &job->schedule);
 	job->attempts = settings->attempts;
 	job->backoff = interval(settings->backoff);
+	job->catch_up = settings->all ? "all" : "latest";
 	job->catch_up_all = settings->all;
 	job->max_late = settings->max_late == FOREVER ? NULL : interval(settings->max_late);
 	job->overdue_after = interval(settings->overdue_after);
@@ -294,7 +295,7 @@ declare(int variant)
 	word = ShedlockDeclare(&world.name, &job);
 	note("declare \"%s\" attempts %d backoff %d %s max_late %d overdue_after %d: %s", job.schedule_text,
 		 job.attempts, (int) (world.variants[variant].settings.backoff / SECOND),
-		 job.catch_up_all ? "all" : "latest",
+		 job.catch_up,
 		 job.max_late ? (int) (world.variants[variant].settings.max_late / SECOND) : -1,
 		 (int) (world.variants[variant].settings.overdue_after / SECOND), word);
 	ledger_declared(&world.variants[variant].plan, &world.variants[variant].settings, word);

@@ -36,7 +36,7 @@ typedef struct Table
 	bool		nulls[COLUMNS_MAX];
 } Table;
 
-#define COLUMN_TYPE(name, type, not_null)	type,
+#define COLUMN_TYPE(name, type, ...)	type,
 
 static Table tables[] = {
 	{"_shedlock_job", {SHEDLOCK_JOB_COLUMNS(COLUMN_TYPE)}},
