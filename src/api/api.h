@@ -49,10 +49,8 @@ extern bool ShedlockReadsCron(void);
 extern void ShedlockBecome(Oid role, ShedlockCaller *caller);
 extern void ShedlockBecomeAgain(const ShedlockCaller *caller);
 extern Oid	ShedlockOwner(FunctionCallInfo fcinfo);
-extern bool ShedlockFindGuarded(const ShedlockName *name,
-								bool (*visit) (const ShedlockGuardedJob *job, void *arg),
-								void *arg);
-extern bool ShedlockIsGuarded(FunctionCallInfo fcinfo, const ShedlockName *name);
+extern void ShedlockQueryCron(const char *query, const char *first, const char *second);
+extern List *ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name);
 
 /* jobargs.c */
 extern void ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job);

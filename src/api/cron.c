@@ -137,8 +137,22 @@ ShedlockOwner(FunctionCallInfo fcinfo)
 }
 
 /*
- * _shedlock_cron_name_is_shared - has another role than username a job of that
- * name?
+ * ShedlockQueryCron - run a query on cron.job, whose parameters are these texts
+ *
+ * Needs SPI, and sees what this statement has changed.
+ */
+void
+ShedlockQueryCron(const char *query, const char *first, const char *second)
+{
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[] = {CStringGetTextDatum(first), CStringGetTextDatum(second)};
+
+	if (SPI_execute_with_args(query, lengthof(types), types, values, NULL, false, 0) < 0)
+		elog(ERROR, "could not execute \"%s\"", query);
+}
+
+/*
+ * _shedlock_cron_name_is_shared(name, username) - has another role a job of that name?
  *
  * If so, two locks of one name would make these jobs skip each other.  Row security
  * hides the jobs of other roles from the caller, so the owner of the extension reads
@@ -147,24 +161,18 @@ ShedlockOwner(FunctionCallInfo fcinfo)
 Datum
 _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 {
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[] = {fcinfo->args[0].value, fcinfo->args[1].value};
 	ShedlockCaller caller;
-	int			result;
 	bool		found;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !uses_cron(cron_job_table()))
 		PG_RETURN_BOOL(false);
 
 	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
-
 	SPI_connect();
-	result = SPI_execute_with_args("SELECT FROM cron.job j "
-								   "WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
-								   "j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1",
-								   lengthof(types), types, values, NULL, true, 1);
-	if (result != SPI_OK_SELECT)
-		elog(ERROR, "could not read cron.job");
+	ShedlockQueryCron("SELECT FROM cron.job j "
+					  "WHERE j.jobname::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
+					  "j.username OPERATOR(pg_catalog.<>) $2 LIMIT 1",
+					  text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	found = SPI_processed > 0;
 	SPI_finish();
 	ShedlockBecomeAgain(&caller);
@@ -172,71 +180,46 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 }
 
 /*
- * ShedlockFindGuarded - give each job that guards a name in this database to a function, until
- * that returns true
- *
- * Only what the current role can read in cron.job.  Returns whether the function returned true.
- */
-bool
-ShedlockFindGuarded(const ShedlockName *name, bool (*visit) (const ShedlockGuardedJob *job, void *arg),
-					void *arg)
-{
-	SPITupleTable *rows;
-	bool		found = false;
-
-	if (!ShedlockReadsCron())
-		return false;
-	SPI_connect();
-	/* not read-only: it sees what this statement has changed */
-	if (SPI_execute("SELECT j.jobid, j.schedule, j.command, j.active FROM cron.job j "
-					"WHERE j.database OPERATOR(pg_catalog.=) pg_catalog.current_database() "
-					"ORDER BY j.jobid", false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read cron.job");
-	rows = SPI_tuptable;
-	for (uint64 i = 0; i < rows->numvals && !found; i++)
-	{
-		ShedlockGuardedCall call;
-		ShedlockGuardedJob job;
-
-		if (!ShedlockReadGuardedCall(SPI_getvalue(rows->vals[i], rows->tupdesc, 3), &call) ||
-			strcmp(call.name, name->str) != 0)
-			continue;
-		job.jobid = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
-		job.schedule = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
-		job.active = strcmp(SPI_getvalue(rows->vals[i], rows->tupdesc, 4), "t") == 0;
-		job.has_more_args = call.has_more_args;
-		found = visit(&job, arg);
-	}
-	SPI_finish();
-	return found;
-}
-
-/*
- * is_any - accept the first job
- */
-static bool
-is_any(const ShedlockGuardedJob *job, void *arg)
-{
-	return true;
-}
-
-/*
- * ShedlockIsGuarded - is a name that of a guarded job of pg_cron in this database?
+ * ShedlockGuardedJobs - the jobs that guard a name in this database: ShedlockGuardedJob
  *
  * The owner of the extension reads cron.job, because the jobs of other roles count, too.
  */
-bool
-ShedlockIsGuarded(FunctionCallInfo fcinfo, const ShedlockName *name)
+List *
+ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name)
 {
+	MemoryContext context = CurrentMemoryContext;
 	ShedlockCaller caller;
-	bool		found;
+	List	   *jobs = NIL;
 
-	if (!OidIsValid(cron_job_table()))
-		return false;
 	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
-	found = ShedlockFindGuarded(name, is_any, NULL);
+	if (ShedlockReadsCron())
+	{
+		SPI_connect();
+		ShedlockQueryCron("SELECT j.jobid, j.schedule, j.command, j.active FROM cron.job j "
+						  "WHERE j.database OPERATOR(pg_catalog.=) $1 "
+						  "ORDER BY j.jobid", get_database_name(MyDatabaseId), "");
+		MemoryContextSwitchTo(context);
+		for (uint64 i = 0; i < SPI_tuptable->numvals; i++)
+		{
+			HeapTuple	row = SPI_tuptable->vals[i];
+			TupleDesc	columns = SPI_tuptable->tupdesc;
+			ShedlockGuardedCall call;
+			ShedlockGuardedJob *job;
+
+			if (!ShedlockReadGuardedCall(SPI_getvalue(row, columns, 3), &call) ||
+				strcmp(call.name, name->str) != 0)
+				continue;
+			job = palloc(sizeof(ShedlockGuardedJob));
+			job->jobid = SPI_getvalue(row, columns, 1);
+			job->schedule = SPI_getvalue(row, columns, 2);
+			job->active = strcmp(SPI_getvalue(row, columns, 4), "t") == 0;
+			job->has_more_args = call.has_more_args;
+			jobs = lappend(jobs, job);
+		}
+		SPI_finish();
+	}
 	ShedlockBecomeAgain(&caller);
-	return found;
+	return jobs;
 }
 
 /*
@@ -436,7 +419,7 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_forget")));
 	ShedlockMakeName(nsp, text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
-	if (ShedlockIsGuarded(fcinfo, &name))
+	if (ShedlockGuardedJobs(fcinfo, &name) != NIL)
 		PG_RETURN_BOOL(false);
 	if (!OidIsValid(role) || !has_privs_of_role(GetUserId(), role) || !may_forget(role, &name))
 	{

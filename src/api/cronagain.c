@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "api/api.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
@@ -33,11 +32,11 @@ PG_FUNCTION_INFO_V1(_shedlock_cron_once);
 /*
  * once_command - the command of the job that runs another job once
  */
-static Datum
+static char *
 once_command(Oid nsp, const char *jobid)
 {
-	return CStringGetTextDatum(psprintf("CALL %s._shedlock_cron_once('%s'::pg_catalog.int8)",
-										quote_identifier(get_namespace_name(nsp)), jobid));
+	return psprintf("CALL %s._shedlock_cron_once('%s'::pg_catalog.int8)",
+					quote_identifier(get_namespace_name(nsp)), jobid);
 }
 
 /*
@@ -46,41 +45,37 @@ once_command(Oid nsp, const char *jobid)
 static void
 fire_once(Oid nsp, const char *jobid)
 {
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[] = {once_command(nsp, jobid), CStringGetTextDatum(jobid)};
-
 	SPI_connect();
-	if (SPI_execute_with_args("INSERT INTO cron.job (schedule, command, nodename, nodeport, database, username) "
-							  "SELECT '* * * * *', $1, j.nodename, j.nodeport, j.database, j.username "
-							  "FROM cron.job j WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $2 AND "
-							  "NOT EXISTS (SELECT FROM cron.job o WHERE o.command OPERATOR(pg_catalog.=) $1 AND "
-							  "o.username OPERATOR(pg_catalog.=) j.username)",
-							  lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
-		elog(ERROR, "could not write cron.job");
+	ShedlockQueryCron("INSERT INTO cron.job (schedule, command, nodename, nodeport, database, username) "
+					  "SELECT '* * * * *', $1, j.nodename, j.nodeport, j.database, j.username "
+					  "FROM cron.job j WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $2 AND "
+					  "NOT EXISTS (SELECT FROM cron.job o WHERE o.command OPERATOR(pg_catalog.=) $1 AND "
+					  "o.username OPERATOR(pg_catalog.=) j.username)",
+					  once_command(nsp, jobid), jobid);
 	SPI_finish();
 }
 
 /*
  * run_soon - see to it that one job runs soon
  *
- * Always false, so that all jobs of the name are seen to.  The messages have nothing that the
- * owner of the job has written: it would pass for the extension's own advice.
+ * The messages have nothing that the owner of the job has written: it would pass for the
+ * extension's own advice.
  */
-static bool
-run_soon(const ShedlockGuardedJob *job, void *arg)
+static void
+run_soon(Oid nsp, const ShedlockGuardedJob *job)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	ShedlockSchedule fire;
 	TimestampTz fired_at;
 
 	if (!job->active || !ShedlockParseFire(job->schedule, &fire))
-		return false;
+		return;
 	fired_at = ShedlockNextTick(&fire, now);
 	if (fired_at <= now + USECS_PER_MINUTE)
-		return false;
+		return;
 	if (superuser() && !job->has_more_args)
 	{
-		fire_once(*(Oid *) arg, job->jobid);
+		fire_once(nsp, job->jobid);
 		ereport(NOTICE,
 				(errmsg("pg_cron will fire job %s once at the next full minute", job->jobid),
 				 errdetail("By its schedule it would not be fired before %s.", ShedlockTimeString(fired_at))));
@@ -90,7 +85,6 @@ run_soon(const ShedlockGuardedJob *job, void *arg)
 				(errmsg("pg_cron does not fire job %s before %s", job->jobid, ShedlockTimeString(fired_at)),
 				 errhint("To run it now, execute its command as its role: SELECT username, command FROM cron.job WHERE jobid = %s;",
 						 job->jobid)));
-	return false;
 }
 
 /*
@@ -99,11 +93,13 @@ run_soon(const ShedlockGuardedJob *job, void *arg)
 void
 ShedlockRunSoon(FunctionCallInfo fcinfo, const ShedlockName *name)
 {
+	List	   *jobs = ShedlockGuardedJobs(fcinfo, name);
 	ShedlockCaller caller;
-	Oid			nsp = name->nsp;
+	ListCell   *lc;
 
 	ShedlockBecome(ShedlockOwner(fcinfo), &caller);
-	(void) ShedlockFindGuarded(name, run_soon, &nsp);
+	foreach(lc, jobs)
+		run_soon(name->nsp, lfirst(lc));
 	ShedlockBecomeAgain(&caller);
 }
 
@@ -116,22 +112,15 @@ static char *
 take_command(Oid nsp, int64 jobid, const char *role)
 {
 	char	   *id = psprintf(INT64_FORMAT, jobid);
-	Oid			types[] = {TEXTOID, TEXTOID};
-	Datum		values[] = {once_command(nsp, id), CStringGetTextDatum(role)};
 	char	   *command = NULL;
 
 	SPI_connect();
-	if (SPI_execute_with_args("DELETE FROM cron.job j WHERE j.command OPERATOR(pg_catalog.=) $1 AND "
-							  "j.username OPERATOR(pg_catalog.=) $2",
-							  lengthof(types), types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not write cron.job");
-	values[0] = CStringGetTextDatum(id);
-	if (SPI_execute_with_args("SELECT j.command FROM cron.job j "
-							  "WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
-							  "j.username OPERATOR(pg_catalog.=) $2 AND "
-							  "j.database OPERATOR(pg_catalog.=) pg_catalog.current_database()",
-							  lengthof(types), types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read cron.job");
+	ShedlockQueryCron("DELETE FROM cron.job j WHERE j.command OPERATOR(pg_catalog.=) $1 AND "
+					  "j.username OPERATOR(pg_catalog.=) $2", once_command(nsp, id), role);
+	ShedlockQueryCron("SELECT j.command FROM cron.job j "
+					  "WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
+					  "j.username OPERATOR(pg_catalog.=) $2 AND "
+					  "j.database OPERATOR(pg_catalog.=) pg_catalog.current_database()", id, role);
 	if (SPI_processed > 0)
 		command = MemoryContextStrdup(PortalContext,
 									  SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));

@@ -148,7 +148,7 @@ shedlock_forget(PG_FUNCTION_ARGS)
 	bool		found;
 
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	if (ShedlockIsGuarded(fcinfo, &name))
+	if (ShedlockGuardedJobs(fcinfo, &name) != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("job \"%s\" is a guarded job of pg_cron", name.str),
