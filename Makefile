@@ -26,10 +26,9 @@ OBJS = \
 	src/table/stats.o \
 	src/table/history.o \
 	src/table/runs.o \
-	src/session/events.o \
 	src/session/deadline.o \
 	src/session/lease.o \
-	src/session/signals.o \
+	src/session/sends.o \
 	src/session/holdings.o \
 	src/session/durability.o \
 	src/session/ends.o \

@@ -9,7 +9,7 @@
  * session.  Each act writes a line to the server log, with the role.
  *
  * A session is ended, or a command cancelled, by the commit of the transaction that has used
- * up the ticks of its runs (session/signals.c).  Until then these runs cannot end, because
+ * up the ticks of its runs (session/sends.c).  Until then these runs cannot end, because
  * their rows are locked.
  *
  * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of

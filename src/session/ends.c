@@ -50,22 +50,16 @@ xact_callback(XactEvent event, void *arg)
 			ShedlockDurabilityPrePrepare();
 			break;
 		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
-			if (event == XACT_EVENT_COMMIT)
-			{
-				ShedlockDurabilityCommit();
-				ShedlockSignalsCommit();
-			}
-			else
-				ShedlockSignalsReset();
+			ShedlockDurabilityCommit();
+			ShedlockSendsCommit();
 			ShedlockDurabilityReset();
-			ShedlockEventsReset();
 			ShedlockLeasesAtEnd(false);
 			break;
+		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			ShedlockSendsReset();
 			ShedlockDurabilityReset();
-			ShedlockEventsReset();
-			ShedlockLeasesAtEnd(true);
+			ShedlockLeasesAtEnd(event == XACT_EVENT_PREPARE);
 			break;
 		default:
 			break;
@@ -81,14 +75,12 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		ShedlockEventsSubCommit(subid, parent);
-		ShedlockSignalsSubCommit(subid, parent);
+		ShedlockSendsSubCommit(subid, parent);
 		ShedlockHandOverChanges(subid, parent);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		ShedlockEventsSubAbort(subid);
-		ShedlockSignalsSubAbort(subid);
+		ShedlockSendsSubAbort(subid);
 		ShedlockSessionAbort(subid);
 	}
 }

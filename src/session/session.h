@@ -90,23 +90,18 @@ extern bool ShedlockCommitIsSafe(void);
 extern void ShedlockCommitLocally(void);
 extern void ShedlockDurabilityReset(void);
 
-/* events.c */
+/* sends.c */
 extern void ShedlockNotifyAtCommit(const char *payload);
-extern void ShedlockEventsPreCommit(void);
-extern void ShedlockEventsSubCommit(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockEventsSubAbort(SubTransactionId subid);
-extern void ShedlockEventsReset(void);
-
-/* signals.c */
 extern void ShedlockSignalAtCommit(const ShedlockName *name, int pid,
 								   TimestampTz backend_start, int signo);
 extern bool ShedlockIsSignaled(int pid, TimestampTz backend_start, int signo);
-extern void ShedlockSignalsCommit(void);
-extern void ShedlockSignalsAwait(void);
+extern void ShedlockEventsPreCommit(void);
 extern void ShedlockSignalsPrePrepare(void);
-extern void ShedlockSignalsSubCommit(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockSignalsSubAbort(SubTransactionId subid);
-extern void ShedlockSignalsReset(void);
+extern void ShedlockSendsCommit(void);
+extern void ShedlockSignalsAwait(void);
+extern void ShedlockSendsSubCommit(SubTransactionId subid, SubTransactionId parent);
+extern void ShedlockSendsSubAbort(SubTransactionId subid);
+extern void ShedlockSendsReset(void);
 
 /* ends.c */
 extern void ShedlockRegisterEnds(void);
