@@ -168,6 +168,22 @@ is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 }
 
 /*
+ * use_up - use a tick up without a run of it
+ */
+static void
+use_up(ShedlockTick *last, TimestampTz tick)
+{
+	last->tick = tick;
+	last->claimed_at = GetCurrentTimestamp();
+	last->claimed_by = ShedlockLockedBy(NULL, 0);
+	last->token = 0;
+	last->attempt = 0;
+	last->done = true;
+	last->again_at = DT_NOBEGIN;
+	last->retry_at = DT_NOBEGIN;
+}
+
+/*
  * ShedlockClaimTick - claim a tick that is not claimed
  *
  * period: that of the tick, or NULL.  Returns true if the tick is claimed when the caller
@@ -190,18 +206,13 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 
 		while (!is_claimed(&store, name, tick, &last))
 		{
-			ShedlockTick next = no_tick;
-
 			*before = last;
-			next.name = name->str;
-			next.tick = Max(tick, last.tick);
-			next.claimed_at = GetCurrentTimestamp();
-			next.claimed_by = ShedlockLockedBy(NULL, 0);
-			next.skipped = last.skipped;
+			use_up(&last, Max(tick, last.tick));
 
 			/* A claim of an instant does not end the period before it. */
-			next.period = period ? period : last.period;
-			claimed = ShedlockWriteTick(&store, &next, false);
+			if (period)
+				last.period = period;
+			claimed = ShedlockWriteTick(&store, &last, false);
 			if (claimed || !ShedlockAwaitForeignLock(&tries))
 				break;
 		}
@@ -214,8 +225,22 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 	return claimed;
 }
 
+/* What the end of a run, or an administrator, makes of a tick. */
+typedef struct TickAct
+{
+	const ShedlockName *name;
+	int64		token;			/* this and the next three: of a run */
+	ShedlockOutcome outcome;
+	bool		gave_up;		/* no attempt is left */
+	bool		durable;		/* a crash must not undo it */
+	ShedlockJob job;			/* this and the rest: of an administrator */
+	TimestampTz tick;			/* which one it was */
+	bool		older_due;		/* it is skipped already, and older ones are
+								 * to be made up before it */
+} TickAct;
+
 /*
- * change_tick - change the state of a name's ticks, if it is still the caller's
+ * change_tick - change the state of a name's ticks
  *
  * change: changes *last, or returns false if there is nothing to change; called
  * again if the row has changed meanwhile.  It also makes the first row of a name.  Waits for
@@ -223,8 +248,9 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
  * was written, when the caller commits.
  */
 static bool
-change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *arg), void *arg)
+change_tick(bool (*change) (ShedlockTick *last, TickAct *act), TickAct *act)
 {
+	const ShedlockName *name = act->name;
 	ShedlockStore store;
 	ShedlockTick last;
 	bool		changed;
@@ -235,7 +261,7 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	for (bool wait = false; !written; wait = true)
 	{
 		read_tick(&store, name, &last);
-		changed = change(&last, arg);
+		changed = change(&last, act);
 		if (!changed)
 			break;
 		written = ShedlockWriteTick(&store, &last, wait);
@@ -246,28 +272,20 @@ change_tick(const ShedlockName *name, bool (*change) (ShedlockTick *last, void *
 	return changed;
 }
 
-/* A run whose tick is used up, for close_tick(). */
-typedef struct ClosedRun
-{
-	const ShedlockName *lock;
-	int64		token;
-} ClosedRun;
-
 /*
  * close_tick - use a tick up; for change_tick()
  *
  * A run that has ended meanwhile has settled its tick itself.
  */
 static bool
-close_tick(ShedlockTick *last, void *arg)
+close_tick(ShedlockTick *last, TickAct *act)
 {
-	const ClosedRun *run = arg;
 	ShedlockRow row;
 
-	if (last->token != run->token || last->done)
+	if (last->token != act->token || last->done)
 		return false;
-	ShedlockLookUpRow(run->lock, &row);
-	if (row.token != run->token || row.kind == SHEDLOCK_RELEASED)
+	ShedlockLookUpRow(act->name, &row);
+	if (row.token != act->token || row.kind == SHEDLOCK_RELEASED)
 		return false;
 	last->done = true;
 	last->retry_at = DT_NOBEGIN;
@@ -282,21 +300,11 @@ close_tick(ShedlockTick *last, void *arg)
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
-	ClosedRun	run = {.lock = name,.token = token};
+	TickAct		act = {.name = name,.token = token};
 
-	if (change_tick(name, close_tick, &run))
+	if (change_tick(close_tick, &act))
 		ShedlockCommitDurably();
 }
-
-/* The end of a run, for end_tick(). */
-typedef struct RunEnd
-{
-	const ShedlockName *name;
-	int64		token;
-	ShedlockOutcome outcome;
-	bool		gave_up;		/* no attempt is left */
-	bool		durable;		/* a crash must not undo it */
-} RunEnd;
 
 /*
  * use_up_passed - use up the ticks that passed during a run that has succeeded
@@ -339,9 +347,8 @@ return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
  * By what is declared now.  A job that was forgotten meanwhile gets no other attempt.
  */
 static bool
-end_tick(ShedlockTick *last, void *arg)
+end_tick(ShedlockTick *last, TickAct *end)
 {
-	RunEnd	   *end = arg;
 	ShedlockJob job;
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -381,21 +388,12 @@ end_tick(ShedlockTick *last, void *arg)
 bool
 ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome)
 {
-	RunEnd		end = {.name = name,.token = token,.outcome = outcome};
+	TickAct		end = {.name = name,.token = token,.outcome = outcome};
 
-	if (change_tick(name, end_tick, &end) && end.durable)
+	if (change_tick(end_tick, &end) && end.durable)
 		ShedlockCommitDurably();
 	return end.gave_up;
 }
-
-/* What an administrator does with a tick. */
-typedef struct TickAct
-{
-	ShedlockJob job;
-	TimestampTz tick;			/* which one it was */
-	bool		older_due;		/* it is skipped already, and older ones are
-								 * to be made up before it */
-} TickAct;
 
 /*
  * allow_again - for change_tick()
@@ -403,9 +401,8 @@ typedef struct TickAct
  * A tick that was skipped is taken back.  A name without a job needs a tick that was claimed.
  */
 static bool
-allow_again(ShedlockTick *last, void *arg)
+allow_again(ShedlockTick *last, TickAct *act)
 {
-	TickAct    *act = arg;
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (!last->found && !act->job.found)
@@ -435,31 +432,15 @@ allow_again(ShedlockTick *last, void *arg)
 bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
-	TickAct		act;
+	TickAct		act = {.name = name};
 	bool		allowed;
 
 	ShedlockLookUpJob(name, &act.job);
-	allowed = (!act.job.found || act.job.is_readable) && change_tick(name, allow_again, &act);
+	allowed = (!act.job.found || act.job.is_readable) && change_tick(allow_again, &act);
 	*tick = act.tick;
 	if (allowed)
 		ShedlockCommitDurably();
 	return allowed;
-}
-
-/*
- * pass_skipped - use up the tick that was skipped, so that another one can be
- */
-static void
-pass_skipped(ShedlockTick *last, TimestampTz now)
-{
-	last->tick = last->skipped;
-	last->claimed_at = now;
-	last->claimed_by = ShedlockLockedBy(NULL, 0);
-	last->token = 0;
-	last->attempt = 0;
-	last->done = true;
-	last->again_at = DT_NOBEGIN;
-	last->retry_at = DT_NOBEGIN;
 }
 
 /*
@@ -469,9 +450,8 @@ pass_skipped(ShedlockTick *last, TimestampTz now)
  * another schedule is no tick of this one.  A retry that is to come counts as due.
  */
 static bool
-skip_tick(ShedlockTick *last, void *arg)
+skip_tick(ShedlockTick *last, TickAct *act)
 {
-	TickAct    *act = arg;
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz coming = ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
 	ShedlockTick ready = *last;
@@ -492,7 +472,7 @@ skip_tick(ShedlockTick *last, void *arg)
 		act->older_due = due.attempt > 0 && due.tick < last->skipped;
 		if (act->older_due)
 			return false;
-		pass_skipped(last, now);
+		use_up(last, last->skipped);
 	}
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
@@ -508,11 +488,11 @@ skip_tick(ShedlockTick *last, void *arg)
 bool
 ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
 {
-	TickAct		act = {.tick = DT_NOEND};
+	TickAct		act = {.name = name,.tick = DT_NOEND};
 	bool		changed;
 
 	ShedlockLookUpJob(name, &act.job);
-	changed = act.job.is_readable && change_tick(name, skip_tick, &act);
+	changed = act.job.is_readable && change_tick(skip_tick, &act);
 	if (changed)
 		ShedlockCommitDurably();
 	if (act.older_due)
