@@ -46,7 +46,6 @@ OBJS = \
 	src/job/tick.o \
 	src/job/declare.o \
 	src/job/execute.o \
-	src/job/next.o \
 	src/job/state.o \
 	src/job/reason.o \
 	src/job/event.o \

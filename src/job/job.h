@@ -216,6 +216,10 @@ extern TimestampTz ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJ
 extern TimestampTz ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job,
 									TimestampTz now, TimestampTz free_since);
 
+/* outcome.c */
+extern bool ShedlockCountsAsRun(const ShedlockRow *row);
+extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run);
+
 /* tick.c */
 extern void ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name,
 							   ShedlockTick *last);
@@ -238,14 +242,12 @@ extern bool ShedlockMayChange(const ShedlockJob *job);
 extern const char *ShedlockDeclare(const ShedlockName *name, ShedlockJob *job);
 extern bool ShedlockForgetJob(const ShedlockName *name);
 
-/* next.c */
-extern TimestampTz ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row,
-								  const ShedlockTick *last, const ShedlockJob *job);
-
 /* state.c */
 extern const char *const shedlock_job_state_names[];
 extern void ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job,
 								 ShedlockStanding *standing);
+extern TimestampTz ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row,
+								  const ShedlockTick *last, const ShedlockJob *job);
 
 /* reason.c */
 extern ShedlockState ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result);
@@ -268,9 +270,6 @@ extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 
 extern const char *const shedlock_beginning_names[];
 extern void ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain,
 							 ShedlockAnswer *answer);
-
-/* outcome.c */
-extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run);
 
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);

@@ -14,14 +14,15 @@
 #include "utils/timestamp.h"
 
 /*
- * run_lives - does a run still hold its lock, which has that row, on this server?
+ * ShedlockCountsAsRun - is a run at work on this server, if the lock is held?
+ *
+ * One that began before a failover is lost, although its lock still counts as a lease.
  */
-static bool
-run_lives(const ShedlockName *name, const ShedlockRow *row, int64 token)
+bool
+ShedlockCountsAsRun(const ShedlockRow *row)
 {
-	return row->token == token && ShedlockIsHeld(row, name, GetCurrentTimestamp()) &&
-		(row->kind == SHEDLOCK_LEASED_RUN ||
-		 (row->kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(row)));
+	return row->kind == SHEDLOCK_LEASED_RUN ||
+		(row->kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(row));
 }
 
 /*
@@ -48,7 +49,8 @@ ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run)
 		ShedlockRow row;
 
 		ShedlockLookUpRow(name, &row);
-		if (run_lives(name, &row, token))
+		if (row.token == token && ShedlockIsHeld(&row, name, GetCurrentTimestamp()) &&
+			ShedlockCountsAsRun(&row))
 			return;
 		ShedlockHistoryRead(name->nsp, token, run);
 		if (run->outcome == SHEDLOCK_RUNNING)

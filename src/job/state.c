@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * state.c
- *	  How a job is doing now, for those who watch it.
+ *	  How a job is doing now, and when a call for a run of it can succeed.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -17,6 +17,12 @@
 
 /* So many changes, each within an hour of the one before, are no accident. */
 #define TURNS_MAX		3
+
+/* When to look again for what ends by an act that nobody can foresee. */
+#define LOOK_AGAIN		USECS_PER_SEC
+
+/* The same while a run has the lock: its end may come any time before its lease does. */
+#define LOOK_FOR_END	USECS_PER_MINUTE
 
 const char *const shedlock_job_state_names[] = {
 	[SHEDLOCK_JOB_RUNNING] = "running",
@@ -125,17 +131,11 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	ShedlockLookUpTick(name, last);
 	ShedlockReadRun(name, last->token, &standing->run);
 	now = GetCurrentTimestamp();
-	held = row.found && ShedlockIsHeld(&row, name, now);
+	held = ShedlockIsHeld(&row, name, now);
 	due = ShedlockFindDue(last, job, now);
 
 	standing->now = now;
-
-	/*
-	 * One that began before a failover is lost, although its lock still
-	 * counts as a lease.
-	 */
-	standing->at_work = held && (row.kind == SHEDLOCK_LEASED_RUN ||
-								 (row.kind == SHEDLOCK_RUN && !ShedlockCountsAsLease(&row)));
+	standing->at_work = held && ShedlockCountsAsRun(&row);
 	standing->paused = row.paused_until > now;
 	standing->attempt_at = standing->at_work || standing->run.outcome == SHEDLOCK_RUN_UNKNOWN ?
 		DT_NOEND : ShedlockNextAttempt(last, job, now);
@@ -146,4 +146,36 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 		since = ShedlockDueSince(last, job, now, free_since(&row, held, now));
 	standing->overdue = since != DT_NOEND && now - since > ShedlockIntervalMicroseconds(job->overdue_after) ?
 		now - since : 0;
+}
+
+/*
+ * ShedlockNextAt - the first time at which a call for a run of the name can succeed, as far as
+ * can be foreseen
+ *
+ * row: its lock.  DT_NOEND: there is none, because it is paused for ever, or has no tick to
+ * come.  Assumes that a call now would be refused.
+ */
+TimestampTz
+ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last,
+			   const ShedlockJob *job)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz at = now;
+	bool		held = ShedlockIsHeld(row, name, now);
+
+	if (row->found)
+	{
+		if (ShedlockCountsAsLease(row))
+			at = Max(at, row->lock_until);
+		else if (!held)
+			at = Max(at, row->keep_until);
+		else if (ShedlockHolderEnd(row) != DT_NOEND)
+			at = Max(at, ShedlockHolderEnd(row));
+		at = Max(at, row->paused_until);
+	}
+	if (job->found)
+		at = ShedlockNextTime(last, job, at);
+	if (held && SHEDLOCK_IS_RUN(row->kind))
+		at = Min(at, now + LOOK_FOR_END);
+	return at <= now ? now + LOOK_AGAIN : at;
 }

@@ -96,7 +96,7 @@ foreach (
 	[ 'nothing looks for what was skipped', 'skipped', { favour => 'planned_run', faults => 'skip' },
 		'job/due.c', 'first.tick != state->skipped', 'true' ],
 	[ 'callers are told to come back too late', 'told a wrong time', { favour => 'leased_run' },
-		'job/next.c', 'now + LOOK_AGAIN : at;', 'now + LOOK_AGAIN : at + USECS_PER_SEC;' ],
+		'job/state.c', 'now + LOOK_AGAIN : at;', 'now + LOOK_AGAIN : at + USECS_PER_SEC;' ],
 	[ 'there is one permit more', 'too many permits', { favour => 'permits' },
 		'api/lockfuncs.c', 'elems = palloc((Size) permits', 'permits++; elems = palloc((Size) permits' ])
 {

@@ -62,10 +62,10 @@ my @clauses = (
 	'due.c', 'if (is_backing_off(&state, at))' => '',
 	'due.c', 'if (state.tick > at)' => 'if (false)',
 	'due.c', 'if (job->catch_up_all && too_late' => 'if (false && too_late',
-	'next.c', "if (job->found)\n" => "if (false)\n",
-	'next.c', 'if (ShedlockCountsAsLease(row))' => 'if (false)',
-	'next.c', 'at = Max(at, row->paused_until);' => '',
-	'next.c', 'at = Min(at, now + LOOK_FOR_END);' => '',
+	'state.c', "if (job->found)\n" => "if (false)\n",
+	'state.c', 'if (ShedlockCountsAsLease(row))' => 'if (false)',
+	'state.c', 'at = Max(at, row->paused_until);' => '',
+	'state.c', 'at = Min(at, now + LOOK_FOR_END);' => '',
 
 	# when somebody should be told
 	'due.c', 'since = state.again_at;' => 'since = state.tick;',
@@ -81,7 +81,7 @@ my @clauses = (
 	'due.c', 'return Max(since, Max(job->declared_at, free_since));' => 'return Max(since, job->declared_at);',
 	'state.c', 'return Max(since, row->paused_until);' => 'return since;',
 	'state.c', ' && !last->done &&' => ' &&',
-	'state.c', 'held && (row.kind == SHEDLOCK_LEASED_RUN ||' => '(row.kind == SHEDLOCK_LEASED_RUN ||',
+	'state.c', 'held && ShedlockCountsAsRun(&row)' => 'ShedlockCountsAsRun(&row)',
 
 	# what a declaration makes of the ticks
 	'declare.c', 'job->since = now - FRESH_MAX;' => 'job->since = now;',
