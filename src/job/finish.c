@@ -39,6 +39,9 @@
 #define FULL_TRIES		50
 #define FULL_NAP_MS		100
 
+/* A limit of its waits: none of them. */
+#define NO_WAIT			(-1)
+
 /*
  * lock_tables - lock what the end of a run writes to, before it writes anything
  *
@@ -304,7 +307,7 @@ tell_end(void *arg)
  * Values that are stored out of line need an active snapshot.  A run whose wait
  * for the standby was cancelled does not begin another wait.  Returns the error
  * that the step failed with, or NULL.  An error ends the holdoff of cancels, so that is
- * restored.
+ * restored.  From here on everything may wait.
  */
 static ErrorData *
 try_step(void (*step) (void *arg), void *arg, bool commit)
@@ -328,9 +331,11 @@ try_step(void (*step) (void *arg), void *arg, bool commit)
 	PG_CATCH();
 	{
 		QueryCancelHoldoffCount = holdoff;
+		shedlock_never_waits = false;
 		failure = ShedlockTakeError(context);
 	}
 	PG_END_TRY();
+	shedlock_never_waits = false;
 	return failure;
 }
 
@@ -353,49 +358,29 @@ wait_limit(const ShedlockRun *run)
 /*
  * try_end - one of the ways to end a run, in a transaction of its own
  *
- * limit: of its waits for locks, in milliseconds; 0: none.  While the server's lock table is
- * full, this tries again.  As try_step() otherwise.
+ * limit: of its waits for locks, in milliseconds; 0: there is none; or NO_WAIT.
+ * While the server's lock table is full, this tries again.  As try_step() otherwise.
  */
 static ErrorData *
 try_end(ShedlockRun *run, void (*step) (void *arg), int limit)
 {
 	ErrorData  *failure;
+	int			tries = 0;
 
-	LockTimeout = limit;
-	failure = try_step(step, run, true);
-	for (int tries = 0; failure && failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY &&
-		 tries < FULL_TRIES; tries++)
+	LockTimeout = Max(limit, 0);
+	do
 	{
-		ShedlockNap(FULL_NAP_MS);
+		if (tries > 0)
+			ShedlockNap(FULL_NAP_MS);
+		shedlock_never_waits = limit == NO_WAIT;
 		failure = try_step(step, run, true);
-	}
+	} while (failure && failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY && tries++ < FULL_TRIES);
 	LockTimeout = 0;
 
 	/* The caller has set no lock_timeout. */
 	if (failure && failure->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		failure->message =
 			pstrdup("another transaction has a table or row of extension \"shedlock\" locked for too long");
-	return failure;
-}
-
-/*
- * try_now - the same, but without any wait for a lock
- */
-static ErrorData *
-try_now(ShedlockRun *run, void (*step) (void *arg))
-{
-	ErrorData  *failure;
-
-	shedlock_never_waits = true;
-	PG_TRY();
-	{
-		failure = try_end(run, step, 0);
-	}
-	PG_FINALLY();
-	{
-		shedlock_never_waits = false;
-	}
-	PG_END_TRY();
 	return failure;
 }
 
@@ -413,7 +398,7 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 	*failure = try_end(run, end_run, wait_limit(run));
 	if (*failure == NULL)
 		return true;
-	if ((*failure)->sqlerrcode == ERRCODE_QUERY_CANCELED && try_now(run, end_run) == NULL)
+	if ((*failure)->sqlerrcode == ERRCODE_QUERY_CANCELED && try_end(run, end_run, NO_WAIT) == NULL)
 	{
 		*failure = NULL;
 		return true;
@@ -423,7 +408,7 @@ end_alone(ShedlockRun *run, ErrorData **failure)
 			 errmsg("could not record outcome \"%s\" of lock \"%s\": %s",
 					shedlock_outcome_names[run->outcome], run->request.name.str, (*failure)->message)));
 	if (run->attempt > 0)
-		*failure = try_now(run, end_unrecorded);
+		*failure = try_end(run, end_unrecorded, NO_WAIT);
 	if (*failure)
 		*failure = try_end(run, release_run, 0);
 	return false;
@@ -489,40 +474,29 @@ ShedlockEndRun(ShedlockRun *run)
 /*
  * ended_before - has that run been ended with that outcome, or another one?
  *
- * past: what the history has of it.  The answer to the first call may have been lost on
- * its way to the client, so the same end again is true.  Ends with a SQLSTATE are not
- * those of callers.
+ * The answer to the first call may have been lost on its way to the client, so the same end
+ * again is true.  Ends with a SQLSTATE are not those of callers.  A token of another name
+ * counts as unknown.
  */
 static bool
-ended_before(const ShedlockName *name, const ShedlockHistoryRun *past, ShedlockOutcome outcome,
-			 bool *same)
+ended_before(const ShedlockName *name, int64 token, ShedlockOutcome outcome, bool *same)
 {
-	if (past->outcome <= SHEDLOCK_RUNNING || past->outcome == SHEDLOCK_RUN_LOST ||
-		!has_privs_of_role(GetUserId(), past->role))
+	ShedlockHistoryRun past;
+
+	ShedlockHistoryRead(name->nsp, token, &past);
+	if (past.outcome <= SHEDLOCK_RUNNING || past.outcome == SHEDLOCK_RUN_LOST ||
+		strcmp(past.name, name->str) != 0 || !has_privs_of_role(GetUserId(), past.role))
 		return false;
-	*same = past->sqlstate == NULL && past->outcome == outcome;
+	*same = past.sqlstate == NULL && past.outcome == outcome;
 	if (*same)
 		ShedlockCommitDurablyAgain();
 	else
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("run of lock \"%s\" with token " INT64_FORMAT " has ended already",
-						name->str, past->token),
-				 errdetail("Its outcome is \"%s\".", shedlock_outcome_names[past->outcome])));
+						name->str, token),
+				 errdetail("Its outcome is \"%s\".", shedlock_outcome_names[past.outcome])));
 	return true;
-}
-
-/*
- * read_own - read what the history has of a run of that name
- *
- * A token of another name counts as unknown.
- */
-static void
-read_own(const ShedlockName *name, int64 token, ShedlockHistoryRun *past)
-{
-	ShedlockHistoryRead(name->nsp, token, past);
-	if (past->token != 0 && strcmp(past->name, name->str) != 0)
-		memset(past, 0, sizeof(*past));
 }
 
 /*
@@ -537,17 +511,14 @@ bool
 ShedlockEndLeasedRun(const ShedlockName *name, int64 token, ShedlockEnding *ending)
 {
 	Oid			nsp = name->nsp;
-	ShedlockHistoryRun past;
 	bool		same;
 
-	read_own(name, token, &past);
-	if (ended_before(name, &past, ending->outcome, &same))
+	if (ended_before(name, token, ending->outcome, &same))
 		return same;
 	if (!ShedlockReleaseLeasedRun(name, token, ending->outcome != SHEDLOCK_RETURNED))
 	{
 		/* The release waits for a session that has sent the same end before. */
-		read_own(name, token, &past);
-		if (ended_before(name, &past, ending->outcome, &same))
+		if (ended_before(name, token, ending->outcome, &same))
 			return same;
 		ShedlockReportLoss(name, token);
 		return false;
