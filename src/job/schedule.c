@@ -327,21 +327,19 @@ has_digit(const char *str)
 
 /*
  * numbered_zones - the names with a digit in pg_timezone_names, as Etc/GMT-2; kept
- *
- * The last one is NULL.
  */
-static char **
+static List *
 numbered_zones(void)
 {
-	static char **known = NULL;
+	static List *known = NIL;
 	List	   *names = NIL;
-	ListCell   *lc;
+	MemoryContext old;
 	pg_tzenum  *all;
 	pg_tz	   *zone;
-	char	  **copy;
 
 	if (known)
 		return known;
+	old = MemoryContextSwitchTo(TopMemoryContext);
 	all = pg_tzenumerate_start();
 	while ((zone = pg_tzenumerate_next(all)) != NULL)
 	{
@@ -349,12 +347,8 @@ numbered_zones(void)
 			names = lappend(names, pstrdup(pg_get_timezone_name(zone)));
 	}
 	pg_tzenumerate_end(all);
-
-	copy = MemoryContextAllocZero(TopMemoryContext, ((Size) list_length(names) + 1) * sizeof(char *));
-	foreach(lc, names)
-		copy[foreach_current_index(lc)] = MemoryContextStrdup(TopMemoryContext, lfirst(lc));
-	list_free_deep(names);
-	return known = copy;
+	MemoryContextSwitchTo(old);
+	return known = names;
 }
 
 /*
@@ -369,11 +363,13 @@ numbered_zones(void)
 static bool
 is_zone_name(const char *name)
 {
+	ListCell   *lc;
+
 	if (!has_digit(name))
 		return true;
-	for (char **zone = numbered_zones(); *zone; zone++)
+	foreach(lc, numbered_zones())
 	{
-		if (pg_strcasecmp(*zone, name) == 0)
+		if (pg_strcasecmp(lfirst(lc), name) == 0)
 			return true;
 	}
 	return false;
