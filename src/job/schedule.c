@@ -17,14 +17,14 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
-
+#include "catalog/pg_collation.h"
 #include "job/job.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "port/pg_bitutils.h"
+#include "regex/regex.h"
+#include "utils/builtins.h"
 #include "utils/datetime.h"
-#include "utils/formatting.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -387,88 +387,49 @@ find_zone(const char *name)
 }
 
 /*
- * is_alone - is there a word of characters of that set alone?
- *
- * What is no letter ends a word.
+ * What is to be written instead of a schedule that is refused, by what it looks like.  These
+ * are what people bring along who come from another scheduler.
  */
-static bool
-is_alone(const char *text, const char *set)
+static const struct
 {
-	for (const char *pos = text; *pos; pos++)
-	{
-		size_t		len = strspn(pos, set);
+	const char *like;			/* regular expression */
+	const char *hint;
+}			hints[] = {
 
-		if (len > 0 && !isalpha((unsigned char) pos[len]))
-			return true;
-		while (isalpha((unsigned char) pos[0]) && isalpha((unsigned char) pos[1]))
-			pos++;
-	}
-	return false;
-}
+	{"^\\s*(cron_)?tz=",
+	"Pass the time zone as time_zone."},
+	{"^\\s*(@?every|\\d\\S*(\\s+\\S+)?\\s*$)",
+	"Write a period as \"every 5 min\", or as \"every 14 days from 2026-01-05 03:00\"."},
+	{"^\\s*@",
+	"A schedule can be @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly, and has five fields else."},
+	{"[?#]|(^|[^a-z])[lw]+([^a-z]|$)",
+	"\"*\" is any day and \"$\" the last one of the month; the first Monday is \"0 5 */31,1-7 * mon\"."},
+	{"(^|[^a-z])h+([^a-z]|$)",
+	"Choose a minute, such as \"17 * * * *\"."},
+	{"^\\s*\\S+(\\s+\\S+){5}\\s*$",
+	"There is no field for seconds or years: leave it out."},
+	{"-(sun|0)",
+	"Sunday is 0 and 7: write \"6-7\" for Saturday and Sunday."},
+	{"^([^/]*[^-a-z0-9/])?[a-z0-9]+/",
+	"A step follows \"*\" or a range: write \"5-59/15\", not \"5/15\"."},
+	{"/",
+	"A step cannot be larger than its field: for every two hours write \"0 */2 * * *\", or \"every 2 hours\"."},
+	{"",
+	"A schedule has five fields: minute, hour, day of month, month and day of week; or it is a period, such as \"every 5 min\"."},
+};
 
 /*
- * has_single_step - has a single number or name a step?
- */
-static bool
-has_single_step(const char *text)
-{
-	const char *pos = strchr(text, '/');
-
-	if (pos == NULL || pos == text ||!isalnum((unsigned char) pos[-1]))
-		return false;
-	while (pos > text &&isalnum((unsigned char) pos[-1]))
-		pos--;
-	return pos == text ||pos[-1] != '-';
-}
-
-/*
- * count_words - how many words has a text?
- */
-static int
-count_words(const char *text)
-{
-	int			words = 0;
-
-	while (*(text +=strspn(text, " \t\r\n")))
-	{
-		words++;
-		text	  +=strcspn(text, " \t\r\n");
-	}
-	return words;
-}
-
-/*
- * hint_for - what is to be written instead of a schedule that is refused
- *
- * These are what people bring along who come from another scheduler.
+ * hint_for - the hint for a schedule that is refused
  */
 static const char *
-hint_for(const char *given)
+hint_for(char *text)
 {
-	const char *begin = given + strspn(given, " \t\r\n");
-	const char *text = asc_tolower(begin, strlen(begin));
-	int			words = count_words(text);
+	int			i = 0;
 
-	if (strncmp(text, "cron_tz=", 8) == 0 || strncmp(text, "tz=", 3) == 0)
-		return "Pass the time zone as time_zone.";
-	if (strncmp(text, "every", 5) == 0 || strncmp(text, "@every", 6) == 0 ||
-		(words <= 2 && isdigit((unsigned char) *text)))
-		return "Write a period as \"every 5 min\", or as \"every 14 days from 2026-01-05 03:00\".";
-	if (*text == '@')
-		return "A schedule can be @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly, and has five fields else.";
-	if (strpbrk(text, "?#") || is_alone(text, "lw"))
-		return "\"*\" is any day and \"$\" the last one of the month; the first Monday is \"0 5 */31,1-7 * mon\".";
-	if (is_alone(text, "h"))
-		return "Choose a minute, such as \"17 * * * *\".";
-	if (words == 6)
-		return "There is no field for seconds or years: leave it out.";
-	if (strstr(text, "-sun") || strstr(text, "-0"))
-		return "Sunday is 0 and 7: write \"6-7\" for Saturday and Sunday.";
-	if (has_single_step(text))
-		return "A step follows \"*\" or a range: write \"5-59/15\", not \"5/15\".";
-	if (strchr(text, '/'))
-		return "A step cannot be larger than its field: for every two hours write \"0 */2 * * *\", or \"every 2 hours\".";
-	return "A schedule has five fields: minute, hour, day of month, month and day of week; or it is a period, such as \"every 5 min\".";
+	while (!RE_compile_and_execute(cstring_to_text(hints[i].like), text, (int) strlen(text),
+								   REG_ADVANCED | REG_ICASE, C_COLLATION_OID, 0, NULL))
+		i++;
+	return hints[i].hint;
 }
 
 /*
@@ -490,13 +451,14 @@ ShedlockParseSchedule(const char *text, const char *zone, bool noerror, Shedlock
 	if (problem)
 	{
 		char	   *shown = pnstrdup(text, (Size) pg_mbcliplen(text, (int) strlen(text), TEXT_MAX));
+		const char *hint = hint_for(shown);
 
 		(void) ShedlockMaskText(shown);
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid schedule: \"%s\"", shown),
 				 errdetail_internal("%s", problem),
-				 errhint("%s", hint_for(text))));
+				 errhint("%s", hint)));
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
