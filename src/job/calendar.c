@@ -235,16 +235,21 @@ in_period(const ShedlockSchedule *schedule, TimestampTz at)
 }
 
 /*
- * timestamp_of - a tick of seconds since 1970; none if it is out of range
+ * find_timestamp - as find_tick(), but of timestamps; DT_NOEND or DT_NOBEGIN if none
  */
 static TimestampTz
-timestamp_of(pg_time_t tick, TimestampTz none)
+find_timestamp(const ShedlockSchedule *schedule, bool forward, TimestampTz at)
 {
-	int64		seconds = tick - EPOCH_DISTANCE / USECS_PER_SEC;
+	int64		distance = EPOCH_DISTANCE / USECS_PER_SEC;
+	TimestampTz none = forward ? DT_NOEND : DT_NOBEGIN;
+	pg_time_t	tick;
 
-	if (seconds < MIN_TIMESTAMP / USECS_PER_SEC || seconds >= END_TIMESTAMP / USECS_PER_SEC)
+	if (!find_tick(schedule, forward, floor_div(at, USECS_PER_SEC) + distance + (forward ? 1 : 0), &tick))
 		return none;
-	return seconds * USECS_PER_SEC;
+	tick -= distance;
+	if (tick < MIN_TIMESTAMP / USECS_PER_SEC || tick >= END_TIMESTAMP / USECS_PER_SEC)
+		return none;
+	return tick * USECS_PER_SEC;
 }
 
 /*
@@ -255,20 +260,13 @@ timestamp_of(pg_time_t tick, TimestampTz none)
 TimestampTz
 ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
 {
-	pg_time_t	tick;
-
 	if (at < MIN_TIMESTAMP)
 		return DT_NOBEGIN;
 	at = Min(at, END_TIMESTAMP - 1);
-	if (schedule->period != 0)
-	{
-		at -= in_period(schedule, at);
-		return at < (schedule->has_from ? schedule->from : MIN_TIMESTAMP) ? DT_NOBEGIN : at;
-	}
-	if (!find_tick(schedule, false,
-				   floor_div(at, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC, &tick))
-		return DT_NOBEGIN;
-	return timestamp_of(tick, DT_NOBEGIN);
+	if (schedule->period == 0)
+		return find_timestamp(schedule, false, at);
+	at -= in_period(schedule, at);
+	return at < (schedule->has_from ? schedule->from : MIN_TIMESTAMP) ? DT_NOBEGIN : at;
 }
 
 /*
@@ -279,24 +277,17 @@ ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
 TimestampTz
 ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after)
 {
-	pg_time_t	tick;
+	int64		left;
 
 	if (after >= END_TIMESTAMP)
 		return DT_NOEND;
 	after = Max(after, MIN_TIMESTAMP - 1);
-	if (schedule->period != 0)
-	{
-		int64		left;
-
-		if (schedule->has_from)
-			after = Max(after, schedule->from - 1);
-		left = schedule->period - in_period(schedule, after);
-		return after >= END_TIMESTAMP - left ? DT_NOEND : after + left;
-	}
-	if (!find_tick(schedule, true,
-				   floor_div(after, USECS_PER_SEC) + EPOCH_DISTANCE / USECS_PER_SEC + 1, &tick))
-		return DT_NOEND;
-	return timestamp_of(tick, DT_NOEND);
+	if (schedule->period == 0)
+		return find_timestamp(schedule, true, after);
+	if (schedule->has_from)
+		after = Max(after, schedule->from - 1);
+	left = schedule->period - in_period(schedule, after);
+	return after >= END_TIMESTAMP - left ? DT_NOEND : after + left;
 }
 
 /*
