@@ -306,7 +306,7 @@ claim(const ShedlockName *name, TimestampTz tick, Interval *period)
 	if (!ShedlockClaimTick(name, tick, period, &before))
 		return false;
 	if (ShedlockGiveUpTick(name, &before))
-		ShedlockTellGaveUp(name->nsp, before.token, &before);
+		ShedlockTellRun("gave up", false, name->nsp, before.token, &before);
 	ShedlockNoticeBlock(name, true);
 	return true;
 }

@@ -473,8 +473,8 @@ tell_begin(const Try *try, int64 lost_run)
 	if (lost_run != 0)
 		ShedlockTellEnd(nsp, lost_run, before);
 	if (try->given_up != 0 && try->given_up != lost_run)
-		ShedlockTellGaveUp(nsp, try->given_up, before);
-	ShedlockTellBegin(nsp, try->run->token);
+		ShedlockTellRun("gave up", false, nsp, try->given_up, before);
+	ShedlockTellRun("started", true, nsp, try->run->token, NULL);
 }
 
 /*

@@ -202,10 +202,12 @@ ShedlockTell(const List *events)
 }
 
 /*
- * tell_run - tell an event of a run, other than its end
+ * ShedlockTellRun - tell an event of a run, other than its end
+ *
+ * before: as for ShedlockEndEvents().
  */
-static void
-tell_run(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)
+void
+ShedlockTellRun(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)
 {
 	ShedlockHistoryRun run;
 
@@ -217,30 +219,12 @@ tell_run(const char *event, bool is_normal, Oid nsp, int64 token, const Shedlock
 }
 
 /*
- * ShedlockTellBegin - tell that a run has begun
- */
-void
-ShedlockTellBegin(Oid nsp, int64 token)
-{
-	tell_run("started", true, nsp, token, NULL);
-}
-
-/*
  * ShedlockTellEnd - tell how a run ended; as ShedlockEndEvents()
  */
 void
 ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before)
 {
 	ShedlockTell(ShedlockEndEvents(nsp, token, before));
-}
-
-/*
- * ShedlockTellGaveUp - tell that no attempt follows a run whose end was told before
- */
-void
-ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before)
-{
-	tell_run("gave up", false, nsp, token, before);
 }
 
 /*

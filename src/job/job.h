@@ -258,11 +258,11 @@ extern char *ShedlockWhy(const ShedlockName *name);
 
 /* event.c */
 extern bool ShedlockTells(bool is_normal);
-extern void ShedlockTellBegin(Oid nsp, int64 token);
 extern List *ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before);
 extern void ShedlockTell(const List *events);
 extern void ShedlockTellEnd(Oid nsp, int64 token, const ShedlockTick *before);
-extern void ShedlockTellGaveUp(Oid nsp, int64 token, const ShedlockTick *before);
+extern void ShedlockTellRun(const char *event, bool is_normal, Oid nsp, int64 token,
+							const ShedlockTick *before);
 extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 token,
 							 TimestampTz until);
 

@@ -28,17 +28,12 @@ ShedlockCountsAsRun(const ShedlockRow *row)
 /*
  * ShedlockReadRun - read what the history has of a run, with its outcome as of now
  *
- * token 0 counts as that of a run that it does not have.  A run without a holder is lost only if
- * the history, read after the lock, still says that it is running.
+ * A run without a holder is lost only if the history, read after the lock, still says that it is
+ * running.
  */
 void
 ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run)
 {
-	if (token == 0)
-	{
-		memset(run, 0, sizeof(*run));
-		return;
-	}
 	ShedlockHistoryRead(name->nsp, token, run);
 	if (run->outcome != SHEDLOCK_RUNNING)
 		return;

@@ -334,9 +334,11 @@ __wrap_ShedlockHistoryGaveUp(const ShedlockName *name, int64 token)
 	return false;
 }
 
-void		__wrap_ShedlockTellBegin(Oid nsp, int64 token);
+void		__wrap_ShedlockTellRun(const char *event, bool is_normal, Oid nsp, int64 token,
+								   const ShedlockTick *before);
 void
-__wrap_ShedlockTellBegin(Oid nsp, int64 token)
+__wrap_ShedlockTellRun(const char *event, bool is_normal, Oid nsp, int64 token,
+					   const ShedlockTick *before)
 {
 }
 
