@@ -229,10 +229,10 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 typedef struct TickAct
 {
 	const ShedlockName *name;
-	int64		token;			/* this and the next three: of a run */
+	bool		durable;		/* a crash must not undo it */
+	int64		token;			/* this and the next two: of a run */
 	ShedlockOutcome outcome;
 	bool		gave_up;		/* no attempt is left */
-	bool		durable;		/* a crash must not undo it */
 	ShedlockJob job;			/* this and the rest: of an administrator */
 	TimestampTz tick;			/* which one it was */
 	bool		older_due;		/* it is skipped already, and older ones are
@@ -269,6 +269,8 @@ change_tick(bool (*change) (ShedlockTick *last, TickAct *act), TickAct *act)
 			ShedlockAwaitInserter(&store, name, &tries);
 	}
 	ShedlockClose(&store, NoLock);
+	if (changed && act->durable)
+		ShedlockCommitDurably();
 	return changed;
 }
 
@@ -300,10 +302,9 @@ close_tick(ShedlockTick *last, TickAct *act)
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
 {
-	TickAct		act = {.name = name,.token = token};
+	TickAct		act = {.name = name,.durable = true,.token = token};
 
-	if (change_tick(close_tick, &act))
-		ShedlockCommitDurably();
+	(void) change_tick(close_tick, &act);
 }
 
 /*
@@ -390,8 +391,7 @@ ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome)
 {
 	TickAct		end = {.name = name,.token = token,.outcome = outcome};
 
-	if (change_tick(end_tick, &end) && end.durable)
-		ShedlockCommitDurably();
+	(void) change_tick(end_tick, &end);
 	return end.gave_up;
 }
 
@@ -405,7 +405,7 @@ allow_again(ShedlockTick *last, TickAct *act)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!last->found && !act->job.found)
+	if (act->job.found ? !act->job.is_readable : !last->found)
 		return false;
 	if (ShedlockHasSkipped(last, &act->job))
 	{
@@ -432,14 +432,12 @@ allow_again(ShedlockTick *last, TickAct *act)
 bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
-	TickAct		act = {.name = name};
+	TickAct		act = {.name = name,.durable = true};
 	bool		allowed;
 
 	ShedlockLookUpJob(name, &act.job);
-	allowed = (!act.job.found || act.job.is_readable) && change_tick(allow_again, &act);
+	allowed = change_tick(allow_again, &act);
 	*tick = act.tick;
-	if (allowed)
-		ShedlockCommitDurably();
 	return allowed;
 }
 
@@ -488,13 +486,11 @@ skip_tick(ShedlockTick *last, TickAct *act)
 bool
 ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
 {
-	TickAct		act = {.name = name,.tick = DT_NOEND};
+	TickAct		act = {.name = name,.durable = true,.tick = DT_NOEND};
 	bool		changed;
 
 	ShedlockLookUpJob(name, &act.job);
 	changed = act.job.is_readable && change_tick(skip_tick, &act);
-	if (changed)
-		ShedlockCommitDurably();
 	if (act.older_due)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
