@@ -7,10 +7,8 @@
  * transaction ID.  A change locks the row as an UPDATE does, and nothing else: no tick and no
  * advisory lock.  Until it commits, calls go by what was declared before.
  *
- * No declaration writes the state of the ticks, which a run at work may be about to write.
- * Instead it says from when on ticks of its schedule count (since), and which tick of the
- * schedule before still counts (carried).  As the state of the ticks only moves forward, no
- * tick is run twice, whenever the declaration commits.
+ * No declaration writes the state of the ticks, which a run at work may be about to write: see
+ * src/README for what it says instead.
  *
  * Copyright (c) 2026, the shedlock developers
  *

@@ -55,8 +55,7 @@ ShedlockLastTime(TimestampTz tick, const ShedlockJob *job)
 /*
  * open_state - the state of the ticks as the declaration has it
  *
- * A job that was forgotten and declared again owes its old ticks nothing.  A tick that is
- * carried over from another schedule counts as the last one, until a later one does.
+ * A job that was forgotten and declared again owes its old ticks nothing.
  */
 static ShedlockTick
 open_state(const ShedlockTick *last, const ShedlockJob *job)

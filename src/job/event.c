@@ -165,11 +165,9 @@ add_run(List *events, const char *event, Oid nsp,
 }
 
 /*
- * ShedlockEndEvents - what to tell of the end of a run: its outcome, and whether no
- * attempt follows
+ * ShedlockEndEvents - what to tell of the end of a run: its outcome, and that it gave up
  *
- * before: the ticks of the name before another run began, or NULL if none has.  Nothing
- * is to be told of a run that is not in the history, or is still at work according to it.
+ * before: as for add_run().
  */
 List *
 ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)

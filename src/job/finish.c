@@ -3,11 +3,9 @@
  * finish.c
  *	  Ends a run: releases its lock, records its outcome, and reports it later.
  *
- * A run that succeeds ends in the last transaction of its command.  So the lock is free
- * and the tick used up if, and only if, the work is committed, and as durably.  The end
- * must neither fail nor delay that work.  So it is a subtransaction that waits for
- * nothing, and where it fails, or does not fit into the transaction, the run ends in a
- * transaction of its own after the commit.  A run that fails has no other choice.
+ * A run that succeeds ends in the last transaction of its command, in a subtransaction that
+ * waits for nothing.  Where that fails or does not fit, and if the command has failed, the run
+ * ends in a transaction of its own: see src/README.
  *
  * The command may have left any role, search_path and default_transaction_*
  * behind.  Writes do not depend on them (write.c).
@@ -147,8 +145,7 @@ end_unrecorded(void *arg)
 /*
  * finish_command - do what the commit would do of the command's work
  *
- * That is to fire deferred triggers, and to run the queries of new cursors WITH HOLD.
- * They are part of the command: they can fail, and assert the lock of the run.
+ * Deferred triggers and the queries of new cursors WITH HOLD can fail, and assert the lock.
  */
 static void
 finish_command(void)
@@ -418,13 +415,9 @@ end_alone(ShedlockRun *run, ErrorData **failure)
  * ShedlockEndRun - end a run whose command has ended, or do what follows if it has ended
  *
  * Expects a transaction that has just been started, and leaves one that may have pruned
- * the history.
- * Holds off cancels and timeouts, because a cancel that comes after the command must not
- * strand the lock: they end only a wait for another transaction, and what can be written
- * without it is.  The lock and the tick are worth more than the history, so if all
- * three fail these two are written alone, or the lock, and the view shows the run as lost.
- * If even that fails, the lock stays held until this process ends or begins another
- * run of the name.  Reports failures as WARNINGs.
+ * the history.  Holds off cancels and timeouts, because a cancel that comes after the command
+ * must not strand the lock: they end only a wait for another transaction.  src/README says what
+ * is written if not all can be.  Reports failures as WARNINGs.
  */
 void
 ShedlockEndRun(ShedlockRun *run)

@@ -7,8 +7,7 @@
  *	   commit (begin.c).
  *	2. Execute the command (execute.c).
  *	3. Release the lock, settle the tick, record the outcome, and commit all that with the
- *	   command's work.  If that fails or is not possible, commit the work alone, or roll
- *	   it back, and do the rest in a transaction of its own (finish.c).
+ *	   command's work, or in a transaction of its own (finish.c).
  *	4. Raise the error of the command again.  If there is none, begin again while a tick is
  *	   due.
  *

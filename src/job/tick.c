@@ -3,15 +3,10 @@
  * tick.c
  *	  The state of a job's ticks, one row for each name.
  *
- * Ticks of a name only move forward, except by shedlock_again().  A claim by
- * shedlock_once() uses a tick up; a run begins an attempt at it.
- *
- * Both hold the tick's advisory lock exclusively to the end of their transaction,
- * for which other callers never wait (I2); after the commit the row keeps them off
- * (I12).  A rollback undoes both (I6).  The end of a run and administrators write
- * the row without that lock.  A writer with the lock sees that by the row's version.
- * The end of a run holds the advisory half of its lock, so a caller that has acquired
- * the lock reads what the last run has made of the tick (begin.c).
+ * A claim and the begin of a run hold the tick's advisory lock exclusively to the end of their
+ * transaction, for which other callers never wait (I2); after the commit the row keeps them off
+ * (I12).  The end of a run and administrators write the row without that lock.  A writer with
+ * the lock sees that by the row's version.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -44,9 +39,7 @@ static const ShedlockTick no_tick = {
 };
 
 /*
- * slot_to_tick - the state in a row of _shedlock_tick
- *
- * What the fields point to is palloc'd.
+ * slot_to_tick - the state in a row of _shedlock_tick; palloc'd
  */
 static void
 slot_to_tick(TupleTableSlot *slot, ShedlockTick *row)
@@ -143,11 +136,9 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 }
 
 /*
- * ShedlockGiveUpTick - record that no further attempt follows the last run of a tick, if it has
- * one
+ * ShedlockGiveUpTick - record that no attempt follows the last run before the caller's write
  *
- * before: the state of the name's ticks that the caller has replaced.  Returns true if that
- * run has ended already, and listeners are to be told.
+ * Returns true if that run has ended already, and listeners are to be told.
  */
 bool
 ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before)
@@ -343,9 +334,7 @@ return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 }
 
 /*
- * end_tick - what the end of a run makes of its tick; for change_tick()
- *
- * By what is declared now.  A job that was forgotten meanwhile gets no other attempt.
+ * end_tick - what the end of a run makes of its tick, by what is declared now; for change_tick()
  */
 static bool
 end_tick(ShedlockTick *last, TickAct *end)
