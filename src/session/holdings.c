@@ -19,10 +19,8 @@
  * with a hundred, and 92 with a thousand.  The server, too, goes through all locks of a
  * session at each commit, so without this list a thousand would still take some 60.
  *
- * The changes of a transaction are a list, the last one first.  Each has the state
- * that its rollback brings back (I6).  Those of the innermost subtransaction come
- * first, so that its end looks at no others.  A subtransaction has at most one for
- * each holding.
+ * A holding that the transaction has changed has the state before, which a rollback
+ * brings back (I6); a subtransaction adds at most one.
  *
  * Which deadline rules when: An extend in an open transaction counts, and so does
  * what its rollback would bring back, so that the latest of these rules.  From
@@ -44,9 +42,6 @@
 
 /* All that this session holds, or gets back if the transaction fails; the latest first. */
 static dlist_head holdings = DLIST_STATIC_INIT(holdings);
-
-/* The changes of this transaction that were not undone, the last one first. */
-static ShedlockChange *changes = NULL;
 
 /* The sentinel_number of the session locks that a reset would end; 0: there are none. */
 static int	watched = 0;
@@ -92,19 +87,18 @@ ShedlockFindHolding(const ShedlockName *name, int64 token)
 /*
  * ends_at - when the session or run must end, as things stand
  *
- * On the steady clock; DT_NOEND: never.  From PRE_COMMIT on a holding has at most one change.
+ * On the steady clock; DT_NOEND: never.  From PRE_COMMIT on there is one state before at most.
  */
 static int64
 ends_at(const ShedlockHolding *holding)
 {
+	const ShedlockHoldingState *before = holding->state.before;
 	int64		latest = holding->state.deadline;
-	const ShedlockChange *change = holding->last_change;
 
-	if (committing_since != 0 && change && change->state.held &&
-		change->state.deadline > committing_since)
-		return change->state.deadline;
-	for (; change; change = change->before)
-		latest = Max(latest, change->state.deadline);
+	if (committing_since != 0 && before && before->held && before->deadline > committing_since)
+		return before->deadline;
+	for (; before; before = before->before)
+		latest = Max(latest, before->deadline);
 	return latest;
 }
 
@@ -154,20 +148,14 @@ static void
 note_change(ShedlockHolding *holding)
 {
 	SubTransactionId subid = GetCurrentSubTransactionId();
-	ShedlockChange *change = &holding->first_change;
+	ShedlockHoldingState *before;
 
-	if (holding->last_change)
-	{
-		if (holding->last_change->made_in == subid)
-			return;
-		change = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockChange));
-	}
-	change->next = changes;
-	change->before = holding->last_change;
-	change->holding = holding;
-	change->made_in = subid;
-	change->state = holding->state;
-	changes = holding->last_change = change;
+	if (holding->state.made_in == subid)
+		return;
+	before = MemoryContextAlloc(TopMemoryContext, sizeof(ShedlockHoldingState));
+	*before = holding->state;
+	holding->state.before = before;
+	holding->state.made_in = subid;
 }
 
 /*
@@ -200,9 +188,8 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	holding->token = token;
 	holding->is_run = is_run;
 	memcpy(holding->name, name->str, (Size) name->len + 1);
-	dlist_push_head(&holdings, &holding->in_list);
-
 	note_change(holding);
+	dlist_push_head(&holdings, &holding->in_list);
 	holding->state.held = true;
 	holding->state.deadline = deadline;
 	arm_deadlines();
@@ -325,7 +312,7 @@ ShedlockForgetRun(const ShedlockName *name, int64 token)
 {
 	ShedlockHolding *holding = token != 0 ? ShedlockFindHolding(name, token) : NULL;
 
-	if (holding && holding->last_change == NULL)
+	if (holding && holding->state.before == NULL)
 		end_holding(holding);
 	arm_deadlines();
 }
@@ -336,11 +323,13 @@ ShedlockForgetRun(const ShedlockName *name, int64 token)
 void
 ShedlockSessionPreCommit(void)
 {
+	dlist_iter	iter;
+
 	if (!session_touched)
 		return;
-	for (ShedlockChange *change = changes; change; change = change->next)
+	dlist_foreach(iter, &holdings)
 	{
-		ShedlockHolding *holding = change->holding;
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
 
 		if (holding->upgraded || !holding->state.held)
 			continue;
@@ -406,20 +395,6 @@ end_transaction(void)
 }
 
 /*
- * drop_change - remove a change, which is the last one of its holding, from the list
- */
-static void
-drop_change(ShedlockChange **link)
-{
-	ShedlockChange *change = *link;
-
-	*link = change->next;
-	change->holding->last_change = change->before;
-	if (change != &change->holding->first_change)
-		pfree(change);
-}
-
-/*
  * ShedlockSessionCommit - apply what the transaction did to its holdings
  *
  * The rows are visible now (I12), and the transaction's own locks are gone.  Nothing
@@ -429,25 +404,24 @@ void
 ShedlockSessionCommit(void)
 {
 	int64		now = committing_since != 0 ? ShedlockSteadyNow() : 0;
-	ShedlockChange *change;
+	dlist_mutable_iter iter;
 
 	if (!session_touched && watched == 0)
 		return;
-	while ((change = changes) != NULL)
+	dlist_foreach_modify(iter, &holdings)
 	{
-		ShedlockHolding *holding = change->holding;
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
 		int64		ruling = ends_at(holding);
 
-		drop_change(&changes);
-		if (!holding->state.held)
-		{
-			end_holding(holding);
+		if (holding->state.before == NULL)
 			continue;
-		}
-
-		/* An extend that was not committed in time came too late. */
-		if (ruling <= now)
-			holding->state.deadline = ruling;
+		pfree(holding->state.before);
+		holding->state.before = NULL;
+		holding->state.made_in = InvalidSubTransactionId;
+		if (!holding->state.held)
+			end_holding(holding);
+		else if (ruling <= now)
+			holding->state.deadline = ruling;	/* an extend came too late */
 	}
 	end_transaction();
 }
@@ -461,21 +435,27 @@ void
 ShedlockSessionAbort(SubTransactionId subid)
 {
 	bool		whole = subid == InvalidSubTransactionId;
-	ShedlockChange *change;
+	dlist_mutable_iter iter;
 
-	while ((change = changes) != NULL &&
-		   (whole || change->made_in == subid))
+	if (!session_touched && (watched == 0 || !whole))
+		return;
+	dlist_foreach_modify(iter, &holdings)
 	{
-		ShedlockHolding *holding = change->holding;
+		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
+		ShedlockHoldingState *before;
 
-		holding->state = change->state;
-		drop_change(&changes);
-		if (!holding->state.held && holding->last_change == NULL)
+		while ((before = holding->state.before) != NULL &&
+			   (whole || holding->state.made_in == subid))
+		{
+			holding->state = *before;
+			pfree(before);
+		}
+		if (!holding->state.held && holding->state.before == NULL)
 			end_holding(holding);
 	}
 	if (whole)
 		end_transaction();
-	else if (session_touched)
+	else
 		arm_deadlines();
 }
 
@@ -485,18 +465,22 @@ ShedlockSessionAbort(SubTransactionId subid)
 void
 ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 {
-	ShedlockChange **link = &changes;
+	dlist_iter	iter;
 
-	while (*link && (*link)->made_in == subid)
+	if (!session_touched)
+		return;
+	dlist_foreach(iter, &holdings)
 	{
-		ShedlockChange *change = *link;
+		ShedlockHoldingState *state = &dlist_container(ShedlockHolding, in_list, iter.cur)->state;
+		ShedlockHoldingState *before = state->before;
 
-		if (change->before && change->before->made_in == parent)
-			drop_change(link);
-		else
+		if (state->made_in != subid)
+			continue;
+		state->made_in = parent;
+		if (before->made_in == parent)
 		{
-			change->made_in = parent;
-			link = &change->next;
+			state->before = before->before;
+			pfree(before);
 		}
 	}
 }

@@ -13,22 +13,14 @@
 #include "advisory/advisory.h"
 #include "lib/ilist.h"
 
-/* What a rollback may bring back of a holding. */
+/* How things stand with a holding; a rollback may bring the state before back. */
 typedef struct ShedlockHoldingState
 {
+	struct ShedlockHoldingState *before;	/* NULL: this is committed */
+	SubTransactionId made_in;	/* if it is not */
 	bool		held;			/* acquired, and not released */
 	int64		deadline;		/* steady clock; DT_NOEND: no limit */
 } ShedlockHoldingState;
-
-/* A change of a holding by the open transaction. */
-typedef struct ShedlockChange
-{
-	struct ShedlockChange *next;	/* the change before it, of any holding */
-	struct ShedlockChange *before;	/* of the same holding; NULL: none */
-	struct ShedlockHolding *holding;
-	SubTransactionId made_in;
-	ShedlockHoldingState state; /* of the holding before this change */
-} ShedlockChange;
 
 /* A session lock or a run of this session. */
 typedef struct ShedlockHolding
@@ -40,8 +32,6 @@ typedef struct ShedlockHolding
 	bool		upgraded;		/* has got its session-level lock */
 	int			sentinel_number;	/* what ShedlockWatchReset returned then */
 	ShedlockHoldingState state;
-	ShedlockChange *last_change;	/* NULL: no change is open */
-	ShedlockChange first_change;	/* the memory of the first change */
 	char		name[FLEXIBLE_ARRAY_MEMBER];
 } ShedlockHolding;
 
