@@ -68,37 +68,6 @@ time_of_shutdown(XLogReaderState *reader, XLogRecPtr end)
 	return time_t_to_timestamptz(((CheckPoint *) XLogRecGetData(reader))->time);
 }
 
-/*
- * read_end - look at the end of a timeline of the server's own history
- */
-static TimestampTz
-read_end(TimeLineID timeline)
-{
-	List	   *history = readTimeLineHistory(GetWALInsertionTimeLine());
-	XLogReaderState *reader;
-	TimestampTz shutdown = DT_NOBEGIN;
-
-	if (!tliInHistory(timeline, history))
-		return DT_NOBEGIN;
-	reader = XLogReaderAllocate(wal_segment_size, NULL,
-								XL_ROUTINE(.page_read = &read_local_xlog_page_no_wait,
-										   .segment_open = &wal_segment_open,
-										   .segment_close = &wal_segment_close),
-								palloc0(sizeof(ReadLocalXLogPageNoWaitPrivate)));
-	if (reader == NULL)
-		return DT_NOBEGIN;
-	PG_TRY();
-	{
-		shutdown = time_of_shutdown(reader, tliSwitchPoint(timeline, history, NULL));
-	}
-	PG_FINALLY();
-	{
-		XLogReaderFree(reader);
-	}
-	PG_END_TRY();
-	return shutdown;
-}
-
 /* A timeline, and when the shutdown checkpoint was that ended it. */
 typedef struct
 {
@@ -107,14 +76,34 @@ typedef struct
 } TimelineEnd;
 
 /*
- * look_at_end - read_end() for ShedlockTrySubtransaction()
+ * read_end - look at the end of a timeline of the server's own history; for
+ * ShedlockTrySubtransaction()
  */
 static void
-look_at_end(void *arg)
+read_end(void *arg)
 {
 	TimelineEnd *end = arg;
+	List	   *history = readTimeLineHistory(GetWALInsertionTimeLine());
+	XLogReaderState *reader;
 
-	end->shutdown = read_end(end->timeline);
+	if (!tliInHistory(end->timeline, history))
+		return;
+	reader = XLogReaderAllocate(wal_segment_size, NULL,
+								XL_ROUTINE(.page_read = &read_local_xlog_page_no_wait,
+										   .segment_open = &wal_segment_open,
+										   .segment_close = &wal_segment_close),
+								palloc0(sizeof(ReadLocalXLogPageNoWaitPrivate)));
+	if (reader == NULL)
+		return;
+	PG_TRY();
+	{
+		end->shutdown = time_of_shutdown(reader, tliSwitchPoint(end->timeline, history, NULL));
+	}
+	PG_FINALLY();
+	{
+		XLogReaderFree(reader);
+	}
+	PG_END_TRY();
 }
 
 /*
@@ -129,7 +118,7 @@ TimestampTz
 ShedlockTimelineShutdown(TimeLineID timeline)
 {
 	TimelineEnd end = {.timeline = timeline,.shutdown = DT_NOBEGIN};
-	ErrorData  *failure = ShedlockTrySubtransaction(look_at_end, &end);
+	ErrorData  *failure = ShedlockTrySubtransaction(read_end, &end);
 
 	if (failure && failure->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		ReThrowError(failure);
