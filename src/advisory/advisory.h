@@ -38,15 +38,22 @@ typedef struct ShedlockUse
 /* How long a waiter that is woken has time to react. */
 #define SHEDLOCK_REACT_MS		8
 
-/* A place in the line of those who wait for a lock; private to line.c but for yields. */
-typedef struct ShedlockWaiter
+/* A place in the line of those who wait for a lock. */
+typedef struct ShedlockPlaceInLine
 {
 	LOCKTAG		tag;			/* of the lock */
 	LOCKTAG		marker;
 	VirtualTransactionId *ahead;	/* who waited before, in order */
 	int			nahead;
 	bool		yields;			/* naps so that those ahead can react */
-} ShedlockWaiter;
+} ShedlockPlaceInLine;
+
+/* The places of a process that waits for one of some locks. */
+typedef struct ShedlockLines
+{
+	int			n;
+	ShedlockPlaceInLine *places;
+} ShedlockLines;
 
 /* locktable.c */
 extern bool ShedlockTryLock(const LOCKTAG *tag, LOCKMODE mode);
@@ -65,8 +72,9 @@ extern void ShedlockWakeAtRelease(bool is_commit, bool top_level);
 extern void ShedlockWake(const LOCKTAG *tag);
 
 /* line.c */
-extern bool ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag);
-extern bool ShedlockTurn(ShedlockWaiter *place, bool woken, bool over);
-extern void ShedlockLeaveLine(ShedlockWaiter *place);
+extern bool ShedlockJoinLines(ShedlockLines *lines, const ShedlockName *names, int n);
+extern bool ShedlockYields(const ShedlockLines *lines);
+extern bool ShedlockTurn(ShedlockLines *lines, bool woken, bool over);
+extern void ShedlockLeaveLines(ShedlockLines *lines);
 
 #endif							/* SHEDLOCK_ADVISORY_H */

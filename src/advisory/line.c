@@ -35,7 +35,7 @@
  * are at the head of it.
  */
 static void
-look(ShedlockWaiter *place)
+look(ShedlockPlaceInLine *place)
 {
 	VirtualTransactionId *line = GetLockConflicts(&place->marker, ExclusiveLock, NULL);
 	int			left = 0;
@@ -53,7 +53,7 @@ look(ShedlockWaiter *place)
  * none_reacts - have those ahead all been woken, and not reacted?
  */
 static bool
-none_reacts(const ShedlockWaiter *place)
+none_reacts(const ShedlockPlaceInLine *place)
 {
 	for (int i = 0; i < place->nahead; i++)
 	{
@@ -66,37 +66,59 @@ none_reacts(const ShedlockWaiter *place)
 }
 
 /*
- * ShedlockJoinLine - get a place in the line of those who wait for a lock
+ * ShedlockJoinLines - get a place in the line of those who wait for each of these locks
  *
- * Returns true if nobody is ahead, so that the caller may try at once.  Allocates in
- * the caller's memory context.  Locks: a marker, until ShedlockLeaveLine() or the end of
- * the transaction.  An error, a cancel or the end of the process passes a wake-up on.
+ * Returns true if nobody is ahead in one of them, so that the caller may try at once.
+ * Allocates in the caller's memory context.  Locks: a marker of each lock, until
+ * ShedlockLeaveLines() or the end of the transaction.  An error, a cancel or the end of the
+ * process passes a wake-up on.
  */
 bool
-ShedlockJoinLine(ShedlockWaiter *place, const LOCKTAG *tag)
+ShedlockJoinLines(ShedlockLines *lines, const ShedlockName *names, int n)
 {
-	place->tag = *tag;
-	ShedlockTagOfClass(&place->marker, tag, SHEDLOCK_CLASS_WAITER);
+	bool		may_try = false;
 
-	/*
-	 * A waiter that joins between these two calls counts as behind: that does
-	 * no harm.
-	 */
-	place->ahead = GetLockConflicts(&place->marker, ExclusiveLock, &place->nahead);
-	(void) ShedlockTryLock(&place->marker, ShareLock);
-	ShedlockWakeAtRollback(tag);
-	place->yields = place->nahead > 0 && none_reacts(place);
-	return place->nahead == 0;
+	lines->n = n;
+	lines->places = palloc((Size) n * sizeof(ShedlockPlaceInLine));
+	for (ShedlockPlaceInLine *place = lines->places; place < lines->places + n; place++, names++)
+	{
+		place->tag = names->tag;
+		ShedlockTagOfClass(&place->marker, &names->tag, SHEDLOCK_CLASS_WAITER);
+
+		/*
+		 * A waiter that joins between these two calls counts as behind: that
+		 * does no harm.
+		 */
+		place->ahead = GetLockConflicts(&place->marker, ExclusiveLock, &place->nahead);
+		(void) ShedlockTryLock(&place->marker, ShareLock);
+		ShedlockWakeAtRollback(&names->tag);
+		place->yields = place->nahead > 0 && none_reacts(place);
+		may_try |= place->nahead == 0;
+	}
+	return may_try;
 }
 
 /*
- * ShedlockTurn - is it the turn of this process to try?  Call this after each nap
+ * ShedlockYields - does this process nap so that others can react?
  *
- * woken: its latch was set.  over: the nap has had its full length.  If place->yields is set, the
- * next nap must not be longer than SHEDLOCK_REACT_MS.
+ * The next nap must not be longer than SHEDLOCK_REACT_MS then.
  */
 bool
-ShedlockTurn(ShedlockWaiter *place, bool woken, bool over)
+ShedlockYields(const ShedlockLines *lines)
+{
+	for (int i = 0; i < lines->n; i++)
+	{
+		if (lines->places[i].yields)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * turn - is it the turn of this process in one line?  As ShedlockTurn()
+ */
+static bool
+turn(ShedlockPlaceInLine *place, bool woken, bool over)
 {
 	int			before = place->nahead;
 	bool		yielded = place->yields;
@@ -114,15 +136,34 @@ ShedlockTurn(ShedlockWaiter *place, bool woken, bool over)
 }
 
 /*
- * ShedlockLeaveLine - give up the place
+ * ShedlockTurn - is it the turn of this process to try?  Call this after each nap
+ *
+ * woken: its latch was set.  over: the nap has had its full length.
+ */
+bool
+ShedlockTurn(ShedlockLines *lines, bool woken, bool over)
+{
+	bool		any = false;
+
+	for (int i = 0; i < lines->n; i++)
+		any |= turn(&lines->places[i], woken, over);
+	return any;
+}
+
+/*
+ * ShedlockLeaveLines - give up the places
  *
  * A wake-up that this process has not used is passed on, unless it holds the lock now.
  */
 void
-ShedlockLeaveLine(ShedlockWaiter *place)
+ShedlockLeaveLines(ShedlockLines *lines)
 {
-	ShedlockUnlock(&place->marker, ShareLock);
-	if (!lock_held_by_me(&place->tag, ExclusiveLock))
-		ShedlockWake(&place->tag);
-	pfree(place->ahead);
+	for (ShedlockPlaceInLine *place = lines->places; place < lines->places + lines->n; place++)
+	{
+		ShedlockUnlock(&place->marker, ShareLock);
+		if (!lock_held_by_me(&place->tag, ExclusiveLock))
+			ShedlockWake(&place->tag);
+		pfree(place->ahead);
+	}
+	pfree(lines->places);
 }

@@ -130,67 +130,6 @@ ShedlockNapMs(const ShedlockResult *result)
 	return (long) Max(1, TimestampDifferenceMilliseconds(now, then));
 }
 
-/* The places of a waiter in the lines of some locks. */
-typedef struct Places
-{
-	const ShedlockName *names;
-	int			n;
-	ShedlockWaiter *waiters;
-} Places;
-
-/*
- * join - get a place in the line of each of these locks
- *
- * Returns whether this process may try at once.
- */
-static bool
-join(const Places *places)
-{
-	bool		may_try = false;
-
-	for (int i = 0; i < places->n; i++)
-		may_try |= ShedlockJoinLine(&places->waiters[i], &places->names[i].tag);
-	return may_try;
-}
-
-/*
- * leave - give up all places
- */
-static void
-leave(const Places *places)
-{
-	for (int i = 0; i < places->n; i++)
-		ShedlockLeaveLine(&places->waiters[i]);
-	pfree(places->waiters);
-}
-
-/*
- * turn - is it the turn of this process to try for one of them?
- */
-static bool
-turn(const Places *places, bool woken, bool over)
-{
-	bool		any = false;
-
-	for (int i = 0; i < places->n; i++)
-		any |= ShedlockTurn(&places->waiters[i], woken, over);
-	return any;
-}
-
-/*
- * yields - does this process nap so that others can react?
- */
-static bool
-yields(const Places *places)
-{
-	for (int i = 0; i < places->n; i++)
-	{
-		if (places->waiters[i].yields)
-			return true;
-	}
-	return false;
-}
-
 /*
  * in_turn - the length of a nap that would be that long for the first in the line
  *
@@ -198,14 +137,14 @@ yields(const Places *places)
  * time to react.
  */
 static long
-in_turn(const Places *places, long ms)
+in_turn(const ShedlockLines *lines, long ms)
 {
 	int			ahead = INT_MAX;
 
-	if (yields(places))
+	if (ShedlockYields(lines))
 		return Min(ms, SHEDLOCK_REACT_MS);
-	for (int i = 0; i < places->n; i++)
-		ahead = Min(ahead, places->waiters[i].nahead);
+	for (int i = 0; i < lines->n; i++)
+		ahead = Min(ahead, lines->places[i].nahead);
 	return ms + Min(ahead, RECHECK_MS / SHEDLOCK_REACT_MS) * SHEDLOCK_REACT_MS;
 }
 
@@ -226,13 +165,9 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 				ShedlockResult *result)
 {
 	int64		give_up = ShedlockSteadyNow() + ShedlockIntervalMicroseconds(limit);
-	Places		places = {
-		.names = names,
-		.n = n,
-		.waiters = palloc((Size) n * sizeof(ShedlockWaiter))
-	};
+	ShedlockLines lines;
 	ShedlockWait wait = {0};
-	bool		may_try = join(&places);
+	bool		may_try = ShedlockJoinLines(&lines, names, n);
 	bool		tried = false;
 	bool		done = false;
 	int64		nap_end = 0;
@@ -242,7 +177,7 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 	{
 		int64		now = ShedlockSteadyNow();
 		int64		left = give_up - now;
-		bool		yielded = yields(&places);
+		bool		yielded = ShedlockYields(&lines);
 		bool		woken;
 		bool		over;
 
@@ -256,17 +191,17 @@ ShedlockWaitFor(const ShedlockName *names, int n, const Interval *limit,
 		if (done || left <= 0)
 			break;
 		if (!goes_on)
-			nap_end = now + in_turn(&places, tried ? ShedlockNapMs(result) : RECHECK_MS) * INT64CONST(1000);
+			nap_end = now + in_turn(&lines, tried ? ShedlockNapMs(result) : RECHECK_MS) * INT64CONST(1000);
 
 		/* The latch is set already if a session freed the lock after the try. */
 		woken = await_lock(&names[0], &wait, (long) Max(1, (Min(nap_end - now, left) + 999) / 1000));
 		ShedlockCheckClient();
 		over = ShedlockSteadyNow() >= nap_end;
-		may_try = turn(&places, woken, over);
-		goes_on = !may_try && !over && yields(&places) == yielded;
+		may_try = ShedlockTurn(&lines, woken, over);
+		goes_on = !may_try && !over && ShedlockYields(&lines) == yielded;
 	}
 
 	ShedlockEndWait(&wait);
-	leave(&places);
+	ShedlockLeaveLines(&lines);
 	return done;
 }
