@@ -34,39 +34,30 @@ typedef struct
 	bool		not_null;
 } ShedlockColumn;
 
+/* A relation of the extension, and what is known of it until the server forgets it, too. */
 typedef struct
 {
 	const char *table;
 	const char *checks[3];		/* CHECK constraints, and NULL */
 	ShedlockColumn columns[32];
+	Oid			nsp;
+	Oid			relid;			/* InvalidOid: nothing is known */
+	bool		has_columns;	/* ShedlockCheckColumns() found no fault */
+	bool		obeyed;			/* nor did check_constraints() */
 } ShedlockLayout;
 
 #define COLUMN(name, type, not_null, ...)	{type, not_null},
 
-static const ShedlockLayout layouts[] = {
-	{"shedlock", {"shedlock_name_check", "shedlock_kind_check"}, {SHEDLOCK_COLUMNS(COLUMN)}},
-	{"_shedlock_job", {NULL}, {SHEDLOCK_JOB_COLUMNS(COLUMN)}},
-	{"_shedlock_tick", {NULL}, {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
-	{"_shedlock_timeline", {NULL}, {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
-	{"_shedlock_stats", {NULL}, {SHEDLOCK_STATS_COLUMNS(COLUMN)}},
-	{"_shedlock_history", {NULL}, {SHEDLOCK_HISTORY_COLUMNS(COLUMN)}},
+static ShedlockLayout layouts[] = {
+	{.table = "shedlock",.columns = {SHEDLOCK_COLUMNS(COLUMN)},
+	.checks = {"shedlock_name_check", "shedlock_kind_check"}},
+	{.table = "shedlock_token_seq"},
+	{.table = "_shedlock_job",.columns = {SHEDLOCK_JOB_COLUMNS(COLUMN)}},
+	{.table = "_shedlock_tick",.columns = {SHEDLOCK_TICK_COLUMNS(COLUMN)}},
+	{.table = "_shedlock_timeline",.columns = {SHEDLOCK_TIMELINE_COLUMNS(COLUMN)}},
+	{.table = "_shedlock_stats",.columns = {SHEDLOCK_STATS_COLUMNS(COLUMN)}},
+	{.table = "_shedlock_history",.columns = {SHEDLOCK_HISTORY_COLUMNS(COLUMN)}},
 };
-
-/*
- * What is known of the extension's relations, until the server invalidates what it knows
- * of them itself.
- */
-typedef struct KnownRelation
-{
-	Oid			relid;			/* InvalidOid: nothing is known */
-	Oid			nsp;
-	const char *relname;
-	bool		has_columns;	/* ShedlockCheckColumns() found no fault */
-	bool		obeyed;			/* nor did check_constraints() */
-} KnownRelation;
-
-#define KNOWN_RELATIONS	8
-static KnownRelation known_relations[KNOWN_RELATIONS];
 
 /*
  * forget_relation - a relation was altered or dropped; InvalidOid: any may have been
@@ -74,71 +65,33 @@ static KnownRelation known_relations[KNOWN_RELATIONS];
 static void
 forget_relation(Datum arg, Oid relid)
 {
-	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
+	for (ShedlockLayout *layout = layouts; layout < layouts + lengthof(layouts); layout++)
 	{
-		if (relid == InvalidOid || known->relid == relid)
-			memset(known, 0, sizeof(*known));
+		if (relid == InvalidOid || layout->relid == relid)
+			layout->relid = InvalidOid;
 	}
 }
 
 /*
- * find_known - what is known of a relation; NULL if nothing is
+ * layout_of - the layout that a relation of the extension must have
  */
-static KnownRelation *
-find_known(Oid relid)
+static ShedlockLayout *
+layout_of(const char *relname)
 {
-	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
-	{
-		if (SHEDLOCK_CACHES && known->relid == relid)
-			return known;
-	}
-	return NULL;
-}
+	ShedlockLayout *layout = layouts;
 
-/*
- * find_named - the same, by its schema and name
- */
-static KnownRelation *
-find_named(Oid nsp, const char *relname)
-{
-	for (KnownRelation *known = known_relations; known < known_relations + KNOWN_RELATIONS; known++)
-	{
-		if (SHEDLOCK_CACHES && known->relid != InvalidOid && known->nsp == nsp &&
-			strcmp(known->relname, relname) == 0)
-			return known;
-	}
-	return NULL;
-}
-
-/*
- * know_relation - remember where a relation is
- *
- * Keeps relname.
- */
-static void
-know_relation(Oid nsp, const char *relname, Oid relid)
-{
-	static bool watched = false;
-	static unsigned victim = 0;
-	KnownRelation known = {.relid = relid,.nsp = nsp,.relname = relname};
-
-	if (!watched)
-		CacheRegisterRelcacheCallback(forget_relation, 0);
-	watched = true;
-	known_relations[victim++ % KNOWN_RELATIONS] = known;
-}
-
-/*
- * layout_of - the layout that a table of the extension must have
- */
-static const ShedlockLayout *
-layout_of(const char *table)
-{
-	const ShedlockLayout *layout = layouts;
-
-	while (layout < &layouts[lengthof(layouts) - 1] && strcmp(layout->table, table) != 0)
+	while (layout < &layouts[lengthof(layouts) - 1] && strcmp(layout->table, relname) != 0)
 		layout++;
 	return layout;
+}
+
+/*
+ * is_known - is that table the one of whose layout something is known?
+ */
+static bool
+is_known(const ShedlockLayout *layout, Relation rel)
+{
+	return SHEDLOCK_CACHES && layout->relid == RelationGetRelid(rel);
 }
 
 /*
@@ -168,10 +121,10 @@ ShedlockCheckColumns(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
-	const ShedlockColumn *column;
-	KnownRelation *known = find_known(RelationGetRelid(rel));
+	ShedlockLayout *layout = layout_of(table);
+	const ShedlockColumn *column = layout->columns;
 
-	if (known && known->has_columns)
+	if (is_known(layout, rel) && layout->has_columns)
 		return;
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
@@ -180,7 +133,6 @@ ShedlockCheckColumns(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" of extension \"shedlock\" is not an ordinary, logged table", table)));
 
-	column = layout_of(table)->columns;
 	for (int i = 0; OidIsValid(column->type); i++, column++)
 	{
 		bool		same_type = i < desc->natts && TupleDescAttr(desc, i)->atttypid == column->type;
@@ -196,8 +148,7 @@ ShedlockCheckColumns(Relation rel)
 						   i + 1, format_type_be(column->type)),
 				 errhint("Columns may be added to it, but none changed or dropped.")));
 	}
-	if (known)
-		known->has_columns = true;
+	layout->has_columns = is_known(layout, rel);
 }
 
 /*
@@ -238,12 +189,10 @@ check_constraints(Relation rel)
 {
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	const TriggerDesc *triggers = rel->trigdesc;
-	const ShedlockLayout *layout;
-	KnownRelation *known = find_known(RelationGetRelid(rel));
+	ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
 
-	if (known && known->obeyed)
+	if (is_known(layout, rel) && layout->obeyed)
 		return;
-	layout = layout_of(RelationGetRelationName(rel));
 	for (int i = 0; constr && i < constr->num_check; i++)
 	{
 		if (!came_with_check(layout, constr->check[i].ccname))
@@ -255,8 +204,7 @@ check_constraints(Relation rel)
 			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
 							  false);
 	}
-	if (known)
-		known->obeyed = true;
+	layout->obeyed = is_known(layout, rel);
 }
 
 /*
@@ -294,19 +242,23 @@ ShedlockCheckPromises(const ShedlockStore *store)
 static Oid
 relation_of(Oid nsp, const char *relname)
 {
-	const KnownRelation *known = find_named(nsp, relname);
-	Oid			relid;
+	static bool watched = false;
+	ShedlockLayout *layout = layout_of(relname);
 
-	if (known)
-		return known->relid;
-	relid = get_relname_relid(relname, nsp);
-	if (!OidIsValid(relid))
+	if (SHEDLOCK_CACHES && OidIsValid(layout->relid) && layout->nsp == nsp)
+		return layout->relid;
+	if (!watched)
+		CacheRegisterRelcacheCallback(forget_relation, 0);
+	watched = true;
+	layout->nsp = nsp;
+	layout->relid = get_relname_relid(relname, nsp);
+	layout->has_columns = layout->obeyed = false;
+	if (!OidIsValid(layout->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension \"shedlock\" does not exist",
 						relname)));
-	know_relation(nsp, relname, relid);
-	return relid;
+	return layout->relid;
 }
 
 /*
