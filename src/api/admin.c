@@ -305,7 +305,7 @@ is_in(const char *table, const ShedlockName *name)
 
 	ShedlockOpen(&store, name->nsp, table, AccessShareLock);
 	found = ShedlockFetch(&store, CStringGetTextDatum(name->str)) ||
-		TransactionIdIsValid(ShedlockInserter(&store, name->str));
+		TransactionIdIsValid(ShedlockInserter(&store, CStringGetTextDatum(name->str)));
 	ShedlockClose(&store, AccessShareLock);
 	return found;
 }

@@ -38,6 +38,7 @@
 #include "commands/trigger.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -151,7 +152,7 @@ turn_insert_away(ShedlockStore *store, const ShedlockName *name, ShedlockRow *ro
 		ShedlockReadRow(store, name->str, &there);
 		if (there.found)
 			return turn_away(name);
-		if (!TransactionIdIsValid(ShedlockInserter(store, name->str)) &&
+		if (!TransactionIdIsValid(ShedlockInserter(store, CStringGetTextDatum(name->str))) &&
 			ShedlockWriteRow(store, row, false))
 			return turn_away(name);
 		if (!ShedlockAwaitForeignLock(&tries))

@@ -39,14 +39,8 @@ typedef struct DeadlineTimer
 } DeadlineTimer;
 
 static DeadlineTimer timers[] = {
-	{
-		.signo = SIGTERM,
-		.armed_for = DT_NOEND
-	},
-	{
-		.signo = SIGINT,
-		.armed_for = DT_NOEND
-	}
+	{.signo = SIGTERM,.armed_for = DT_NOEND},
+	{.signo = SIGINT,.armed_for = DT_NOEND}
 };
 static DeadlineTimer *const session_timer = &timers[0];
 static DeadlineTimer *const run_timer = &timers[1];

@@ -278,17 +278,18 @@ ShedlockIsCurrent(ShedlockStore *store)
 }
 
 /*
- * inserter - the open transaction that has inserted the row with the store's key, if any
+ * ShedlockInserter - the open transaction that has inserted the row with that key, if any
  *
  * Leaves no row in the slot.
  */
-static TransactionId
-inserter(ShedlockStore *store)
+TransactionId
+ShedlockInserter(ShedlockStore *store, Datum key)
 {
 	SnapshotData dirty;
 	ItemPointerData root;
 	bool		found;
 
+	store->key = key;
 	InitDirtySnapshot(dirty);
 	found = fetch_by_index(store, &dirty, &root);
 	ExecClearTuple(store->slot);
@@ -306,20 +307,10 @@ ShedlockIsBeingChanged(ShedlockStore *store)
 	SnapshotData dirty;
 
 	if (TTS_EMPTY(store->slot))
-		return TransactionIdIsValid(inserter(store));
+		return TransactionIdIsValid(ShedlockInserter(store, store->key));
 	InitDirtySnapshot(dirty);
 	return table_tuple_satisfies_snapshot(store->rel, store->slot, &dirty) &&
 		TransactionIdIsValid(dirty.xmax);
-}
-
-/*
- * ShedlockInserter - the open transaction that has inserted a row of that name, if any
- */
-TransactionId
-ShedlockInserter(ShedlockStore *store, const char *name)
-{
-	store->key = CStringGetTextDatum(name);
-	return inserter(store);
 }
 
 /*

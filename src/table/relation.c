@@ -131,20 +131,6 @@ ShedlockLockIndexes(Relation rel)
 }
 
 /*
- * ShedlockLockForUpdate - lock the indexes that the server opens when it updates or deletes
- * a row, if nothing may wait
- *
- * It opens them to know their columns, and remembers these.  A new row, or one that moves,
- * also needs an entry in each index: write.c.
- */
-void
-ShedlockLockForUpdate(Relation rel)
-{
-	if (shedlock_never_waits && !index_columns_known(rel))
-		ShedlockLockIndexes(rel);
-}
-
-/*
  * ShedlockOpenIndex - open an index of a table that is locked, for reading
  *
  * Locks: AccessShareLock, until ShedlockCloseIndex().

@@ -260,7 +260,6 @@ extern bool ShedlockAwaitForeignLock(int *tries);
 extern void ShedlockLockRelation(Oid relid, LOCKMODE lockmode);
 extern void ShedlockUnlockRelation(Oid relid, LOCKMODE lockmode);
 extern void ShedlockLockIndexes(Relation rel);
-extern void ShedlockLockForUpdate(Relation rel);
 extern void ShedlockLockToast(Relation rel);
 extern Relation ShedlockOpenIndex(Oid relid);
 extern void ShedlockCloseIndex(Relation index);
@@ -279,7 +278,6 @@ extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
-extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern bool ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait);
 extern void ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries);
 extern bool ShedlockDelete(ShedlockStore *store, bool wait);
@@ -291,7 +289,7 @@ extern bool ShedlockIsCurrent(ShedlockStore *store);
 extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
 								  void (*look) (void *arg), void *arg);
 extern bool ShedlockIsBeingChanged(ShedlockStore *store);
-extern TransactionId ShedlockInserter(ShedlockStore *store, const char *name);
+extern TransactionId ShedlockInserter(ShedlockStore *store, Datum key);
 
 /* walend.c */
 extern TimestampTz ShedlockTimelineShutdown(TimeLineID timeline);

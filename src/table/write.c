@@ -152,52 +152,31 @@ form_slot(ShedlockStore *store, const ShedlockColumns *columns, bool compute)
 }
 
 /*
- * insert_speculatively - insert a row, and take it back if its key is there already
- *
- * Other sessions that meet the tuple now wait for the speculative insertion lock only,
- * not for the whole transaction.
- */
-static void
-insert_speculatively(ShedlockStore *store, ResultRelInfo *relinfo, TupleTableSlot *slot,
-					 EState *estate, bool *conflict)
-{
-	uint32		token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
-
-	table_tuple_insert_speculative(store->rel, slot,
-								   GetCurrentCommandId(true), 0, NULL, token);
-	list_free(insert_index_tuples(relinfo, slot, estate, false, true, conflict,
-								  UPDATED_NO_INDEX));
-	table_tuple_complete_speculative(store->rel, slot, token, !*conflict);
-	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
-}
-
-/*
  * insert - insert a row without waiting for another transaction
  *
- * is_new: the key is not expected to be there, and the caller raises an error if it is.
- * Returns false if there is a row with that key, committed or not.
+ * Returns false if there is a row with that key, committed or not.  The row is taken back
+ * then: other sessions that meet it now wait for the speculative insertion lock only, not
+ * for the whole transaction.
  */
 static bool
-insert(ShedlockStore *store, const ShedlockColumns *columns, bool is_new)
+insert(ShedlockStore *store, const ShedlockColumns *columns)
 {
 	EState	   *estate = CreateExecutorState();
-	ResultRelInfo *relinfo = open_indexes(store, !is_new);
+	ResultRelInfo *relinfo = open_indexes(store, true);
 	bool		added = fill_added(store, columns, estate);
 	TupleTableSlot *slot = form_slot(store, columns, added);
 	bool		conflict = false;
+	uint32		token;
 
 	if (added)
 		ExecConstraints(relinfo, slot, estate);
-	if (is_new)
-	{
-		table_tuple_insert(store->rel, slot, GetCurrentCommandId(true), 0, NULL);
-
-		/* As for a deferrable constraint: a duplicate is reported at once. */
-		list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
-									  UPDATED_NO_INDEX));
-	}
-	else
-		insert_speculatively(store, relinfo, slot, estate, &conflict);
+	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+	table_tuple_insert_speculative(store->rel, slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
+								  UPDATED_NO_INDEX));
+	table_tuple_complete_speculative(store->rel, slot, token, !conflict);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
 	if (!conflict)
 		ShedlockRememberPlace(store, columns->values[0], &slot->tts_tid);
 
@@ -208,18 +187,6 @@ insert(ShedlockStore *store, const ShedlockColumns *columns, bool is_new)
 	/* Make it visible to the next read. */
 	CommandCounterIncrement();
 	return !conflict;
-}
-
-/*
- * ShedlockInsertNew - insert a row whose key cannot be there already
- *
- * Costs less than ShedlockWrite().  If it returns false, the row is there twice, and the
- * caller raises an error.
- */
-bool
-ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns)
-{
-	return insert(store, columns, true);
 }
 
 /*
@@ -278,13 +245,16 @@ lock_unless_free(ShedlockStore *store, bool *wait)
 /*
  * lock_for_change - lock what the server opens when it updates or deletes the row that was
  * fetched last
+ *
+ * It opens the indexes to know their columns, and remembers these.
  */
 static void
 lock_for_change(ShedlockStore *store)
 {
 	if (may_need_toast(ExecFetchSlotHeapTuple(store->slot, false, NULL)))
 		ShedlockLockToast(store->rel);
-	ShedlockLockForUpdate(store->rel);
+	if (shedlock_never_waits && !index_columns_known(store->rel))
+		ShedlockLockIndexes(store->rel);
 }
 
 /*
@@ -361,7 +331,7 @@ update(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 bool
 ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 {
-	return TTS_EMPTY(store->slot) ? insert(store, columns, false) : update(store, columns, wait);
+	return TTS_EMPTY(store->slot) ? insert(store, columns) : update(store, columns, wait);
 }
 
 /*
@@ -373,7 +343,7 @@ ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 void
 ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries)
 {
-	TransactionId inserter = ShedlockInserter(store, name->str);
+	TransactionId inserter = ShedlockInserter(store, CStringGetTextDatum(name->str));
 
 	if (TransactionIdIsValid(inserter))
 		XactLockTableWait(inserter, NULL, NULL, XLTW_None);
