@@ -21,9 +21,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 
-/*
- * tag_key - the key that is in a lock tag
- */
 static uint64
 tag_key(const LOCKTAG *tag)
 {

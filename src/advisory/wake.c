@@ -3,13 +3,11 @@
  * wake.c
  *	  Waking the sessions that wait for a lock.
  *
- * A waiter (lock/wait.c) holds a marker, a lock of SHEDLOCK_CLASS_WAITER in share
- * mode under the lock's key.  The session that frees a lock sets the latch of the
- * first holder of the marker, once the advisory half is really free: a transaction
- * callback would be too early, since the locks are released after it.  So a
- * transaction remembers the locks that its end may free, and a resource release
- * callback after RESOURCE_RELEASE_LOCKS does the rest; for a session lock that ends
- * with its process, an exit callback that runs after the locks are gone.
+ * A waiter (lock/wait.c) holds a marker, a lock of SHEDLOCK_CLASS_WAITER in share mode under
+ * the lock's key.  The session that frees a lock sets the latch of the first holder of the
+ * marker, once the advisory half is really free: by a resource release callback after
+ * RESOURCE_RELEASE_LOCKS for the locks that a transaction remembers, and for a session lock
+ * that ends with its process by an exit callback.
  *
  * Only one waiter is woken, so a wake-up must not get lost.  The waiter that is woken
  * tries.  If it acquires the lock, the end of that wakes the next.  If it fails, another

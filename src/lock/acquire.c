@@ -3,20 +3,16 @@
  * acquire.c
  *	  Acquiring a lock: both halves, in this order, with no gap between them.
  *
- *	1. Read the row.  Held, kept or paused: refused, nothing was touched (I3).
- *	2. Try the advisory half in exclusive mode, to the end of the transaction.
- *	   Not available: refused, without waiting (I2).
- *	3. Read the row again.  The last process that had the advisory half committed,
- *	   or rolled back, before the server released it (I12), so that this read sees
- *	   the last word of all users of this library.  For the same reason the caller's
- *	   own condition is asked here (request->confirm).  Refused now, or not
- *	   confirmed: the advisory half is released at once, and nothing was written.
- *	4. Read the clock (I4), draw the token (I7), write the row.
+ *	1 read the row: if it refuses, nothing was touched (I3)
+ *	2 try the advisory half in exclusive mode, without waiting (I2)
+ *	3 read the row again, which has the last word of all users of this library (I12), and ask
+ *	  the caller (request->confirm); if one refuses, release the advisory half at once
+ *	4 read the clock (I4), draw the token (I7), write the row
  *
- * Until this transaction ends the advisory half keeps other acquirers out, then
- * the row does (I1).  A rollback undoes both (I6).  A writer that does not use
- * the advisory half can have the row locked in step 4; this call waits 100 ms for
- * it to end, and keeps the advisory half meanwhile.
+ * src/README says why.  Until this transaction ends the advisory half keeps other acquirers
+ * out, then the row does (I1).  A rollback undoes both (I6).  A writer that does not use the
+ * advisory half can have the row locked in step 4; this call waits 100 ms for it to end, and
+ * keeps the advisory half meanwhile.
  *
  * Copyright (c) 2026, the shedlock developers
  *

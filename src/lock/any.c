@@ -3,10 +3,8 @@
  * any.c
  *	  Acquiring one lock, or some of several.
  *
- * Each is a lock like any other, and is tried as any other is: nothing waits for one
- * while it holds another, so there is no deadlock.
- *
- * The names are tried in random order, so that callers with the same names seldom meet.
+ * Nothing waits for one while it holds another, so there is no deadlock.  The names are
+ * tried in random order, so that callers with the same names seldom meet.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -18,9 +16,6 @@
 #include "lock/lock.h"
 #include "miscadmin.h"
 
-/*
- * shuffle - set order to the numbers from 0 to n - 1, in random order
- */
 static void
 shuffle(int *order, int n)
 {

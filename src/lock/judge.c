@@ -21,10 +21,7 @@
 /*
  * ShedlockCountsAsLease - does the lock last until its time, whatever its kind?
  *
- * A session lock and a run last until their holder is gone, which the lock table
- * proves only on the server that the holder is connected to.  In another cluster
- * or database, or on another timeline (promotion, point-in-time recovery), the holder
- * may live elsewhere, unless that timeline ended with all its processes.
+ * So does a session lock or run whose holder may live on another server (table/origin.c).
  */
 bool
 ShedlockCountsAsLease(const ShedlockRow *row)
@@ -33,9 +30,6 @@ ShedlockCountsAsLease(const ShedlockRow *row)
 		(row->origin != ShedlockOrigin() && !ShedlockOriginIsOver(row));
 }
 
-/*
- * is_of_this_backend - was the row's last acquisition made by this process?
- */
 static bool
 is_of_this_backend(const ShedlockRow *row)
 {

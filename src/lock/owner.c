@@ -3,13 +3,10 @@
  * owner.c
  *	  What the owner of a lock can do: fence, extend and release it.
  *
- * Each of these holds the advisory half in share mode until its transaction
- * ends.  No acquirer is between its decision and its write then, and none
- * acquires the lock before this transaction ends.  Shares do not conflict,
- * so that the owner's connections do not hinder each other.  A try can fail
- * because an acquirer is probing, or has just committed; the owner of a living
- * lock tries until it succeeds.  Only an administrator who ends the lock holds the
- * advisory half of a living lock exclusively for longer.
+ * Each of these holds the advisory half in share mode until its transaction ends (see
+ * src/README).  A try can fail because an acquirer is probing, or has just committed; the
+ * owner of a living lock tries until it succeeds.  Only an administrator who ends the lock
+ * holds the advisory half of a living lock exclusively for longer.
  *
  * A released lock keeps its row, because ShedLock's Java clients remember that
  * it exists.  The advisory half of a session lock is released when that row is
@@ -331,9 +328,6 @@ ShedlockSetReleased(ShedlockRow *row, TimestampTz now, bool keep)
 		row->keep_until = DT_NOBEGIN;
 }
 
-/*
- * set_released - what the row says after a release by the owner
- */
 static void
 set_released(OwnerCall *call)
 {
@@ -350,9 +344,6 @@ set_released(OwnerCall *call)
 	ShedlockSetReleased(&call->row, call->now, true);
 }
 
-/*
- * end_leased_run - what the row says after the end of a run outside the database
- */
 static void
 end_leased_run(OwnerCall *call)
 {
@@ -367,9 +358,6 @@ end_leased_run(OwnerCall *call)
 	ShedlockSetReleased(&call->row, call->now, call->keep);
 }
 
-/*
- * log_release - log a release, if shedlock.log_locks asks for that
- */
 static void
 log_release(const OwnerCall *call)
 {

@@ -4,12 +4,10 @@
  *	  Waiting for a lock.
  *
  * A waiter never queues for the advisory half (I14).  It has a place in a line
- * (advisory/line.c), and in a loop sleeps on its latch, and tries to acquire when it is
- * its turn.  It has the place before the first try, so that a session that frees the
- * lock after a try finds it (advisory/wake.c).
- *
- * Nobody wakes it for what wake.c lists: it sleeps no longer than to the end of the
- * lease, and about RECHECK_MS.
+ * (advisory/line.c) before the first try, so that a session that frees the lock after a try
+ * finds it.  In a loop it sleeps on its latch, and tries when it is its turn.  For what
+ * nobody wakes it (advisory/wake.c) it sleeps no longer than to the end of the lease, and
+ * about RECHECK_MS.
  *
  * The deadlock detector does not see such a wait, but it always ends: by the
  * caller's limit, lock_timeout, statement_timeout or cancel.  The wait for the advisory

@@ -8,15 +8,12 @@
  * has not noticed.  A run past its time: its command is cancelled as by
  * pg_cancel_backend(), and again each second if it swallows that.
  *
- * Both count on the steady clock, that of the machine's uptime, which cannot be
- * set.  Where the system has one, it is the clock that goes on while the machine
- * is suspended, as does the row's lock_until, by which other servers count the
- * lock as a lease.  The server's own timeouts (utils/timeout.h) will not do.
- * They are kept as times of day: set back by an hour, a timer that has been set
- * before fires an hour too late, and set forward, any other timeout makes it fire
- * at once.  And the server switches them off after each error.  So these are
- * timers of the operating system, which send the signals of the two functions
- * above.
+ * Both count on the steady clock (base/clock.c), which goes on while the machine is
+ * suspended, where the system has such a clock.  The server's own timeouts (utils/timeout.h)
+ * will not do.  They are kept as times of day: set back by an hour, a timer that has been set
+ * before fires an hour too late, and set forward, any other timeout makes it fire at once.
+ * And the server switches them off after each error.  So these are timers of the operating
+ * system, which send the signals of the two functions above.
  *
  * Copyright (c) 2026, the shedlock developers
  *

@@ -3,11 +3,9 @@
  * durability.c
  *	  How firmly a transaction commits.
  *
- * An acquire, an extend or a claim that was answered with true must survive a
- * crash and a promotion of the synchronous standby, whatever the session's
- * synchronous_commit says: it is raised to "on" (I9).  It must go through the GUC
- * machinery, because the wait for the standby goes by a mode that is set by
- * the assign hook.  The setting reverts with the end of the transaction.
+ * For an acquire, an extend or a claim synchronous_commit is raised to "on" (I9), by the GUC
+ * machinery, because the wait for the standby goes by a mode that the assign hook sets.  The
+ * setting reverts with the end of the transaction.
  *
  * A release may be lost: then the lock is kept longer.  So a transaction that
  * wrote nothing else commits asynchronously.  It wrote nothing else if it

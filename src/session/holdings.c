@@ -4,15 +4,11 @@
  *	  The session locks and runs of this session, and what becomes of them
  *	  when things end.
  *
- * While the transaction that acquires one (ShedlockHolding) is open, its
- * advisory half is the exclusive, transaction-level lock of any acquire.
- * PRE_COMMIT adds the session-level lock in share mode, which needs no room in
- * shared memory, since the process has an entry for this lock already.  If the
- * transaction fails after that, it is released again.  A release keeps it until the
- * transaction's own locks are gone: anything earlier would let others in before the
- * released row is visible (I12), or before the end of what the lock guards.  After a
- * reset of the session (lease.c) it is gone: then a session lock is over, and a run
- * acquires its lock again.
+ * PRE_COMMIT adds the session-level lock in share mode, which needs no room in shared memory,
+ * since the process has an entry for this lock already.  If the transaction fails after
+ * that, it is released again.  A release keeps it until the transaction's own locks are
+ * gone: anything earlier would let others in before the released row is visible (I12), or
+ * before the end of what the lock guards.
  *
  * They are one list, and each acquire, release, extend and commit of one goes through it.
  * An acquire and its release take 14 microseconds of the processor with none of them, 19
@@ -52,9 +48,6 @@ static bool session_touched = false;
 /* When the commit of this transaction began, on the steady clock; 0 before. */
 static int64 committing_since = 0;
 
-/*
- * is_held_as - is it held, and has that name?
- */
 static bool
 is_held_as(const ShedlockHolding *holding, const ShedlockName *name)
 {

@@ -8,9 +8,8 @@
  * and an MVCC snapshot at SERIALIZABLE would leave predicate locks that make acquirers
  * of different names fail.
  *
- * A row is looked for where this process last found it, then by the index.  Either way
- * it counts only if it is visible and has the key, so that what this process remembers
- * need not be true.
+ * A row is looked for where this process last found it, then by the index; what it
+ * remembers need not be true (see src/README).
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -88,9 +87,6 @@ fetch_by_index(ShedlockStore *store, Snapshot snapshot, ItemPointer root)
 	return found;
 }
 
-/*
- * hash_key - the hash of the row's key
- */
 static uint32
 hash_key(const ShedlockStore *store)
 {

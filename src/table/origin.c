@@ -3,20 +3,14 @@
  * origin.c
  *	  Where the holder of a session lock or run ran, and whether it can be alive.
  *
- * The lock table of this server proves that a holder is gone only if the holder ran on
- * this server.  So its lock counts as a lease if it was acquired
+ * src/README has the rules.  The WAL that proves that a timeline was shut down is recycled
+ * some day, so the next acquisition of such a lock writes down what was found.  The old
+ * server may have been started again, and its rows replicated logically: a holder that began
+ * after the shutdown, or in the same second, may live.
  *
- * - in another cluster or database: the row was restored, upgraded, copied or replicated
- *   logically, maybe while its holder lives.
- * - on another timeline, whose holders may live on an isolated server; unless that
- *   timeline provably ended with a shutdown checkpoint (table/walend.c).  The WAL that
- *   proves it is recycled some day, so the next acquisition of such a lock writes down
- *   what was found.  The old server may have been started again, and its rows replicated
- *   logically: a holder that began after the shutdown, or in the same second, may live.
- *
- * The row names all of these in its column origin, a number of four bytes: the timeline
- * XOR a hash of the cluster and database.  The origin of another cluster is not that of
- * a timeline of this cluster, unless by a chance of one in four billion.
+ * The row's column origin is a number of four bytes: the timeline XOR a hash of the cluster
+ * and database.  The origin of another cluster is not that of a timeline of this cluster,
+ * unless by a chance of one in four billion.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -96,9 +90,6 @@ timeline_of(uint32 origin)
 	return origin ^ home();
 }
 
-/*
- * find_known - what this process knows of a timeline, or NULL
- */
 static Known *
 find_known(TimeLineID timeline)
 {
@@ -110,9 +101,6 @@ find_known(TimeLineID timeline)
 	return NULL;
 }
 
-/*
- * add_known - room for what this process learns of a timeline
- */
 static Known *
 add_known(TimeLineID timeline)
 {

@@ -159,9 +159,6 @@ ShedlockRereadRow(ShedlockStore *store, char *name, ShedlockRow *row)
 		ShedlockReadHeldRow(store, name, row);
 }
 
-/*
- * compare_tokens - the order of a list of rows
- */
 static int
 compare_tokens(const ListCell *a, const ListCell *b)
 {

@@ -151,9 +151,6 @@ ShedlockCheckColumns(Relation rel)
 	layout->has_columns = is_known(layout, rel);
 }
 
-/*
- * refuse_constraint - raise an error for a constraint that was added to a table
- */
 static void
 refuse_constraint(Relation rel, const char *conname, bool is_check)
 {
@@ -168,9 +165,6 @@ refuse_constraint(Relation rel, const char *conname, bool is_check)
 			 errhint("Drop that constraint: the extension would not obey it.")));
 }
 
-/*
- * came_with_check - did a table come with the CHECK constraint of that name?
- */
 static bool
 came_with_check(const ShedlockLayout *layout, const char *conname)
 {
@@ -236,9 +230,6 @@ ShedlockCheckPromises(const ShedlockStore *store)
 	}
 }
 
-/*
- * relation_of - OID of a relation in the extension's schema
- */
 static Oid
 relation_of(Oid nsp, const char *relname)
 {

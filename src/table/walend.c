@@ -4,9 +4,8 @@
  *	  How a WAL timeline ended.
  *
  * A server that shuts down writes a shutdown checkpoint when all its other processes are
- * gone.  So if that is the last record of a timeline, no process can be left that began
- * before, wherever it ran: a planned switchover, as against a failover or a recovery to a
- * point in time.  The server may be started again, and go on with the timeline elsewhere.
+ * gone.  If that is the last record of a timeline, no process can be left that began before,
+ * wherever it ran.  The server may be started again, and go on with the timeline elsewhere.
  *
  * Copyright (c) 2026, the shedlock developers
  *
