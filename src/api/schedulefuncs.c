@@ -95,21 +95,6 @@ span(int64 microseconds)
 }
 
 /*
- * is_extreme - is an interval, written by hand, longer than a declaration can say?
- *
- * Not every driver reads it.
- */
-static bool
-is_extreme(const Interval *given)
-{
-	const int	years = SHEDLOCK_YEARS_MAX + 1;
-
-	return given->month < -years * MONTHS_PER_YEAR || given->month > years * MONTHS_PER_YEAR ||
-		given->day < -years * 366 || given->day > years * 366 ||
-		given->time < -years * 366 * USECS_PER_DAY || given->time > years * 366 * USECS_PER_DAY;
-}
-
-/*
  * put_job - one line of _shedlock_jobs()
  *
  * slot: the row of its declaration.
@@ -136,7 +121,7 @@ put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, TupleTableSlot *slot)
 		if (type == TIMESTAMPTZOID && !nulls[i])
 			ShedlockShowTime(DatumGetTimestampTz(values[i]), &values[i], &nulls[i]);
 		if (type == INTERVALOID && !nulls[i])
-			nulls[i] = is_extreme(DatumGetIntervalP(values[i]));
+			nulls[i] = !ShedlockIsDuration(DatumGetIntervalP(values[i]));
 	}
 
 	/* in the order of the columns of _shedlock_jobs() */

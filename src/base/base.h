@@ -117,6 +117,7 @@ extern void ShedlockCheckText(char *str, const char *what);
 extern Interval *ShedlockIntervalSetting(int seconds);
 extern Interval *ShedlockCopyInterval(const Interval *span);
 extern Interval *ShedlockGetInterval(FunctionCallInfo fcinfo, int argno, int null_seconds);
+extern bool ShedlockIsDuration(const Interval *span);
 extern bool ShedlockIsPeriod(const Interval *span);
 extern bool ShedlockIsOverCap(const Interval *span, int cap);
 extern void ShedlockCheckDuration(const Interval *span, const char *what, const char *name,

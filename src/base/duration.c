@@ -85,15 +85,26 @@ signs_differ(const Interval *span)
 }
 
 /*
+ * ShedlockIsDuration - is an interval that was read from a row one that can be declared?
+ *
+ * What was written by hand can be too long to be counted in microseconds, and for some drivers
+ * to be read.  NULL: there is nothing to be wrong.
+ */
+bool
+ShedlockIsDuration(const Interval *span)
+{
+	double		length = span ? interval_days(span) : 0;
+
+	return length >= 0 && length <= SHEDLOCK_YEARS_MAX * 366.0 && !(span && signs_differ(span));
+}
+
+/*
  * ShedlockIsPeriod - can an interval be the period of a schedule?
  */
 bool
 ShedlockIsPeriod(const Interval *span)
 {
-	double		length = interval_days(span);
-
-	return span->month == 0 && !signs_differ(span) && length > 0 &&
-		length <= SHEDLOCK_YEARS_MAX * 366.0;
+	return ShedlockIsDuration(span) && span->month == 0 && interval_days(span) > 0;
 }
 
 /*

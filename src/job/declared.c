@@ -93,6 +93,17 @@ ShedlockFindSchedule(const char *text, const char *zone, bool noerror, ShedlockS
 }
 
 /*
+ * has_durations - is each duration of a declaration one that can be declared?
+ */
+static bool
+has_durations(const ShedlockJob *row)
+{
+	return ShedlockIsDuration(row->backoff) && ShedlockIsDuration(row->max_late) &&
+		ShedlockIsDuration(row->overdue_after) && ShedlockIsDuration(row->slow_after) &&
+		ShedlockIsDuration(row->at_most) && ShedlockIsDuration(row->at_least);
+}
+
+/*
  * ShedlockSlotToJob - the declaration in a row of _shedlock_job
  *
  * What the fields point to is palloc'd.  A value that would be refused now makes it
@@ -106,7 +117,8 @@ ShedlockSlotToJob(TupleTableSlot *slot, ShedlockJob *row)
 	slot_getallattrs(slot);
 	SHEDLOCK_JOB_COLUMNS(SHEDLOCK_FROM_SLOT);
 	row->is_readable = ShedlockFindCatchUp(row->catch_up, &row->catch_up_all) &&
-		!(row->max_late && ShedlockIntervalMicroseconds(row->max_late) <= 0) &&
+		has_durations(row) &&
+		!(row->max_late && ShedlockIntervalMicroseconds(row->max_late) == 0) &&
 		ShedlockFindSchedule(row->schedule_text, row->time_zone, true, &row->schedule);
 }
 

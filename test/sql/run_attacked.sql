@@ -12,12 +12,15 @@ SELECT pg_temp.error_of($$SELECT shedlock_run_begin('attacked', request => '')$$
 -- Rows that were written by hand: a run of theirs ends, and a job that cannot be read is
 -- not due.
 SELECT shedlock_job(job, 'every 1 day', attempts => 3, lock_at_most_for => '1 h')
-FROM unnest('{attacked schedule, attacked catch-up, attacked max_late, attacked numbers, attacked times}'::text[]) job;
+FROM unnest('{attacked schedule, attacked catch-up, attacked max_late, attacked backoff, attacked ages, attacked signs, attacked numbers, attacked times}'::text[]) job;
 CREATE TEMP TABLE attacked_runs AS SELECT name, (shedlock_run_begin(name)).token FROM _shedlock_job ORDER BY name;
 UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'attacked schedule';
 UPDATE _shedlock_job SET catch_up = 'never' WHERE name = 'attacked catch-up';
 UPDATE _shedlock_job SET max_late = '-1 day' WHERE name = 'attacked max_late';
-UPDATE _shedlock_job SET attempts = -1, backoff = '-1 h', turns = -1, spent_token = 0, overdue_after = '-1 year' WHERE name = 'attacked numbers';
+UPDATE _shedlock_job SET backoff = '-1 h', overdue_after = '-1 year' WHERE name = 'attacked backoff';
+UPDATE _shedlock_job SET backoff = '178000000 years' WHERE name = 'attacked ages';
+UPDATE _shedlock_job SET slow_after = '-1 day 48 h' WHERE name = 'attacked signs';
+UPDATE _shedlock_job SET attempts = -1, turns = -1, spent_token = 0 WHERE name = 'attacked numbers';
 UPDATE _shedlock_job SET since = 'infinity', carried = 'infinity', created_at = '-infinity', declared_at = 'infinity' WHERE name = 'attacked times';
 SELECT name, shedlock_run_end(name, token, 'failed') FROM attacked_runs;
 SELECT name, b.token, b.state, regexp_replace(pg_temp.mask(b.reason), '^.*outcome: ', '') AS reason, b.next_at > clock_timestamp() AS ahead

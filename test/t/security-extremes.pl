@@ -169,7 +169,7 @@ FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+0
 			unnest('{latest, all, none}'::text[]) c) x (p, s, z, c);
 -- Each with and without a row of its ticks
 INSERT INTO _shedlock_job (name, schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after, slow_after, lock_at_most_for, since, carried, spent_token, created_at, created_by, declared_at, declared_by, turns)
-SELECT concat('hand ', t, CASE WHEN with_tick THEN '' ELSE ' declared ' END, s, z, c), s, z, 3, '178000000 years', c, d.n, coalesce(d.n, '0'), d.n, d.n, t, t, 1, t, 'nobody', t, 'nobody', 2147483647
+SELECT concat('hand ', t, CASE WHEN with_tick THEN '' ELSE ' declared ' END, s, z, c), s, z, 3, coalesce(d.n, '1 min'), c, d.n, coalesce(d.n, '0'), d.n, d.n, t, t, 1, t, 'nobody', t, 'nobody', 2147483647
 FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+00, 0001-01-01, 9999-12-31, 2026-01-01}'::timestamptz[]) WITH ORDINALITY u (t, i),
 	 unnest('{@yearly, * * * * *, every 1, every 1 s, every 178000000 years, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z,
 	 unnest('{latest, all, none}'::text[]) WITH ORDINALITY v (c, j), unnest('{true, false}'::boolean[]) with_tick,
@@ -180,6 +180,9 @@ FROM (SELECT name, tick FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite
 	 (VALUES (now() - interval '1 h', now()), (now() - interval '1 min', NULL)) r (b, e), unnest('{failed, running, lost}'::text[]) o;
 });
 all_is_read('with rows that were written by hand');
+is($node->safe_psql('postgres', "SELECT count(*) FROM ($reading{'query shedlock_schedule'}) q WHERE gave_up IS NULL"), 0, 'whether a job gave up is never unknown');
+is($node->safe_psql('postgres', q{SELECT count(*), bool_and(v.problem = 'its schedule cannot be read any more') FROM shedlock_jobs v JOIN _shedlock_job j USING (name) WHERE abs(extract(year FROM j.backoff)) > 100}) =~ /^\d{3,}\|t$/ ? 1 : 0,
+	1, 'a job with a duration of millions of years cannot be read');
 
 SKIP:
 {
@@ -188,11 +191,13 @@ SKIP:
 	# Jobs of a role that writes its CALL itself
 	$node->safe_psql(
 		'postgres', q{
-SELECT cron.schedule(concat('own ', n), '0 0 1 1 *', format('CALL public.shedlock_run(%L, ''SELECT 1'', once_every => %L)', 'hand' || n, p))
+SELECT cron.schedule(concat('own ', n), '0 0 1 1 *', format('CALL public.shedlock_run(%L, ''SELECT 1'', lock_at_most_for => %L)', 'hand' || n, p))
 FROM unnest('{106751991 days -2562047783:00:00, -1 day 48 h, 100 years, 1 us, 0, -1 h, 1 month, 178000000 years}'::text[]) WITH ORDINALITY u (p, n);
 INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by) SELECT 'hand' || n, '4714-11-24 BC'::timestamptz, now(), '' FROM generate_series(1, 4) n
 UNION ALL SELECT 'hand' || n, '294276-12-31 23:59:59.999999+00', now(), '' FROM generate_series(5, 8) n;
-SELECT cron.schedule(concat('zone ', z), '* * * * *', format('CALL public.shedlock_run(%L, ''SELECT 1'', schedule => ''@daily'', time_zone => %L)', z, z)) FROM unnest('{UTC+2, X3, Nowhere}'::text[]) z;
+SELECT shedlock_job(z, '@yearly') FROM unnest('{UTC+2, X3, Nowhere}'::text[]) z;
+UPDATE _shedlock_job SET time_zone = name WHERE name IN ('UTC+2', 'X3', 'Nowhere');
+SELECT cron.schedule(concat('zone ', z), '* * * * *', format('CALL public.shedlock_run(%L, ''SELECT 1'')', z)) FROM unnest('{UTC+2, X3, Nowhere}'::text[]) z;
 });
 	all_is_read('with calls of jobs that were written by hand');
 	foreach my $tick ('4714-11-24 BC', '294276-12-31 23:59:59.999999+00', 'infinity', '-infinity')

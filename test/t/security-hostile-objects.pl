@@ -138,11 +138,6 @@ like($err, qr/made [2-9]\d{3}/, 'thousands of traps are set');
 my $t = 'pg_catalog.text';
 my $i = 'pg_catalog.interval';
 
-# Until they go: the arguments that declare a job at each call
-my %more = map { split /\|/, $_, 2 } split /\n/, $node->safe_psql('postgres', q{
-SELECT p.proname, (SELECT coalesce(string_agg(format(', NULL::pg_catalog.%s', (SELECT typname FROM pg_type WHERE oid = t)), '' ORDER BY n), '') FROM unnest(p.proargtypes) WITH ORDINALITY u (t, n)
-				   WHERE n > CASE p.proname WHEN 'shedlock_run' THEN 5 ELSE 7 END)
-FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' WHERE p.proname IN ('shedlock_run', 'shedlock_run_begin')});
 my $tour = qq{
 SELECT open.shedlock_acquire('x'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
 SELECT open.shedlock_acquire_token('y'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t);
@@ -154,8 +149,8 @@ SELECT open.shedlock_tick('* * * * *'::$t, 'UTC'::$t), open.shedlock_next_tick('
 SELECT open.shedlock_job('r'::$t, 'every 1 day from 2026-11-02'::$t, 'Europe/Berlin'::$t, NULL::pg_catalog.int4, NULL::$i, NULL::$t, NULL::$i, NULL::$i, NULL::$i, NULL::$i, NULL::$i, NULL::$t);
 SELECT open.shedlock_job('b'::$t, '* * * * *'::$t, 'Europe/Berlin'::$t, 2::pg_catalog.int4,
 	'1 min'::$i, 'all'::$t, '1 h'::$i, '5 min'::$i, '1 h'::$i, '2 h'::$i, '1 s'::$i, 'ours'::$t);
-CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, 'skip'::$t$more{shedlock_run});
-SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t$more{shedlock_run_begin}) \\gset
+CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, 'skip'::$t);
+SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t) \\gset
 SELECT open.shedlock_run_end('b'::$t, :token::pg_catalog.int8, 'failed'::$t, 'oops'::$t, 3::pg_catalog.int4);
 SELECT open.shedlock_why('b'::$t);
 SELECT * FROM open.shedlock_jobs;
