@@ -120,6 +120,8 @@ find_changes(const ShedlockJob *old, const ShedlockJob *job)
 	add_change(&changes, "lock_at_least_for", duration_text(old->at_least),
 			   duration_text(job->at_least));
 	add_change(&changes, "description", old->description, job->description);
+	if (changes.len == 0 && !old->is_readable)
+		appendStringInfoString(&changes, "what could not be read");
 	if (counts_ahead(old, GetCurrentTimestamp()))
 		appendStringInfo(&changes, "%sits ticks counted only after %s", changes.len > 0 ? ", " : "",
 						 ShedlockTimeString(old->since));

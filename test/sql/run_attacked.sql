@@ -26,6 +26,10 @@ SELECT name, shedlock_run_end(name, token, 'failed') FROM attacked_runs;
 SELECT name, b.token, b.state, regexp_replace(pg_temp.mask(b.reason), '^.*outcome: ', '') AS reason, b.next_at > clock_timestamp() AS ahead
 FROM attacked_runs, LATERAL shedlock_run_begin(name) b;
 SELECT name, state, problem FROM shedlock_jobs ORDER BY name;
+-- Declared again, they can be read.
+SELECT name, shedlock_job(name, 'every 1 day', attempts => 3, lock_at_most_for => '1 h', slow_after => CASE WHEN name = 'attacked signs' THEN interval '1 day' END)
+FROM attacked_runs WHERE name NOT IN ('attacked numbers', 'attacked times');
+SELECT name, problem FROM shedlock_jobs WHERE name NOT IN ('attacked numbers', 'attacked times') ORDER BY name;
 UPDATE _shedlock_job SET since = '-infinity', carried = '-infinity' WHERE name = 'attacked times';
 SELECT shedlock_again('attacked numbers'), shedlock_again('attacked times');
 CALL shedlock_run('attacked numbers', 'SELECT 1');
