@@ -142,9 +142,7 @@ find_local(const ShedlockSchedule *schedule, bool forward, int64 low, int64 high
 }
 
 /*
- * find_in_window - the first or last tick from low to high
- *
- * Times are seconds since 1970.
+ * find_in_window - the first or last tick from low to high, in seconds since 1970
  */
 static bool
 find_in_window(const ShedlockSchedule *schedule, bool forward, pg_time_t low,
@@ -253,9 +251,7 @@ find_timestamp(const ShedlockSchedule *schedule, bool forward, TimestampTz at)
 }
 
 /*
- * ShedlockPreviousTick - the last tick at or before an instant; DT_NOBEGIN if none
- *
- * None is found, either, if it is more than 40 years away.
+ * ShedlockPreviousTick - the last tick at or before an instant; DT_NOBEGIN if none is near
  */
 TimestampTz
 ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
@@ -270,9 +266,7 @@ ShedlockPreviousTick(const ShedlockSchedule *schedule, TimestampTz at)
 }
 
 /*
- * ShedlockNextTick - the first tick after an instant; DT_NOEND if none
- *
- * None is found, either, if it is more than 40 years away.
+ * ShedlockNextTick - the first tick after an instant; DT_NOEND if none is near
  */
 TimestampTz
 ShedlockNextTick(const ShedlockSchedule *schedule, TimestampTz after)

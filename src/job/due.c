@@ -37,9 +37,7 @@ ShedlockRetryAt(TimestampTz when, const Interval *backoff, int attempt)
 }
 
 /*
- * ShedlockLastTime - the last time at which an attempt at a tick may begin
- *
- * DT_NOEND: there is none.
+ * ShedlockLastTime - the last time at which an attempt at a tick may begin; DT_NOEND for none
  */
 TimestampTz
 ShedlockLastTime(TimestampTz tick, const ShedlockJob *job)
@@ -134,8 +132,6 @@ next_tick(const ShedlockTick *state, const ShedlockJob *job, TimestampTz after)
 
 /*
  * oldest_missed - the first tick after the last one that is not too late
- *
- * Skips all that is too late at once.
  */
 static TimestampTz
 oldest_missed(const ShedlockTick *state, const ShedlockJob *job, TimestampTz now)
@@ -209,9 +205,7 @@ ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job, TimestampTz
 }
 
 /*
- * ShedlockNextTime - the first time from that on at which something is due
- *
- * DT_NOEND: there is none.
+ * ShedlockNextTime - the first time from that on at which something is due; DT_NOEND for none
  */
 TimestampTz
 ShedlockNextTime(const ShedlockTick *last, const ShedlockJob *job, TimestampTz from)

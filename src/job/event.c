@@ -22,9 +22,7 @@
 #include "utils/timestamp.h"
 
 /*
- * ShedlockTells - are listeners told of an event that is normal, or of any other?
- *
- * Normal are the begin of a run and its success.
+ * ShedlockTells - are listeners told of an event that is normal, like success, or of any other?
  */
 bool
 ShedlockTells(bool is_normal)
@@ -165,9 +163,7 @@ add_run(List *events, const char *event, Oid nsp,
 }
 
 /*
- * ShedlockEndEvents - what to tell of the end of a run: its outcome, and that it gave up
- *
- * before: as for add_run().
+ * ShedlockEndEvents - what to tell of the end of a run; before: as for add_run()
  */
 List *
 ShedlockEndEvents(Oid nsp, int64 token, const ShedlockTick *before)
@@ -200,9 +196,7 @@ ShedlockTell(const List *events)
 }
 
 /*
- * ShedlockTellRun - tell an event of a run, other than its end
- *
- * before: as for ShedlockEndEvents().
+ * ShedlockTellRun - tell an event of a run, other than its end; before: as for add_run()
  */
 void
 ShedlockTellRun(const char *event, bool is_normal, Oid nsp, int64 token, const ShedlockTick *before)

@@ -26,9 +26,7 @@
 #define PERIOD_MAX	(SHEDLOCK_YEARS_MAX * INT64CONST(366) * USECS_PER_DAY)
 
 /*
- * read_interval - read how long a period is, in microseconds
- *
- * Returns NULL, or what is wrong.
+ * read_interval - read how long a period is, in microseconds; returns NULL, or what is wrong
  */
 static const char *
 read_interval(char *text, int64 *period)
@@ -67,9 +65,7 @@ read_interval(char *text, int64 *period)
 }
 
 /*
- * read_digits - read a number of that many digits, from low to high, behind a character
- *
- * before: '\0' for none.
+ * read_digits - read that many digits, from low to high, behind a character or '\0'
  */
 static bool
 read_digits(const char **pos, char before, int digits, int low, int high, int *value)

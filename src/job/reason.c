@@ -132,9 +132,7 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
 }
 
 /*
- * add_next_tick - say which tick comes next, and which one was skipped
- *
- * gave_up: the last one has no attempt left.
+ * add_next_tick - say which tick comes next, which one was skipped, and that the last gave up
  */
 static void
 add_next_tick(StringInfo buf, const char *separator, const ShedlockTick *last,
@@ -238,8 +236,6 @@ job_of_claims(const ShedlockTick *last, ShedlockJob *job)
 
 /*
  * lock_reason - what an acquire would be answered; palloc'd
- *
- * use: who holds the advisory half.
  */
 static char *
 lock_reason(const ShedlockRow *row, ShedlockState state, const ShedlockUse *use, TimestampTz now)
@@ -308,9 +304,7 @@ add_last_run(StringInfo buf, const ShedlockName *name, int64 token)
 }
 
 /*
- * ShedlockWhy - what an acquire or a run would be answered now, and why; palloc'd
- *
- * The lock, the last run and what is due next are lines of their own.
+ * ShedlockWhy - what an acquire or a run would be answered now, and why, in lines; palloc'd
  */
 char *
 ShedlockWhy(const ShedlockName *name)

@@ -101,9 +101,7 @@ is_blank(char c)
 }
 
 /*
- * read_value - read a number or name from low to high
- *
- * names: as in Field.
+ * read_value - read a number from low to high, or one of the names, which are as in Field
  */
 static bool
 read_value(Parser *parser, int low, int high, const char *names, int *value)
@@ -134,9 +132,7 @@ read_value(Parser *parser, int low, int high, const char *names, int *value)
 }
 
 /*
- * read_range - read a range of a field and what may follow it
- *
- * first: the field begins with it.
+ * read_range - read a range of a field, the first one or another, and what may follow it
  */
 static bool
 read_range(Parser *parser, bool first)
@@ -233,8 +229,6 @@ has_day(const ShedlockSchedule *schedule)
 
 /*
  * parse_fields - read five fields
- *
- * text: the schedule's text.
  */
 static bool
 parse_fields(Parser *parser, ShedlockSchedule *schedule)
@@ -277,9 +271,7 @@ parse_fields(Parser *parser, ShedlockSchedule *schedule)
 }
 
 /*
- * parse - read a cron expression or a period, and set all of the schedule but its zone
- *
- * Returns NULL, or a sentence that says what is wrong.
+ * parse - set all of the schedule but its zone; returns NULL, or a sentence that says what is wrong
  */
 static const char *
 parse(const char *text, pg_tz *zone, ShedlockSchedule *schedule)

@@ -76,9 +76,7 @@ ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick 
 }
 
 /*
- * ShedlockLookUpTick - read the state of a name's ticks, without writing it later
- *
- * As read_tick(); opens and closes the table itself.
+ * ShedlockLookUpTick - as read_tick(), without writing it later
  */
 void
 ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
@@ -105,9 +103,7 @@ ShedlockLockTick(const ShedlockName *name)
 }
 
 /*
- * ShedlockUnlockTick - release the tick's advisory lock
- *
- * Call this only if nothing was written.
+ * ShedlockUnlockTick - release the tick's advisory lock, if nothing was written
  */
 void
 ShedlockUnlockTick(const ShedlockName *name)
@@ -266,9 +262,7 @@ change_tick(bool (*change) (ShedlockTick *last, TickAct *act), TickAct *act)
 }
 
 /*
- * close_tick - use a tick up; for change_tick()
- *
- * A run that has ended meanwhile has settled its tick itself.
+ * close_tick - use a tick up, unless its run has ended and settled it; for change_tick()
  */
 static bool
 close_tick(ShedlockTick *last, TickAct *act)
@@ -286,9 +280,7 @@ close_tick(ShedlockTick *last, TickAct *act)
 }
 
 /*
- * ShedlockCloseTick - use up the tick of that run, if it has one and has not ended
- *
- * Whatever becomes of the run, no further attempt follows.
+ * ShedlockCloseTick - let no further attempt follow that run, if it has a tick and has not ended
  */
 void
 ShedlockCloseTick(const ShedlockName *name, int64 token)
@@ -414,9 +406,7 @@ allow_again(ShedlockTick *last, TickAct *act)
 }
 
 /*
- * ShedlockAllowTickAgain - let the next caller claim or run the last tick once more
- *
- * Returns false if there is none; else sets *tick.
+ * ShedlockAllowTickAgain - let callers claim or run *tick, the last one, once more, if there is one
  */
 bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
