@@ -225,7 +225,7 @@ due: test/modules/due/due.so
 DUE_OBJS = $(patsubst %,test/modules/due/%.o,due ledger stage)
 STAGED = GetCurrentTimestamp $(addprefix Shedlock,SteadyNow Nap NextTick Open Close CheckPromises Fetch IsCurrent \
 	IsBeingChanged NewColumns Write Delete TryLock Unlock ReadUse LookUpRow Acquire CommitDurably LockedBy \
-	TickReason BusyReason ReadRun HistoryStart HistoryGaveUp TellRun TellEnd)
+	TickReason StateReason ReadRun HistoryStart HistoryGaveUp TellRun TellEnd)
 
 $(DUE_OBJS): $(wildcard test/modules/due/*.h) $(H_FILES)
 

@@ -51,6 +51,7 @@ typedef struct Try
 	TimestampTz now;			/* when that was read */
 	ShedlockDue due;			/* by these two */
 	const char *claimed;		/* what an open transaction has; or NULL */
+	ShedlockState refused_for;	/* if not that */
 	ShedlockBeginning beginning;
 	bool		is_quiet;		/* as in ShedlockAnswer */
 	int64		given_up;		/* last run of a tick that gets no more; or 0 */
@@ -266,7 +267,8 @@ refuse(Try *try, const ShedlockResult *result)
 		try->claimed = "The row of its tick is being changed by an open transaction.";
 		return SHEDLOCK_CLAIMED;
 	}
-	switch (ShedlockRefusedFor(&try->run->request.name, result))
+	try->refused_for = ShedlockRefusedFor(&try->run->request.name, result);
+	switch (try->refused_for)
 	{
 		case SHEDLOCK_PAUSED:
 			return SHEDLOCK_ON_HOLD;
@@ -483,15 +485,13 @@ tell_begin(const Try *try, int64 lost_run)
 static const char *
 reason(const Try *try, const ShedlockResult *result)
 {
-	const ShedlockName *name = &try->run->request.name;
-
 	if (try->claimed)
 		return try->claimed;
 	if (try->beginning == SHEDLOCK_NOT_DUE)
-		return ShedlockTickReason(name, &try->last, &try->job, try->now);
+		return ShedlockTickReason(&try->run->request.name, &try->last, &try->job, try->now);
 	if (try->beginning == SHEDLOCK_REPEATED)
 		return "This request has begun a run.";
-	return ShedlockBusyReason(name, result);
+	return ShedlockStateReason(&result->row, try->refused_for);
 }
 
 /*

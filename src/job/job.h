@@ -251,7 +251,7 @@ extern TimestampTz ShedlockNextAt(const ShedlockName *name, const ShedlockRow *r
 
 /* reason.c */
 extern ShedlockState ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result);
-extern char *ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
+extern char *ShedlockStateReason(const ShedlockRow *row, ShedlockState state);
 extern char *ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 								const ShedlockJob *job, TimestampTz now);
 extern char *ShedlockWhy(const ShedlockName *name);

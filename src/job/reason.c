@@ -40,10 +40,10 @@ ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result)
 }
 
 /*
- * state_reason - why a lock in that state is refused; palloc'd
+ * ShedlockStateReason - why a lock in that state is refused; palloc'd
  */
-static char *
-state_reason(const ShedlockRow *row, ShedlockState state)
+char *
+ShedlockStateReason(const ShedlockRow *row, ShedlockState state)
 {
 	switch (state)
 	{
@@ -69,15 +69,6 @@ state_reason(const ShedlockRow *row, ShedlockState state)
 		default:
 			return pstrdup("It is in use by an open transaction.");
 	}
-}
-
-/*
- * ShedlockBusyReason - why an acquire was refused; palloc'd
- */
-char *
-ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
-{
-	return state_reason(&result->row, ShedlockRefusedFor(name, result));
 }
 
 /*
@@ -257,7 +248,7 @@ lock_reason(const ShedlockRow *row, ShedlockState state, const ShedlockUse *use,
 	if (state == SHEDLOCK_IN_USE)
 		return use->pid == 0 ? pstrdup("It is in use by a prepared transaction.") :
 			psprintf("It is in use by process %d.", use->pid);
-	reason = state_reason(row, state);
+	reason = ShedlockStateReason(row, state);
 	end = ShedlockCountsAsLease(row) ? row->lock_until : ShedlockHolderEnd(row);
 	if (SHEDLOCK_HAS_HOLDER(state) && end != DT_NOEND && end > now)
 		reason = psprintf("%s  It ends at %s unless it is extended.", reason,

@@ -303,9 +303,9 @@ __wrap_ShedlockTickReason(const ShedlockName *name, const ShedlockTick *last,
 	return NULL;
 }
 
-char	   *__wrap_ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result);
+char	   *__wrap_ShedlockStateReason(const ShedlockRow *row, ShedlockState state);
 char *
-__wrap_ShedlockBusyReason(const ShedlockName *name, const ShedlockResult *result)
+__wrap_ShedlockStateReason(const ShedlockRow *row, ShedlockState state)
 {
 	return NULL;
 }
