@@ -37,7 +37,7 @@
 #include "utils/timestamp.h"
 
 /* All that this session holds, or gets back if the transaction fails; the latest first. */
-static dlist_head holdings = DLIST_STATIC_INIT(holdings);
+static ShedlockHolding *holdings = NULL;
 
 /* The sentinel_number of the session locks that a reset would end; 0: there are none. */
 static int	watched = 0;
@@ -65,12 +65,8 @@ is_held_as(const ShedlockHolding *holding, const ShedlockName *name)
 ShedlockHolding *
 ShedlockFindHolding(const ShedlockName *name, int64 token)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &holdings)
+	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
-
 		if (is_held_as(holding, name) && (token == 0 || holding->token == token))
 			return holding;
 	}
@@ -103,11 +99,9 @@ arm_deadlines(void)
 {
 	int64		session = DT_NOEND;
 	int64		run = DT_NOEND;
-	dlist_iter	iter;
 
-	dlist_foreach(iter, &holdings)
+	for (const ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		const ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
 		int64	   *first = holding->is_run ? &run : &session;
 
 		*first = Min(*first, ends_at(holding));
@@ -122,12 +116,9 @@ const char *
 ShedlockOutlivedLock(void)
 {
 	int64		now = ShedlockSteadyNow();
-	dlist_iter	iter;
 
-	dlist_foreach(iter, &holdings)
+	for (const ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		const ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
-
 		if (!holding->is_run && ends_at(holding) <= now)
 			return holding->name;
 	}
@@ -182,7 +173,8 @@ ShedlockAddHolding(const ShedlockName *name, int64 token, bool is_run,
 	holding->is_run = is_run;
 	memcpy(holding->name, name->str, (Size) name->len + 1);
 	note_change(holding);
-	dlist_push_head(&holdings, &holding->in_list);
+	holding->next = holdings;
+	holdings = holding;
 	holding->state.held = true;
 	holding->state.deadline = deadline;
 	arm_deadlines();
@@ -209,12 +201,8 @@ ShedlockReleaseHolding(ShedlockHolding *holding)
 void
 ShedlockReleaseStaleHoldings(const ShedlockName *name)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &holdings)
+	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
-
 		if (!holding->is_run && is_held_as(holding, name))
 			ShedlockReleaseHolding(holding);
 	}
@@ -289,9 +277,13 @@ ShedlockRetakeHolding(ShedlockHolding *holding)
 static void
 end_holding(ShedlockHolding *holding)
 {
+	ShedlockHolding **link = &holdings;
+
+	while (*link != holding)
+		link = &(*link)->next;
+	*link = holding->next;
 	if (holding->upgraded && !was_reset(holding))
 		LockRelease(&holding->tag, ShareLock, true);
-	dlist_delete(&holding->in_list);
 	pfree(holding);
 }
 
@@ -316,14 +308,10 @@ ShedlockForgetRun(const ShedlockName *name, int64 token)
 void
 ShedlockSessionPreCommit(void)
 {
-	dlist_iter	iter;
-
 	if (!session_touched)
 		return;
-	dlist_foreach(iter, &holdings)
+	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
-
 		if (holding->upgraded || !holding->state.held)
 			continue;
 		holding->sentinel_number = ShedlockWatchReset();
@@ -367,14 +355,11 @@ end_transaction(void)
 	committing_since = 0;
 	if (watched != 0 && ShedlockWasReset(watched))
 	{
-		dlist_mutable_iter iter;
-
 		changed = true;
 		watched = 0;
-		dlist_foreach_modify(iter, &holdings)
+		for (ShedlockHolding *holding = holdings, *next; holding; holding = next)
 		{
-			ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
-
+			next = holding->next;
 			if (holding->is_run)
 				continue;
 			if (was_reset(holding))
@@ -397,15 +382,14 @@ void
 ShedlockSessionCommit(void)
 {
 	int64		now = committing_since != 0 ? ShedlockSteadyNow() : 0;
-	dlist_mutable_iter iter;
 
 	if (!session_touched && watched == 0)
 		return;
-	dlist_foreach_modify(iter, &holdings)
+	for (ShedlockHolding *holding = holdings, *next; holding; holding = next)
 	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
 		int64		ruling = ends_at(holding);
 
+		next = holding->next;
 		if (holding->state.before == NULL)
 			continue;
 		pfree(holding->state.before);
@@ -428,15 +412,14 @@ void
 ShedlockSessionAbort(SubTransactionId subid)
 {
 	bool		whole = subid == InvalidSubTransactionId;
-	dlist_mutable_iter iter;
 
 	if (!session_touched && (watched == 0 || !whole))
 		return;
-	dlist_foreach_modify(iter, &holdings)
+	for (ShedlockHolding *holding = holdings, *next; holding; holding = next)
 	{
-		ShedlockHolding *holding = dlist_container(ShedlockHolding, in_list, iter.cur);
 		ShedlockHoldingState *before;
 
+		next = holding->next;
 		while ((before = holding->state.before) != NULL &&
 			   (whole || holding->state.made_in == subid))
 		{
@@ -458,13 +441,11 @@ ShedlockSessionAbort(SubTransactionId subid)
 void
 ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 {
-	dlist_iter	iter;
-
 	if (!session_touched)
 		return;
-	dlist_foreach(iter, &holdings)
+	for (ShedlockHolding *holding = holdings; holding; holding = holding->next)
 	{
-		ShedlockHoldingState *state = &dlist_container(ShedlockHolding, in_list, iter.cur)->state;
+		ShedlockHoldingState *state = &holding->state;
 		ShedlockHoldingState *before = state->before;
 
 		if (state->made_in != subid)
@@ -484,8 +465,7 @@ ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 void
 ShedlockSessionExit(void)
 {
-	dlist_iter	iter;
 
-	dlist_foreach(iter, &holdings)
-		ShedlockWake(&dlist_container(ShedlockHolding, in_list, iter.cur)->tag);
+	for (const ShedlockHolding *holding = holdings; holding; holding = holding->next)
+		ShedlockWake(&holding->tag);
 }

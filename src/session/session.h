@@ -11,7 +11,6 @@
 #define SHEDLOCK_SESSION_H
 
 #include "advisory/advisory.h"
-#include "lib/ilist.h"
 
 /* How things stand with a holding; a rollback may bring the state before back. */
 typedef struct ShedlockHoldingState
@@ -25,7 +24,7 @@ typedef struct ShedlockHoldingState
 /* A session lock or a run of this session. */
 typedef struct ShedlockHolding
 {
-	dlist_node	in_list;
+	struct ShedlockHolding *next;
 	LOCKTAG		tag;
 	int64		token;
 	bool		is_run;
