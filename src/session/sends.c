@@ -195,11 +195,7 @@ send_signals(const void *unused)
 	for (Send *signal = signals; signal; signal = signal->next)
 	{
 		if (ShedlockBackendAlive(signal->pid, signal->backend_start))
-#ifdef HAVE_SETSID
 			(void) kill(-signal->pid, signal->signo);
-#else
-			(void) kill(signal->pid, signal->signo);
-#endif
 		signal->settled = true;
 	}
 }

@@ -54,25 +54,6 @@ DatumGetKind(Datum d)
 }
 
 /*
- * read_columns - set *row to the row in a slot, but for columns before the first
- *
- * What the fields point to is palloc'd.
- */
-static void
-read_columns(TupleTableSlot *slot, int first, ShedlockRow *row)
-{
-	slot_getallattrs(slot);
-	row->found = true;
-
-#define READ(field, ...) \
-	if (Anum_##field >= first) \
-		SHEDLOCK_FROM_SLOT(field, __VA_ARGS__)
-
-	SHEDLOCK_COLUMNS(READ);
-#undef READ
-}
-
-/*
  * ShedlockSlotToRow - set *row to the row of the table shedlock in a slot
  *
  * What the fields point to is palloc'd.
@@ -80,7 +61,9 @@ read_columns(TupleTableSlot *slot, int first, ShedlockRow *row)
 void
 ShedlockSlotToRow(TupleTableSlot *slot, ShedlockRow *row)
 {
-	read_columns(slot, Anum_name, row);
+	slot_getallattrs(slot);
+	row->found = true;
+	SHEDLOCK_COLUMNS(SHEDLOCK_FROM_SLOT);
 }
 
 /*
@@ -113,17 +96,14 @@ ShedlockReadHeldRow(ShedlockStore *store, char *name, ShedlockRow *row)
 
 	memset(row, 0, sizeof(*row));
 	if (ShedlockFetch(store, key))
-	{
-		read_columns(store->slot, Anum_kind, row);
-		row->name = name;
-	}
+		ShedlockSlotToRow(store->slot, row);
 	pfree(DatumGetPointer(key));
 }
 
 /*
  * ShedlockReadRow - set *row to the row of a lock, with row->found false if there is none
  *
- * Sees what is committed now.  The row stays in store->slot.  Keeps name.
+ * Sees what is committed now.  The row stays in store->slot.
  */
 void
 ShedlockReadRow(ShedlockStore *store, char *name, ShedlockRow *row)
