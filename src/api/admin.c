@@ -4,16 +4,8 @@
  *	  For administrators: ending and cancelling what another session holds, and setting
  *	  counters to zero.
  *
- * EXECUTE is granted only to the owner.  The rules of pg_terminate_backend() and
- * pg_cancel_backend() decide whether the caller may end or cancel another
- * session.  Each act writes a line to the server log, with the role.
- *
- * A session is ended, or a command cancelled, by the commit of the transaction that has used
- * up the ticks of its runs (session/sends.c).  Until then these runs cannot end, because
- * their rows are locked.
- *
- * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
- * ShedlockBeginCall().
+ * EXECUTE is granted only to the owner.  Each act writes a line to the server log, with the
+ * role.  A session is ended, or a command cancelled, by the commit: see src/README.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -109,7 +101,7 @@ names_its_holder(const ShedlockRow *row, const ShedlockName *name)
  * check_may_signal - may the caller terminate that process, or cancel its command?
  *
  * The rules are those of pg_terminate_backend() and pg_cancel_backend(), which would send
- * the signal at once.  act: what the caller does.  Errors: 42501.
+ * the signal at once.  act: what the caller does.
  */
 static void
 check_may_signal(int pid, const char *act)
@@ -250,8 +242,7 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, ShedlockRow *holder,
  * end_holder - terminate the process that holds a session lock or run, at commit
  *
  * Returns false if there is no such process, it is left alone, or it has released the lock
- * by itself.  Then *released is the token of that lock; otherwise it is 0.  Errors: 42501;
- * 55006 if the process is this one.
+ * by itself.  Then *released is the token of that lock; otherwise it is 0.
  */
 static bool
 end_holder(ShedlockStore *store, const ShedlockName *name, int64 *released)
@@ -359,7 +350,6 @@ is_ending(const ShedlockRow *row, const ShedlockName *name)
  * take_over - acquire the advisory half, exclusive, to the end of the transaction
  *
  * released: as from end_holder().  Returns false if another caller has acquired the lock since.
- * Errors: 55006 if an open transaction uses the lock.
  */
 static bool
 take_over(ShedlockStore *store, const ShedlockName *name, int64 released)
@@ -443,12 +433,8 @@ PG_FUNCTION_INFO_V1(shedlock_force_release);
 /*
  * shedlock_force_release(name) - release a lock of any holder, even a kept one
  *
- * Returns false, and reports it, if the lock was free.  The process that holds a session
- * lock or run is told to end when the transaction commits, and the commit waits for that:
- * then the lock is free.  Warns of a transaction that fences it.  Errors: 42501 if the caller
- * may not end the holder's session; 55006 if an open transaction has acquired or fences the
- * lock, and no session is to be ended.  Locks: the advisory half to the end of the
- * transaction, exclusive, or share if a session is to be ended.
+ * Locks: the advisory half to the end of the transaction, exclusive, or share if a session is
+ * to be ended.
  */
 Datum
 shedlock_force_release(PG_FUNCTION_ARGS)
@@ -509,9 +495,7 @@ PG_FUNCTION_INFO_V1(shedlock_cancel);
 /*
  * shedlock_cancel(name) - cancel the command of a run when the transaction commits
  *
- * Returns false, and reports what the lock is, if no command is running, or it is that of
- * the caller.  Errors: 42501 if the caller may not cancel that session, too.  Locks: the
- * advisory half in share mode to the end of the transaction.
+ * Locks: the advisory half in share mode to the end of the transaction.
  */
 Datum
 shedlock_cancel(PG_FUNCTION_ARGS)
@@ -553,8 +537,7 @@ PG_FUNCTION_INFO_V1(shedlock_stats_reset);
  * shedlock_stats_reset(name) - set the counters of a name to zero
  *
  * NULL: those of all names that the caller may use, but for those that an open
- * transaction changes.  Errors: 55P03 if an open transaction changes those of the
- * name.
+ * transaction changes.
  */
 Datum
 shedlock_stats_reset(PG_FUNCTION_ARGS)

@@ -240,8 +240,6 @@ may_execute(Oid nsp, const char *function, const Oid *types, int ntypes)
 
 /*
  * declare_as - declare a job in the name of a role
- *
- * Errors: 42501 if the caller has not its privileges; those of ShedlockDeclare().
  */
 static void
 declare_as(Oid role, const ShedlockName *name, ShedlockJob *job)
@@ -333,8 +331,7 @@ check_may_guard(Oid nsp)
  * schedule: pg_cron's, or one of shedlock_job.  fire: or null.  username: the role of the job, in
  * whose name it is declared.  database: if it is another one, the job is not declared here.
  * keeps: a job that is declared stays as it is.  is_guarded: it is guarded already.  Returns the
- * schedule that is to fire it.  Errors: 22004, 22023; 42704 if there is no such role; those of
- * check_may_guard(), declare_as() and ShedlockFireFor().
+ * schedule that is to fire it.
  */
 Datum
 _shedlock_cron_declare(PG_FUNCTION_ARGS)
@@ -403,7 +400,7 @@ may_forget(Oid role, const ShedlockName *name)
  * chooses the name in its CALL, and a superuser may remove it.  The caller must have them,
  * and may execute one of the functions that end a guard.  Strict.  Returns false if nothing
  * is forgotten, because it may not be, with a warning, or because another job is guarded by
- * that name.  Errors: 42501, 25006.
+ * that name.
  */
 Datum
 _shedlock_cron_forget(PG_FUNCTION_ARGS)

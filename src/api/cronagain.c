@@ -131,7 +131,7 @@ take_command(Oid nsp, int64 jobid, const char *role)
 /*
  * _shedlock_cron_once(jobid) - run a job of pg_cron once, as shedlock_run does
  *
- * Does nothing if it is no guarded job of the caller.  Errors: 22004; those of shedlock_run.
+ * Does nothing if it is no guarded job of the caller.
  */
 Datum
 _shedlock_cron_once(PG_FUNCTION_ARGS)

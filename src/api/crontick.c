@@ -140,8 +140,6 @@ ShedlockParseFire(const char *text, ShedlockSchedule *schedule)
 
 /*
  * check_fire - read and check what is to fire a job; returns it as pg_cron is to have it
- *
- * Errors: 22023.
  */
 static const char *
 check_fire(const char *fire)
@@ -177,7 +175,7 @@ retries(const ShedlockJob *job)
 /*
  * ShedlockFireFor - the schedule by which pg_cron fires a job
  *
- * given: what the caller wants, or NULL.  Errors: those of check_fire().
+ * given: what the caller wants, or NULL.
  */
 const char *
 ShedlockFireFor(const ShedlockJob *job, const char *given)
@@ -225,8 +223,7 @@ ShedlockMissedTick(const ShedlockSchedule *schedule, const char *fire_text)
 /*
  * _shedlock_cron_own_schedule(name, fire) - the schedule that a job has without a guard
  *
- * fire: pg_cron's schedule so far, for a job that is not declared.  Strict.  Errors: 0A000 for a
- * schedule that pg_cron cannot have.
+ * fire: pg_cron's schedule so far, for a job that is not declared.  Strict.
  */
 Datum
 _shedlock_cron_own_schedule(PG_FUNCTION_ARGS)

@@ -3,9 +3,6 @@
  * declarefuncs.c
  *	  The SQL functions that say what a job is, and what becomes of its ticks.
  *
- * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
- * ShedlockBeginCall().
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -23,9 +20,8 @@ PG_FUNCTION_INFO_V1(shedlock_job);
  * shedlock_job(name, schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after,
  * slow_after, lock_at_most_for, lock_at_least_for, description) - declare a job
  *
- * Null stands for the default.  Returns "created", "changed" or "unchanged".  A call in a
- * read-only transaction fails after its arguments were checked: so clients can have them
- * checked.  Errors: those of ShedlockDeclare().
+ * A call in a read-only transaction fails after its arguments were checked: so clients can
+ * have them checked.
  */
 Datum
 shedlock_job(PG_FUNCTION_ARGS)
@@ -57,10 +53,6 @@ report_no_tick(const ShedlockName *name)
 PG_FUNCTION_INFO_V1(shedlock_again);
 /*
  * shedlock_again(name) - allow the last tick to be claimed or run once more
- *
- * The next caller can do it, even if a newer tick has come.  A tick that was skipped is taken
- * back.  pg_cron fires its jobs of that name within a minute.  Warns and returns false if there
- * is no tick.
  */
 Datum
 shedlock_again(PG_FUNCTION_ARGS)
@@ -87,8 +79,7 @@ PG_FUNCTION_INFO_V1(shedlock_skip);
 /*
  * shedlock_skip(name, reason) - use up the coming tick of a job, or the one that is due
  *
- * Returns it.  Said twice it changes nothing.  Errors: 42704 if the name is no job; 55000 if it
- * has no tick to come; those of ShedlockSkipTick().
+ * Returns it.  Said twice it changes nothing.
  */
 Datum
 shedlock_skip(PG_FUNCTION_ARGS)
@@ -136,10 +127,7 @@ PG_FUNCTION_INFO_V1(shedlock_forget);
 /*
  * shedlock_forget(name) - forget a job that is no more
  *
- * Its counters, too; the state of its ticks stays until it is purged.  Of a name that only
- * claims have used, superusers and members of the extension's owner can forget the ticks.
- * Warns and returns false if there is nothing to forget.  Errors: 42501; 55006 for a guarded job
- * of pg_cron.
+ * Its counters, too; the state of its ticks stays until it is purged.
  */
 Datum
 shedlock_forget(PG_FUNCTION_ARGS)

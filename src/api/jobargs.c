@@ -3,8 +3,6 @@
  * jobargs.c
  *	  The arguments that say what a job is.
  *
- * Errors: 22004 and 22023.
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -63,7 +61,7 @@ check_job(const ShedlockJob *job, const char *name)
 }
 
 /*
- * set_catch_up - set how a job catches up.  Errors: 22023
+ * set_catch_up - set how a job catches up
  */
 static void
 set_catch_up(ShedlockJob *job, const char *catch_up)
@@ -93,7 +91,7 @@ get_description(FunctionCallInfo fcinfo, int argno)
 }
 
 /*
- * set_schedule - set the schedule of a job.  Errors: 22023
+ * set_schedule - set the schedule of a job
  *
  * It is kept as it was given, but on one line, which others read.
  */
@@ -137,7 +135,7 @@ ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
 /*
  * ShedlockReschedule - a job with another schedule
  *
- * old: its settings; if there is no such job, they are the defaults.  Errors: 22023.
+ * old: its settings; if there is no such job, they are the defaults.
  */
 void
 ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, ShedlockJob *job)

@@ -3,10 +3,6 @@
  * jobfuncs.c
  *	  The SQL functions for runs and ticks.
  *
- * Each that writes raises 22004 and 22023 for arguments that are not allowed, and the
- * errors of ShedlockBeginCall(); but shedlock_run raises 25006 on a standby only, and
- * never 25000.
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -102,8 +98,7 @@ PG_FUNCTION_INFO_V1(shedlock_run);
  * shedlock_run(name, command, lock_at_most_for, lock_at_least_for, on_busy) - run a
  * command under a lock of its own
  *
- * Of a job, for each tick that is due.  The run is allocated in the portal of the CALL, which survives commits.
- * Errors: 25001; those of ShedlockGetCommand() and ShedlockGuardCommand().
+ * The run is allocated in the portal of the CALL, which survives commits.
  */
 Datum
 shedlock_run(PG_FUNCTION_ARGS)
@@ -203,9 +198,6 @@ PG_FUNCTION_INFO_V1(shedlock_run_begin);
 /*
  * shedlock_run_begin(name, lease, lock_at_least_for, wait, locked_by, description, request) -
  * begin a run whose work is outside the database, under a lease
- *
- * Returns a token, or why no run has begun and when to come back.  Errors: those of
- * ShedlockBeginRun().
  */
 Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
@@ -237,9 +229,6 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_run_end);
 /*
  * shedlock_run_end(name, token, outcome, message, exit_code) - end such a run
- *
- * Returns true if it was the caller's and still held.  Errors: those of
- * ShedlockEndLeasedRun().
  */
 Datum
 shedlock_run_end(PG_FUNCTION_ARGS)
@@ -314,8 +303,6 @@ claim(const ShedlockName *name, TimestampTz tick, Interval *period)
 PG_FUNCTION_INFO_V1(shedlock_once);
 /*
  * shedlock_once(name, tick) - claim a scheduled instant
- *
- * Returns true for one caller.
  */
 Datum
 shedlock_once(PG_FUNCTION_ARGS)
@@ -343,8 +330,6 @@ shedlock_once(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_once_every);
 /*
  * shedlock_once_every(name, every) - claim the current period of a schedule
- *
- * Returns true for one caller.
  */
 Datum
 shedlock_once_every(PG_FUNCTION_ARGS)

@@ -3,9 +3,6 @@
  * lockfuncs.c
  *	  The SQL functions for locks: acquire, permits, release, extend, assert, token.
  *
- * Each raises 22004 and 22023 for arguments that are not allowed, and the errors
- * of ShedlockBeginCall().
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -72,8 +69,6 @@ acquire(FunctionCallInfo fcinfo, ShedlockKind kind, const char *call)
 PG_FUNCTION_INFO_V1(shedlock_acquire);
 /*
  * shedlock_acquire(name, at_most, at_least, wait, locked_by) - acquire a lease
- *
- * Returns true if it was acquired.  Errors while it waits: 55P03, 57014.
  */
 Datum
 shedlock_acquire(PG_FUNCTION_ARGS)
@@ -98,8 +93,6 @@ shedlock_acquire_token(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_acquire_session);
 /*
  * shedlock_acquire_session(same) - as shedlock_acquire, but for a session lock
- *
- * at_most null: no limit.  Error: 42501 within a security-restricted operation.
  */
 Datum
 shedlock_acquire_session(PG_FUNCTION_ARGS)
@@ -163,8 +156,6 @@ PG_FUNCTION_INFO_V1(shedlock_acquire_any);
 /*
  * shedlock_acquire_any(names, count, at_most, at_least, wait, locked_by) - acquire leases
  * of some of several locks
- *
- * Returns names and tokens.  Errors while it waits: 55P03, 57014.
  */
 Datum
 shedlock_acquire_any(PG_FUNCTION_ARGS)
@@ -193,8 +184,7 @@ PG_FUNCTION_INFO_V1(shedlock_permits);
 /*
  * shedlock_permits(name, permits) - the names of that many permits
  *
- * Any name is allowed that a job can have, also one that the caller may not use.  Errors:
- * 22023.
+ * Any name is allowed that a job can have, also one that the caller may not use.
  */
 Datum
 shedlock_permits(PG_FUNCTION_ARGS)

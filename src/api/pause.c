@@ -6,9 +6,6 @@
  * EXECUTE is granted only to the owner.  Each act writes a line to the server log, with the
  * role.
  *
- * Each raises 22004 and 22023 for arguments that are not allowed, and the errors of
- * ShedlockBeginCall().
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -25,10 +22,8 @@
 /*
  * set_pause - pause a lock until that time, or end its pause if it is DT_NOBEGIN
  *
- * Returns false if there was no pause to end.  Errors: those of ShedlockAwaitShare(); 23505
- * if another unique index refuses the row.
- * Locks: the advisory half in share mode to the end of the transaction; waits for an
- * acquire that is not committed.
+ * Returns false if there was no pause to end.  Locks: the advisory half in share mode to the
+ * end of the transaction; waits for an acquire that is not committed.
  */
 static bool
 set_pause(const ShedlockName *name, TimestampTz until, char *reason)
@@ -119,9 +114,7 @@ PG_FUNCTION_INFO_V1(shedlock_pause);
 /*
  * shedlock_pause(name, until, reason) - refuse the lock to all until then
  *
- * Warns of a name that was never used, but pauses it: it may be the name of a
- * future job.  Tells which tick of a job will be made up.  Locks and waits as
- * set_pause().
+ * Pauses a name that was never used, too: it may be that of a future job.
  */
 Datum
 shedlock_pause(PG_FUNCTION_ARGS)
@@ -150,9 +143,6 @@ shedlock_pause(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_resume);
 /*
  * shedlock_resume(name) - end a pause
- *
- * Returns false if the lock was not paused, and warns if the name is unknown.
- * Locks and waits as set_pause().
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)

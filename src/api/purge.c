@@ -126,10 +126,8 @@ PG_FUNCTION_INFO_V1(shedlock_purge);
  * shedlock_purge(older_than, ticks) - delete free locks not used for that long
  *
  * ticks: also delete ticks that are used up and were claimed that long ago, if the next
- * tick of their schedule had come by then, and no run of it is at work.  Returns the
- * number of rows.  Errors: 22004, 22023, those of ShedlockCheckMayWrite() and
- * ShedlockCheckPromises().  Locks: the advisory lock of each deleted name, exclusive, to
- * the end of the transaction.
+ * tick of their schedule had come by then, and no run of it is at work.  Locks: the advisory
+ * lock of each deleted name, exclusive, to the end of the transaction.
  */
 Datum
 shedlock_purge(PG_FUNCTION_ARGS)

@@ -34,8 +34,6 @@ enum
 
 /*
  * get_schedule - the schedule of the arguments schedule and time_zone
- *
- * Errors: 22004, 22023.
  */
 static void
 get_schedule(FunctionCallInfo fcinfo, ShedlockSchedule *schedule)
@@ -49,8 +47,6 @@ get_schedule(FunctionCallInfo fcinfo, ShedlockSchedule *schedule)
 PG_FUNCTION_INFO_V1(shedlock_tick);
 /*
  * shedlock_tick(schedule, time_zone) - the tick that a timer which fires now is for
- *
- * Returns null if there is none.  Errors: 22004, 22023.
  */
 Datum
 shedlock_tick(PG_FUNCTION_ARGS)
@@ -68,8 +64,6 @@ shedlock_tick(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_next_tick);
 /*
  * shedlock_next_tick(schedule, time_zone, after) - the first tick after an instant
- *
- * Returns null if there is none.  Errors: 22004, 22023.
  */
 Datum
 shedlock_next_tick(PG_FUNCTION_ARGS)
@@ -196,8 +190,6 @@ _shedlock_jobs(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_why);
 /*
  * shedlock_why(name) - what an acquire or a run would be answered now, and why
- *
- * Errors: 22004, 22023, 42501.
  */
 Datum
 shedlock_why(PG_FUNCTION_ARGS)

@@ -336,11 +336,8 @@ PG_FUNCTION_INFO_V1(_shedlock_row_trigger);
 /*
  * _shedlock_row_trigger() - BEFORE INSERT OR UPDATE OR DELETE, for each row
  *
- * Errors: 22008 for a clock that is off, 22023, SH001, 42501, 55006, 0A000 for
- * another name; those of ShedlockOpen() and ShedlockCheckPromises().  Locks: the
- * advisory half, to the end of the transaction: exclusive for an acquisition and a
- * DELETE, share, if it is available, for an unlock or extend.  Waits for no row longer
- * than 100 ms.
+ * Locks: the advisory half, to the end of the transaction: exclusive for an acquisition and a
+ * DELETE, share, if it is available, for an unlock or extend.
  */
 Datum
 _shedlock_row_trigger(PG_FUNCTION_ARGS)

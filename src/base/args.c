@@ -4,8 +4,6 @@
  *	  Arguments of the SQL functions: names, tokens, texts; their caller; rows that they
  *	  return.
  *
- * Errors: 22004 for a null that is not allowed, 22023 for a value out of range.
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -86,7 +84,7 @@ ShedlockSchema(FunctionCallInfo fcinfo)
 /*
  * ShedlockRefuseNull - raise an error if a value that must be given is null
  *
- * what: the argument, for the message.  name: that of the lock, or NULL.  Errors: 22004.
+ * what: the argument, for the message.  name: that of the lock, or NULL.
  */
 void
 ShedlockRefuseNull(bool isnull, const char *what, const char *name)
@@ -111,8 +109,6 @@ use_name(Oid nsp, char *str, ShedlockName *name)
 
 /*
  * ShedlockGetName - the argument that names the lock
- *
- * Errors: those of ShedlockMakeName() and ShedlockCheckMayUse(), too.
  */
 void
 ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
@@ -123,8 +119,6 @@ ShedlockGetName(FunctionCallInfo fcinfo, int argno, ShedlockName *name)
 
 /*
  * ShedlockGetNames - the names in an array argument, at most max; palloc'd
- *
- * Errors: those of ShedlockGetName(); 22023 for too many.
  */
 ShedlockName *
 ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
@@ -156,8 +150,7 @@ ShedlockGetNames(FunctionCallInfo fcinfo, int argno, int max, int *n)
 /*
  * ShedlockCheckMayWrite - check that a call may write
  *
- * call: the function, for the server's own messages.  Errors: 25006 on a standby or in
- * a read-only transaction; 25000 in a parallel operation.
+ * call: the function, for the server's own messages.
  */
 void
 ShedlockCheckMayWrite(const char *call)
@@ -169,8 +162,7 @@ ShedlockCheckMayWrite(const char *call)
 /*
  * ShedlockBeginCall - check that a call may write, and read its lock name
  *
- * The name is argument 0.  Errors: those of ShedlockCheckMayWrite() and
- * ShedlockGetName().
+ * The name is argument 0.
  */
 void
 ShedlockBeginCall(FunctionCallInfo fcinfo, const char *call, ShedlockName *name)

@@ -3,8 +3,6 @@
  * duration.c
  *	  Durations: arguments and settings that are intervals, and their limits.
  *
- * Error: 22023 for a value out of range.
- *
  * Copyright (c) 2026, the shedlock developers
  *
  *-------------------------------------------------------------------------
@@ -162,8 +160,6 @@ ShedlockCheckDuration(const Interval *span, const char *what, const char *name,
 
 /*
  * ShedlockCheckAtLeast - raise an error if lock_at_least_for is over lock_at_most_for
- *
- * name: the lock's, or NULL.
  */
 void
 ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
@@ -180,8 +176,6 @@ ShedlockCheckAtLeast(const Interval *at_least, const Interval *at_most,
 
 /*
  * ShedlockCheckTimes - raise an error unless a lock can be held for these
- *
- * Either can be NULL.
  */
 void
 ShedlockCheckTimes(const Interval *at_most, const Interval *at_least, const char *name)

@@ -107,9 +107,7 @@ ShedlockTagOfClass(LOCKTAG *tag, const LOCKTAG *base, uint16 lockclass)
 }
 
 /*
- * ShedlockMakeName - set *name to a name, checked, with its lock tag
- *
- * Keeps str.  Error: 22023.
+ * ShedlockMakeName - set *name to a name, checked, with its lock tag; keeps str
  */
 void
 ShedlockMakeName(Oid nsp, char *str, ShedlockName *name)

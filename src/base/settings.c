@@ -175,7 +175,7 @@ ShedlockShowAttempt(const char *tick, const char *attempt, bool failed)
 /*
  * ShedlockDefineSettings - define the settings
  *
- * The caller holds off interrupts.  Error: 42501 before anything is defined.
+ * The caller holds off interrupts.
  */
 void
 ShedlockDefineSettings(void)
