@@ -124,7 +124,7 @@ check_may_signal(int pid, const char *act)
 }
 
 /*
- * end_run_by_force - record a run as cancelled, and use up its tick
+ * use_up_tick - use up the tick of a run; ends: record the run as cancelled, too
  *
  * As lost, it would be due again at once.  The tick comes first: where a later run begins in
  * an open transaction, both rows are locked, and only that of the tick is waited for.  The
@@ -132,14 +132,16 @@ check_may_signal(int pid, const char *act)
  * too late (finish.c).
  */
 static void
-end_run_by_force(const ShedlockName *name, int64 token)
+use_up_tick(Oid nsp, const ShedlockRow *run, bool ends)
 {
 	ShedlockEnding ending = {.outcome = SHEDLOCK_CANCELLED};
+	ShedlockName name;
 
+	ShedlockMakeName(nsp, run->name, &name);
+	ShedlockCloseTick(&name, run->token);
 	ending.sqlstate = unpack_sql_state(ERRCODE_QUERY_CANCELED);
-	ShedlockCloseTick(name, token);
-	if (ShedlockHistoryEnd(name->nsp, token, &ending))
-		ShedlockTellEnd(name->nsp, token, NULL);
+	if (ends && ShedlockHistoryEnd(nsp, run->token, &ending))
+		ShedlockTellEnd(nsp, run->token, NULL);
 }
 
 /*
@@ -150,18 +152,21 @@ end_run_by_force(const ShedlockName *name, int64 token)
  * release that is being committed.  Locks: the advisory half in share mode, and the row.
  */
 static bool
-hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees)
+hold_row(ShedlockStore *store, const ShedlockRow *holder, bool frees)
 {
-	bool		shared = ShedlockTryShare(&name->tag);
+	ShedlockName name;
 	ShedlockRow row;
+	bool		shared;
 
+	ShedlockMakeName(RelationGetNamespace(store->rel), holder->name, &name);
+	shared = ShedlockTryShare(&name.tag);
 	do
 	{
-		ShedlockReadHeldRow(store, name->str, &row);
-		if (!row.found || row.token != token || row.kind == SHEDLOCK_RELEASED)
+		ShedlockReadHeldRow(store, name.str, &row);
+		if (!row.found || row.token != holder->token || row.kind == SHEDLOCK_RELEASED)
 		{
 			if (shared)
-				ShedlockUnlock(&name->tag, ShareLock);
+				ShedlockUnlock(&name.tag, ShareLock);
 			return false;
 		}
 		if (frees)
@@ -174,27 +179,6 @@ hold_row(ShedlockStore *store, const ShedlockName *name, int64 token, bool frees
 }
 
 /*
- * use_up_ticks - use up the ticks of some runs, whose rows are held; ends: as below
- */
-static void
-use_up_ticks(Oid nsp, const List *runs, bool ends)
-{
-	ListCell   *lc;
-
-	foreach(lc, runs)
-	{
-		ShedlockRow *run = lfirst(lc);
-		ShedlockName lock;
-
-		ShedlockMakeName(nsp, run->name, &lock);
-		if (ends)
-			end_run_by_force(&lock, run->token);
-		else
-			ShedlockCloseTick(&lock, run->token);
-	}
-}
-
-/*
  * settle_runs - use up the ticks of all runs of the process that holds a lock
  *
  * A signal ends all of them: a command can run another one under a lock of its own.  A
@@ -204,10 +188,9 @@ use_up_ticks(Oid nsp, const List *runs, bool ends)
  * lock was released meanwhile.
  */
 static bool
-settle_runs(ShedlockStore *store, const ShedlockName *name, ShedlockRow *holder, bool ends)
+settle_runs(ShedlockStore *store, ShedlockRow *holder, bool ends)
 {
 	List	   *runs = NIL;
-	List	   *kept = NIL;
 	bool		held = false;
 	ListCell   *lc;
 
@@ -220,21 +203,19 @@ settle_runs(ShedlockStore *store, const ShedlockName *name, ShedlockRow *holder,
 	else if (holder->kind == SHEDLOCK_RUN)
 		runs = list_make1(holder);
 	if (holder->kind == SHEDLOCK_SESSION)
-		held = hold_row(store, name, holder->token, ends);
+		held = hold_row(store, holder, ends);
 	foreach(lc, runs)
 	{
 		ShedlockRow *run = lfirst(lc);
-		ShedlockName lock;
 		bool		is_this = run->token == holder->token;
 
-		ShedlockMakeName(name->nsp, run->name, &lock);
-		if (!hold_row(store, &lock, run->token, ends && is_this))
-			continue;
-		kept = lappend(kept, run);
-		held |= is_this;
+		if (hold_row(store, run, ends && is_this))
+			held |= is_this;
+		else
+			runs = foreach_delete_current(runs, lc);
 	}
-	if (held)
-		use_up_ticks(name->nsp, kept, ends);
+	foreach(lc, held ? runs : NIL)
+		use_up_tick(RelationGetNamespace(store->rel), lfirst(lc), ends);
 	return held;
 }
 
@@ -263,7 +244,7 @@ end_holder(ShedlockStore *store, const ShedlockName *name, int64 *released)
 				 errhint("It is released when the command of shedlock_run ends.") :
 				 errhint("Use shedlock_release.")));
 	check_may_signal(row.pid, "terminate");
-	if (!settle_runs(store, name, &row, true))
+	if (!settle_runs(store, &row, true))
 	{
 		*released = row.token;
 		return false;
@@ -405,7 +386,7 @@ free_row(ShedlockStore *store, const ShedlockName *name, int64 released)
 		state = ShedlockJudge(&row, name, now, SHEDLOCK_MINE);
 		is_run = SHEDLOCK_IS_RUN(row.kind);
 		if (is_run && SHEDLOCK_HAS_HOLDER(state))
-			end_run_by_force(name, row.token);
+			use_up_tick(name->nsp, &row, true);
 		else if (is_run && ShedlockHistoryLost(name->nsp, &row))
 			ShedlockTellEnd(name->nsp, row.token, NULL);
 		holder = row.kind != SHEDLOCK_RELEASED && is_lease ? ShedlockShownBy(&row) : NULL;
@@ -477,7 +458,7 @@ cancel_run(const ShedlockName *name, ShedlockRow *run)
 		return false;
 	check_may_signal(run->pid, "cancel the command of");
 	ShedlockOpen(&store, name->nsp, "shedlock", RowExclusiveLock);
-	settled = settle_runs(&store, name, run, false);
+	settled = settle_runs(&store, run, false);
 	ShedlockClose(&store, NoLock);
 	if (!settled)
 	{

@@ -114,15 +114,6 @@ shedlock_skip(PG_FUNCTION_ARGS)
 	PG_RETURN_TIMESTAMPTZ(tick);
 }
 
-/*
- * is_owner - is the caller a superuser, or a member of the role that owns the extension?
- */
-static bool
-is_owner(FunctionCallInfo fcinfo)
-{
-	return is_member_of_role(GetUserId(), ShedlockOwner(fcinfo));
-}
-
 PG_FUNCTION_INFO_V1(shedlock_forget);
 /*
  * shedlock_forget(name) - forget a job that is no more
@@ -152,7 +143,7 @@ shedlock_forget(PG_FUNCTION_ARGS)
 		ShedlockLookUpTick(&name, &last);
 		if (last.found && last.token == 0)
 		{
-			if (!is_owner(fcinfo))
+			if (!is_member_of_role(GetUserId(), ShedlockOwner(fcinfo)))
 				ereport(ERROR,
 						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						 errmsg("permission denied to forget the ticks of lock \"%s\"", name.str),

@@ -18,17 +18,8 @@
 /* Between the fields of a schedule, and around it */
 #define BLANKS				" \t\r\n"
 
-/*
- * minutes - an interval of so many minutes
- */
-static Interval *
-minutes(int n)
-{
-	Interval   *span = palloc0(sizeof(Interval));
-
-	span->time = n * USECS_PER_MINUTE;
-	return span;
-}
+static Interval default_backoff = {.time = USECS_PER_MINUTE};
+static Interval default_overdue_after = {.time = 5 * USECS_PER_MINUTE};
 
 /*
  * check_duration - as ShedlockCheckDuration(), of a setting of a job
@@ -121,10 +112,10 @@ ShedlockGetJob(FunctionCallInfo fcinfo, const char *name, ShedlockJob *job)
 	ShedlockRefuseNull(PG_ARGISNULL(1), "schedule", NULL);
 	set_schedule(job, text_to_cstring(PG_GETARG_TEXT_PP(1)), ShedlockGetWord(fcinfo, 2, "UTC"));
 	job->attempts = PG_ARGISNULL(3) ? 1 : PG_GETARG_INT32(3);
-	job->backoff = PG_ARGISNULL(4) ? minutes(1) : ShedlockGetInterval(fcinfo, 4, 0);
+	job->backoff = PG_ARGISNULL(4) ? &default_backoff : ShedlockGetInterval(fcinfo, 4, 0);
 	set_catch_up(job, ShedlockGetWord(fcinfo, 5, "latest"));
 	job->max_late = ShedlockGetInterval(fcinfo, 6, 0);
-	job->overdue_after = PG_ARGISNULL(7) ? minutes(5) : ShedlockGetInterval(fcinfo, 7, 0);
+	job->overdue_after = PG_ARGISNULL(7) ? &default_overdue_after : ShedlockGetInterval(fcinfo, 7, 0);
 	job->slow_after = ShedlockGetInterval(fcinfo, 8, 0);
 	job->at_most = ShedlockGetInterval(fcinfo, 9, 0);
 	job->at_least = ShedlockGetInterval(fcinfo, 10, 0);
@@ -145,7 +136,7 @@ ShedlockReschedule(const ShedlockJob *old, char *schedule, char *time_zone, Shed
 	if (old->found)
 		return;
 	job->attempts = 1;
-	job->backoff = minutes(1);
+	job->backoff = &default_backoff;
 	job->catch_up = "latest";
-	job->overdue_after = minutes(5);
+	job->overdue_after = &default_overdue_after;
 }

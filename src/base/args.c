@@ -302,12 +302,7 @@ ShedlockLockedBy(const char *given, int64 token)
 		appendStringInfoString(&buf, client_address());
 	}
 	if (token != 0)
-	{
-		char		end[2 + MAXINT8LEN + 1] = " #";
-
-		pg_lltoa(token, end + 2);
-		appendStringInfoString(&buf, end);
-	}
+		appendStringInfo(&buf, " #" INT64_FORMAT, token);
 	return buf.data;
 }
 
