@@ -464,7 +464,7 @@ COMMENT ON FUNCTION _shedlock_adopt_check_times(regclass, name[], boolean) IS
 
 -- held: names of locks in lock_table
 CREATE FUNCTION _shedlock_adopt_check_names(old_table regclass, columns name[], held text[], lock_table regclass)
-RETURNS void
+RETURNS text[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 SET constraint_exclusion = off
@@ -491,11 +491,12 @@ BEGIN
 			DETAIL = format('They are in both %s and %s.', old_table, lock_table),
 			HINT = 'If services use the same name for different work, roll back and rename one of the locks.';
 	END IF;
+	RETURN held;
 END
 $$;
 
 COMMENT ON FUNCTION _shedlock_adopt_check_names(regclass, name[], text[], regclass) IS
-'Raises an error if a lock is held in both tables';
+'Returns the names of the held locks; raises an error if one of them is held in the other table, too';
 
 -- A grant must have the same grantor as on the table, or the grantor's REVOKE
 -- would miss it.  A caller that cannot become the grantor leaves such grants to the
@@ -671,13 +672,11 @@ BEGIN ATOMIC
 	SELECT _shedlock_adopt_check_objects($1, ARRAY[$2, $3, $4, $5], _shedlock_adopt_dependents($1));
 	SELECT _shedlock_adopt_check_rows($1, ARRAY[$2, $3, $4, $5], '_shedlock_shown(pg_catalog.text)'::regprocedure::pg_catalog.oid::regproc);
 	SELECT _shedlock_adopt_check_times($1, ARRAY[$2, $3, $4, $5], $6);
-	SELECT _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
-		ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
-		'shedlock'::regclass);
 	SELECT m.rows
-	FROM _shedlock_adopt_move($1, ARRAY[$2, $3, $4, $5],
-			ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
-			'shedlock'::regclass, 'shedlock_token_seq'::regclass) m
+	FROM _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
+			ARRAY(SELECT s.name FROM _shedlock_status(NULL::text[]) s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+			'shedlock'::regclass) n(held)
+		 CROSS JOIN LATERAL _shedlock_adopt_move($1, ARRAY[$2, $3, $4, $5], n.held, 'shedlock'::regclass, 'shedlock_token_seq'::regclass) m
 		 CROSS JOIN LATERAL _shedlock_adopt_grants($1, m.new_view, ARRAY[$2, $3, $4, $5]) g;
 END;
 

@@ -4,7 +4,7 @@
 -- because the functions of a view run with the privileges of the role that reads the
 -- view.
 CREATE FUNCTION _shedlock_status(
-	names text[] DEFAULT NULL,
+	names text[],
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -47,7 +47,7 @@ SELECT s.name,
 	   s.paused_by,
 	   s.pause_reason,
 	   pg_catalog.pg_get_userbyid(s.locked_role) AS locked_role
-FROM _shedlock_status() s
+FROM _shedlock_status(NULL::text[]) s
 	 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) s.pid;
 
 COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holders';
