@@ -674,7 +674,7 @@ BEGIN ATOMIC
 	SELECT _shedlock_adopt_check_times($1, ARRAY[$2, $3, $4, $5], $6);
 	SELECT m.rows
 	FROM _shedlock_adopt_check_names($1, ARRAY[$2, $3, $4, $5],
-			ARRAY(SELECT s.name FROM _shedlock_status(NULL::text[]) s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
+			ARRAY(SELECT s.name FROM _shedlock_status() s WHERE s.state OPERATOR(pg_catalog.<>) 'paused'),
 			'shedlock'::regclass) n(held)
 		 CROSS JOIN LATERAL _shedlock_adopt_move($1, ARRAY[$2, $3, $4, $5], n.held, 'shedlock'::regclass, 'shedlock_token_seq'::regclass) m
 		 CROSS JOIN LATERAL _shedlock_adopt_grants($1, m.new_view, ARRAY[$2, $3, $4, $5]) g;

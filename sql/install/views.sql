@@ -1,10 +1,8 @@
 /* Views */
 
--- Both halves of every lock that is not free, or of these names.  PUBLIC may call it,
--- because the functions of a view run with the privileges of the role that reads the
--- view.
+-- Both halves of every lock that is not free.  PUBLIC may call it, because the functions of
+-- a view run with the privileges of the role that reads the view.
 CREATE FUNCTION _shedlock_status(
-	names text[],
 	OUT name text,
 	OUT state text,
 	OUT kind text,
@@ -21,8 +19,8 @@ CREATE FUNCTION _shedlock_status(
 	OUT pause_reason text)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_status(text[]) IS
-'Returns the locks that are not free, of all names or of these; the view shedlock_locks shows them';
+COMMENT ON FUNCTION _shedlock_status() IS
+'Returns the locks that are not free; the view shedlock_locks shows them';
 
 -- No column is infinite, or in a year that has not four digits: many drivers cannot read
 -- that, and would fail at the whole answer because of one row.
@@ -47,7 +45,7 @@ SELECT s.name,
 	   s.paused_by,
 	   s.pause_reason,
 	   pg_catalog.pg_get_userbyid(s.locked_role) AS locked_role
-FROM _shedlock_status(NULL::text[]) s
+FROM _shedlock_status() s
 	 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) s.pid;
 
 COMMENT ON VIEW shedlock_locks IS 'The locks that are not free, and their holders';

@@ -266,3 +266,20 @@ shedlock_token(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
 }
+
+PG_FUNCTION_INFO_V1(_shedlock_lock_until);
+/*
+ * _shedlock_lock_until(name) - the end of a lock; null for one that not every driver reads
+ */
+Datum
+_shedlock_lock_until(PG_FUNCTION_ARGS)
+{
+	ShedlockName name;
+	ShedlockRow row;
+	Datum		end;
+
+	ShedlockGetName(fcinfo, 0, &name);
+	ShedlockLookUpRow(&name, &row);
+	ShedlockShowTime(row.found ? row.lock_until : DT_NOEND, &end, &fcinfo->isnull);
+	PG_RETURN_DATUM(end);
+}

@@ -23,11 +23,9 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lock/lock.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -50,9 +48,6 @@ typedef struct LockStatus
 	ReturnSetInfo *rsinfo;
 	Oid			nsp;
 	ShedlockStore store;		/* the table */
-	Datum	   *names;			/* NULL: all */
-	bool	   *nulls;			/* of these names */
-	int			n;
 	Snapshot	snapshot;
 	HTAB	   *lock_table;		/* of KeyStatus */
 	TimestampTz now;
@@ -163,9 +158,8 @@ find_key(const LockStatus *status, ShedlockName *name)
  * lock that it uses.
  */
 static void
-show_lock(void *arg)
+show_lock(LockStatus *status)
 {
-	LockStatus *status = arg;
 	TupleTableSlot *slot = status->store.slot;
 	MemoryContext caller = CurrentMemoryContext;
 	ShedlockState state;
@@ -216,23 +210,14 @@ show_lock(void *arg)
 }
 
 /*
- * scan_locks - show the locks of all versions of rows, or of those with the names
+ * scan_locks - show the locks of all versions of rows
  */
 static void
 scan_locks(LockStatus *status)
 {
 	ShedlockStore *store = &status->store;
-	TableScanDesc scan;
+	TableScanDesc scan = begin_table_scan(store->rel, SnapshotAny);
 
-	for (int i = 0; i < status->n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!status->nulls[i])
-			ShedlockFetchVersions(store, status->names[i], show_lock, status);
-	}
-	if (status->names)
-		return;
-	scan = begin_table_scan(store->rel, SnapshotAny);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, store->slot))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -284,10 +269,9 @@ show_in_use(LockStatus *status)
 
 PG_FUNCTION_INFO_V1(_shedlock_status);
 /*
- * _shedlock_status(names) - the locks that are not free; with names, those of them
+ * _shedlock_status() - the locks that are not free
  *
- * names: each once, or null.  Hides names that the caller may not use, unless it has the privileges of
- * pg_read_all_stats.  Locks: AccessShareLock on the table.
+ * Hides names that the caller may not use, unless it has the privileges of pg_read_all_stats.
  */
 Datum
 _shedlock_status(PG_FUNCTION_ARGS)
@@ -298,9 +282,6 @@ _shedlock_status(PG_FUNCTION_ARGS)
 	};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!PG_ARGISNULL(0))
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,
-						  &status.names, &status.nulls, &status.n);
 	status.lock_table = read_lock_table();
 	status.shows_all = ShedlockMaySee(InvalidOid);
 	status.now = GetCurrentTimestamp();
@@ -319,8 +300,6 @@ _shedlock_status(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(_shedlock_stats);
 /*
  * _shedlock_stats() - the stats of the names that the caller may see
- *
- * Locks: AccessShareLock on the table.
  */
 Datum
 _shedlock_stats(PG_FUNCTION_ARGS)

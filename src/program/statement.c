@@ -123,10 +123,10 @@ add_lease(Statement *statement, Server *server, Usec length, const char *held)
 	add_time_until(statement, "l.lock_until");
 	fprintf(statement->stream,
 			", l.lock_until OPERATOR(pg_catalog.<) (pg_catalog.statement_timestamp() OPERATOR(pg_catalog.+)"
-			" '%lld microseconds'::pg_catalog.interval)) FROM %s._shedlock_status(ARRAY[",
-			(long long) length, server->schema);
-	AddLiteral(statement, server, server->options->name);
-	fprintf(statement->stream, "]) l WHERE %s)", held);
+			" '%lld microseconds'::pg_catalog.interval)) FROM ",
+			(long long) length);
+	begin_call(statement, server, "_shedlock_lock_until");
+	fprintf(statement->stream, ") l(lock_until) WHERE %s)", held);
 }
 
 /*

@@ -308,18 +308,3 @@ ShedlockIsBeingChanged(ShedlockStore *store)
 	return table_tuple_satisfies_snapshot(store->rel, store->slot, &dirty) &&
 		TransactionIdIsValid(dirty.xmax);
 }
-
-/*
- * ShedlockFetchVersions - put each version of the row with that key into store->slot, and call
- * a function then
- */
-void
-ShedlockFetchVersions(ShedlockStore *store, Datum key, void (*look) (void *arg), void *arg)
-{
-	IndexScanDesc scan = begin_key_scan(store, key, SnapshotAny);
-
-	while (index_getnext_slot(scan, ForwardScanDirection, store->slot))
-		look(arg);
-	index_endscan(scan);
-	ExecClearTuple(store->slot);
-}

@@ -286,8 +286,6 @@ extern bool ShedlockDelete(ShedlockStore *store, bool wait);
 extern bool ShedlockFetch(ShedlockStore *store, Datum key);
 extern void ShedlockRememberPlace(ShedlockStore *store, Datum key, ItemPointer tid);
 extern bool ShedlockIsCurrent(ShedlockStore *store);
-extern void ShedlockFetchVersions(ShedlockStore *store, Datum key,
-								  void (*look) (void *arg), void *arg);
 extern bool ShedlockIsBeingChanged(ShedlockStore *store);
 extern TransactionId ShedlockInserter(ShedlockStore *store, Datum key);
 

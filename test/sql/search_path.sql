@@ -28,7 +28,7 @@ CREATE FUNCTION search_path_trap.timestampeq(timestamp, timestamp) RETURNS boole
 LANGUAGE sql AS $$ SELECT search_path_trap.spring('timestampeq') $$;
 CREATE FUNCTION search_path_trap.nextval(regclass) RETURNS bigint
 LANGUAGE sql AS $$ SELECT 1::bigint FROM search_path_trap.spring('nextval') $$;
-CREATE FUNCTION search_path_trap._shedlock_status(text[]) RETURNS boolean
+CREATE FUNCTION search_path_trap._shedlock_status() RETURNS boolean
 LANGUAGE sql AS $$ SELECT search_path_trap.spring('_shedlock_status') $$;
 CREATE OPERATOR search_path_trap.= (LEFTARG = text, RIGHTARG = text, FUNCTION = search_path_trap.texteq);
 CREATE OPERATOR search_path_trap.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = search_path_trap.texteq);

@@ -22,7 +22,7 @@ ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
 CREATE OR REPLACE VIEW shedlock_locks AS SELECT s.name, s.state, s.kind,
 	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for, NULL::interval AS remaining,
 	s.lock_until, s.locked_at, s.locked_by, s.token, s.waiters, s.pid, NULL::text AS application_name, NULL::text AS query, s.paused,
-	s.paused_until, s.paused_by, s.pause_reason, NULL::name AS locked_role, 1 AS more FROM _shedlock_status(NULL) s;
+	s.paused_until, s.paused_by, s.pause_reason, NULL::name AS locked_role, 1 AS more FROM _shedlock_status() s;
 CREATE OR REPLACE FUNCTION shedlock_token(name text) RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shedlock_token';
 CREATE FUNCTION shedlock_mine(name text) RETURNS boolean LANGUAGE sql VOLATILE PARALLEL UNSAFE AS $$ SELECT @extschema@.shedlock_token(name) IS NOT NULL $$;
 });
