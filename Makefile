@@ -5,10 +5,8 @@ PGFILEDESC   = "shedlock - a scheduled job runs once, however many replicas try"
 # By floor, the lowest first: a file calls only files that are listed before it.
 OBJS = \
 	$(WIN32RES) \
-	src/base/clock.o \
+	src/base/process.o \
 	src/base/settings.o \
-	src/base/hooks.o \
-	src/base/shield.o \
 	src/base/name.o \
 	src/base/printable.o \
 	src/base/duration.o \

@@ -65,10 +65,14 @@ typedef struct ShedlockName
 	LOCKTAG		tag;			/* its advisory half */
 } ShedlockName;
 
-/* clock.c */
+/* process.c */
 extern int64 ShedlockSteadyNow(void);
 extern bool ShedlockNap(long ms);
 extern void ShedlockCheckClient(void);
+extern void (*shedlock_register_ends) (void);
+extern void ShedlockUseSession(void);
+extern void ShedlockShield(void (*step) (const void *arg), const void *arg);
+extern ErrorData *ShedlockTrySubtransaction(void (*step) (void *arg), void *arg);
 
 /* settings.c */
 enum
@@ -92,14 +96,6 @@ extern bool shedlock_log_skipped_runs;
 
 extern void ShedlockDefineSettings(void);
 extern void ShedlockShowAttempt(const char *tick, const char *attempt, bool failed);
-
-/* hooks.c */
-extern void (*shedlock_register_ends) (void);
-extern void ShedlockUseSession(void);
-
-/* shield.c */
-extern void ShedlockShield(void (*step) (const void *arg), const void *arg);
-extern ErrorData *ShedlockTrySubtransaction(void (*step) (void *arg), void *arg);
 
 /* name.c */
 extern uint64 ShedlockKey(const char *name, int len);

@@ -8,7 +8,7 @@
  * has not noticed.  A run past its time: its command is cancelled as by
  * pg_cancel_backend(), and again each second if it swallows that.
  *
- * Both count on the steady clock (base/clock.c), which goes on while the machine is
+ * Both count on the steady clock (base/process.c), which goes on while the machine is
  * suspended, where the system has such a clock.  The server's own timeouts (utils/timeout.h)
  * will not do.  They are kept as times of day: set back by an hour, a timer that has been set
  * before fires an hour too late, and set forward, any other timeout makes it fire at once.
