@@ -84,7 +84,7 @@ CREATE FUNCTION _shedlock_cron_problem(lock_name text, fire text, jobid bigint)
 RETURNS text LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_cron_problem(text, text, bigint) IS
-'Returns why pg_cron does not run a guarded job as it is declared; NULL if it does, or the caller cannot see the job';
+'Returns why pg_cron does not run a guarded job as it is declared; NULL if it does';
 
 CREATE FUNCTION _shedlock_cron_job(
 	job text,
@@ -561,8 +561,6 @@ SELECT j.jobid,
 			WHEN g.name IS NULL THEN NULL
 			WHEN NOT h.here THEN
 				pg_catalog.format('unknown: it runs in database "%s", and how it is doing can be seen only there', j.database)
-			WHEN NOT _shedlock_may_use(g.name) THEN
-				pg_catalog.format('unknown: shedlock.role_prefix reserves lock "%s" for other roles', g.name)
 			ELSE _shedlock_cron_problem(g.name, j.schedule, j.jobid) END AS problem
 FROM job
 	 CROSS JOIN LATERAL (SELECT (job.j).*) j

@@ -142,12 +142,6 @@ COMMENT ON COLUMN shedlock_history.warning IS
 'Last WARNING of the command, whatever its outcome; NULL if log_min_messages keeps warnings out of the server log';
 COMMENT ON COLUMN shedlock_history.request IS 'Text by which the caller of shedlock_run_begin recognizes the run';
 
-CREATE FUNCTION _shedlock_may_use(lock_name text)
-RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-
-COMMENT ON FUNCTION _shedlock_may_use(text) IS
-'Returns true if shedlock.role_prefix lets the caller use the lock, or if the caller sees all locks as a member of pg_read_all_stats';
-
 -- A condition that left rows out would show by EXPLAIN (ANALYZE) which other names there are.
 CREATE FUNCTION _shedlock_stats()
 RETURNS SETOF _shedlock_stats LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -27,7 +27,6 @@
 PG_FUNCTION_INFO_V1(_shedlock_cron_require);
 PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
-PG_FUNCTION_INFO_V1(_shedlock_may_use);
 PG_FUNCTION_INFO_V1(_shedlock_cron_declare);
 PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
 PG_FUNCTION_INFO_V1(_shedlock_shown);
@@ -444,16 +443,4 @@ _shedlock_shown(PG_FUNCTION_ARGS)
 
 	(void) ShedlockMaskText(str);
 	PG_RETURN_TEXT_P(cstring_to_text(str));
-}
-
-/*
- * _shedlock_may_use - may the caller use a lock, or see all of them?
- *
- * For shedlock_cron_jobs: the CALL of a job can name any lock.
- */
-Datum
-_shedlock_may_use(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(ShedlockMayUseName(text_to_cstring(PG_GETARG_TEXT_PP(0))) ||
-				   ShedlockMaySee(InvalidOid));
 }

@@ -275,8 +275,8 @@ find_problem(const ShedlockJob *job, const char *fire_text)
 /*
  * _shedlock_cron_problem(name, fire, jobid) - see find_problem(), with the call that corrects it
  *
- * fire: pg_cron's schedule.  A job that is fired @reboot needs no declaration.  Strict.
- * Returns null to callers that do not see the job.
+ * fire: pg_cron's schedule.  A job that is fired @reboot needs no declaration.  The CALL of a
+ * job can name any lock, also one that the caller may not use.  Strict.
  */
 Datum
 _shedlock_cron_problem(PG_FUNCTION_ARGS)
@@ -288,7 +288,8 @@ _shedlock_cron_problem(PG_FUNCTION_ARGS)
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
 	if (!ShedlockMayUseName(name.str) && !ShedlockMaySee(InvalidOid))
-		PG_RETURN_NULL();
+		PG_RETURN_TEXT_P(cstring_to_text(psprintf("unknown: shedlock.role_prefix reserves lock \"%s\" for other roles",
+												  name.str)));
 	ShedlockLookUpJob(&name, &job);
 	if (!job.found && strncmp(fire + strspn(fire, " \t\n"), "@reboot", 7) == 0)
 		PG_RETURN_NULL();
