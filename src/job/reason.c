@@ -11,7 +11,6 @@
 
 #include "job/job.h"
 #include "lib/stringinfo.h"
-#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 /* Bytes of a run's message that shedlock_why shows. */

@@ -21,8 +21,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "executor/spi.h"
 #include "job/job.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"

@@ -378,16 +378,14 @@ find_zone(const char *name)
 	return zone && pg_tz_acceptable(zone) ? zone : NULL;
 }
 
-/*
- * What is to be written instead of a schedule that is refused, by what it looks like.  These
- * are what people bring along who come from another scheduler.
- */
-static const struct
+typedef struct Hint
 {
-	const char *like;			/* regular expression */
-	const char *hint;
-}			hints[] = {
+	const char *like;			/* regular expression of what was written */
+	const char *hint;			/* what is to be written instead */
+} Hint;
 
+/* The first that fits counts.  People who come from another scheduler write such things. */
+static const Hint hints[] = {
 	{"^\\s*(cron_)?tz=",
 	"Pass the time zone as time_zone."},
 	{"^\\s*(@?every|\\d\\S*(\\s+\\S+)?\\s*$)",

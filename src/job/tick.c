@@ -14,7 +14,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "common/int.h"
 #include "job/job.h"
 #include "miscadmin.h"
