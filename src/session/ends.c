@@ -108,16 +108,6 @@ release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 }
 
 /*
- * exit_callback - runs after all locks of the process are gone, and before it
- * gives up its place in shared memory
- */
-static void
-exit_callback(int code, Datum arg)
-{
-	ShedlockSessionExit();
-}
-
-/*
  * explain_end - let the client and the log read why this session is ended
  *
  * The server's FATAL error only tells of an administrator.  In the log, since 19, a
@@ -151,7 +141,7 @@ ShedlockRegisterEnds(void)
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
 	RegisterResourceReleaseCallback(release_callback, NULL);
-	on_shmem_exit(exit_callback, (Datum) 0);
+	on_shmem_exit(ShedlockSessionExit, (Datum) 0);
 	next_emit_log_hook = emit_log_hook;
 	emit_log_hook = explain_end;
 }

@@ -461,9 +461,11 @@ ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent)
 
 /*
  * ShedlockSessionExit - the process ends and its locks are gone: wake waiters
+ *
+ * For on_shmem_exit(): the process still has its place in shared memory.
  */
 void
-ShedlockSessionExit(void)
+ShedlockSessionExit(int code, Datum arg)
 {
 
 	for (const ShedlockHolding *holding = holdings; holding; holding = holding->next)

@@ -65,7 +65,7 @@ extern void ShedlockSessionPrePrepare(void);
 extern void ShedlockSessionCommit(void);
 extern void ShedlockSessionAbort(SubTransactionId subid);
 extern void ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent);
-extern void ShedlockSessionExit(void);
+extern void ShedlockSessionExit(int code, Datum arg);
 
 /* durability.c */
 extern void ShedlockCommitDurably(void);

@@ -43,7 +43,7 @@ typedef struct
 	Oid			nsp;
 	Oid			relid;			/* InvalidOid: nothing is known */
 	bool		has_columns;	/* ShedlockCheckColumns() found no fault */
-	bool		obeyed;			/* nor did check_constraints() */
+	bool		obeyed;			/* nor did ShedlockCheckPromises() */
 } ShedlockLayout;
 
 #define COLUMN(name, type, not_null, ...)	{type, not_null},
@@ -176,32 +176,6 @@ came_with_check(const ShedlockLayout *layout, const char *conname)
 }
 
 /*
- * check_constraints - raise an error if a write would not obey a constraint of a table
- */
-static void
-check_constraints(Relation rel)
-{
-	const TupleConstr *constr = RelationGetDescr(rel)->constr;
-	const TriggerDesc *triggers = rel->trigdesc;
-	ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
-
-	if (is_known(layout, rel) && layout->obeyed)
-		return;
-	for (int i = 0; constr && i < constr->num_check; i++)
-	{
-		if (!came_with_check(layout, constr->check[i].ccname))
-			refuse_constraint(rel, constr->check[i].ccname, true);
-	}
-	for (int i = 0; triggers && i < triggers->numtriggers; i++)
-	{
-		if (triggers->triggers[i].tgisinternal)
-			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
-							  false);
-	}
-	layout->obeyed = is_known(layout, rel);
-}
-
-/*
  * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
  * A write checks no CHECK constraint and fires no trigger, and the server enforces each
@@ -221,8 +195,23 @@ void
 ShedlockCheckPromises(const ShedlockStore *store)
 {
 	Relation	rel = store->rel;
+	const TupleConstr *constr = RelationGetDescr(rel)->constr;
+	const TriggerDesc *triggers = rel->trigdesc;
+	ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
+	bool		obeyed = is_known(layout, rel) && layout->obeyed;
 
-	check_constraints(rel);
+	for (int i = 0; !obeyed && constr && i < constr->num_check; i++)
+	{
+		if (!came_with_check(layout, constr->check[i].ccname))
+			refuse_constraint(rel, constr->check[i].ccname, true);
+	}
+	for (int i = 0; !obeyed && triggers && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgisinternal)
+			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
+							  false);
+	}
+	layout->obeyed = is_known(layout, rel);
 	if (RelationIsLogicallyLogged(rel))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
