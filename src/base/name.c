@@ -1,14 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * name.c
- *	  Names of locks: what is allowed, who may use them, their keys and lock tags.
- *
- * The fields of a lock tag (I11), distinct from any pg_advisory_lock():
- *
- *	field1: MyDatabaseId ... locks belong to one database
- *	field2: high half of the key
- *	field3: low half of the key
- *	field4: one of the SHEDLOCK_CLASS numbers
+ *	  Names of locks: what is allowed, who may use them, their keys and lock tags (I11).
  *
  * The key is 64 bits of a cryptographic hash of the name.  Two names with one key share
  * the advisory half: a session lock, run or open transaction of one keeps others off the
