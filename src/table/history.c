@@ -103,9 +103,9 @@ set_text_if_given(ShedlockColumns *columns, int attnum, const char *str)
  * Errors: 23505 if the token was drawn twice.
  */
 static void
-insert_run(ShedlockStore *store, ShedlockColumns *columns, int64 token)
+insert_run(ShedlockStore *store, const ShedlockColumns *columns, int64 token)
 {
-	if (!ShedlockWrite(store, columns, false))
+	if (!ShedlockInsertNew(store, columns))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNIQUE_VIOLATION),
 				 errmsg("token " INT64_FORMAT " is in the history already", token),

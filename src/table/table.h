@@ -278,6 +278,7 @@ extern int64 ShedlockNextToken(Oid nsp, const ShedlockRow *last);
 extern void ShedlockNewColumns(ShedlockStore *store, ShedlockColumns *columns);
 extern void ShedlockSetColumn(ShedlockColumns *columns, int attnum, Datum value);
 extern void ShedlockSetNull(ShedlockColumns *columns, int attnum);
+extern bool ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns);
 extern bool ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait);
 extern void ShedlockAwaitInserter(ShedlockStore *store, const ShedlockName *name, int *tries);
 extern bool ShedlockDelete(ShedlockStore *store, bool wait);

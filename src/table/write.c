@@ -154,29 +154,37 @@ form_slot(ShedlockStore *store, const ShedlockColumns *columns, bool compute)
 /*
  * insert - insert a row without waiting for another transaction
  *
- * Returns false if there is a row with that key, committed or not.  The row is taken back
- * then: other sessions that meet it now wait for the speculative insertion lock only, not
- * for the whole transaction.
+ * is_new: no other one draws its key, so that a row with it is an error.  Returns false if there
+ * is a row with that key, committed or not.  The row is taken back then, unless it is new: other
+ * sessions that meet it now wait for the speculative insertion lock only, not for the whole
+ * transaction.  To confirm it costs a record of WAL.
  */
 static bool
-insert(ShedlockStore *store, const ShedlockColumns *columns)
+insert(ShedlockStore *store, const ShedlockColumns *columns, bool is_new)
 {
 	EState	   *estate = CreateExecutorState();
-	ResultRelInfo *relinfo = open_indexes(store, true);
+	ResultRelInfo *relinfo = open_indexes(store, !is_new);
 	bool		added = fill_added(store, columns, estate);
 	TupleTableSlot *slot = form_slot(store, columns, added);
 	bool		conflict = false;
-	uint32		token;
+	uint32		token = is_new ? 0 : SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 
 	if (added)
 		ExecConstraints(relinfo, slot, estate);
-	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
-	table_tuple_insert_speculative(store->rel, slot,
-								   GetCurrentCommandId(true), 0, NULL, token);
+	if (is_new)
+		table_tuple_insert(store->rel, slot, GetCurrentCommandId(true), 0, NULL);
+	else
+		table_tuple_insert_speculative(store->rel, slot,
+									   GetCurrentCommandId(true), 0, NULL, token);
+
+	/* As for a deferrable constraint: a duplicate is reported at once. */
 	list_free(insert_index_tuples(relinfo, slot, estate, false, true, &conflict,
 								  UPDATED_NO_INDEX));
-	table_tuple_complete_speculative(store->rel, slot, token, !conflict);
-	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+	if (!is_new)
+	{
+		table_tuple_complete_speculative(store->rel, slot, token, !conflict);
+		SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+	}
 	if (!conflict)
 		ShedlockRememberPlace(store, columns->values[0], &slot->tts_tid);
 
@@ -187,6 +195,18 @@ insert(ShedlockStore *store, const ShedlockColumns *columns)
 	/* Make it visible to the next read. */
 	CommandCounterIncrement();
 	return !conflict;
+}
+
+/*
+ * ShedlockInsertNew - insert a row whose key was drawn for it
+ *
+ * Costs less than ShedlockWrite().  If it returns false, the row is there twice, and the
+ * caller raises an error.
+ */
+bool
+ShedlockInsertNew(ShedlockStore *store, const ShedlockColumns *columns)
+{
+	return insert(store, columns, true);
 }
 
 /*
@@ -331,7 +351,7 @@ update(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 bool
 ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 {
-	return TTS_EMPTY(store->slot) ? insert(store, columns) : update(store, columns, wait);
+	return TTS_EMPTY(store->slot) ? insert(store, columns, false) : update(store, columns, wait);
 }
 
 /*
