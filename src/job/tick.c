@@ -34,7 +34,8 @@ static const ShedlockTick no_tick = {
 	.done = true,
 	.again_at = DT_NOBEGIN,
 	.retry_at = DT_NOBEGIN,
-	.skipped = DT_NOBEGIN
+	.skipped = DT_NOBEGIN,
+	.skipped_at = DT_NOBEGIN
 };
 
 /*
@@ -205,7 +206,7 @@ ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 		if (!claimed)
 			ShedlockUnlockTick(name);
 	}
-	ShedlockClose(&store, NoLock);
+	ShedlockClose(&store, claimed ? NoLock : RowExclusiveLock);
 	if (claimed)
 		ShedlockCommitDurably();	/* (I9) */
 	return claimed;
@@ -385,6 +386,7 @@ allow_again(ShedlockTick *last, TickAct *act)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
+	ShedlockLookUpJob(act->name, &act->job);
 	if (act->job.found ? !act->job.is_readable : !last->found)
 		return false;
 	if (ShedlockHasSkipped(last, &act->job))
@@ -411,10 +413,8 @@ bool
 ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
 {
 	TickAct		act = {.name = name,.durable = true};
-	bool		allowed;
+	bool		allowed = change_tick(allow_again, &act);
 
-	ShedlockLookUpJob(name, &act.job);
-	allowed = change_tick(allow_again, &act);
 	*tick = act.tick;
 	return allowed;
 }
@@ -423,23 +423,31 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule is no tick of this one.  A retry that is to come counts as due.
+ * another schedule is no tick of this one.  A retry that is to come counts as due.  While a tick
+ * is the last one that was due when it was skipped, it stays the one: who says it twice does not
+ * mean the coming one.  What is declared may have changed during a wait for the row.
  */
 static bool
 skip_tick(ShedlockTick *last, TickAct *act)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz coming = ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
+	TimestampTz coming;
 	ShedlockTick ready = *last;
 	ShedlockDue due;
 	bool		is_new;
 
+	act->tick = DT_NOEND;
+	ShedlockLookUpJob(act->name, &act->job);
+	if (!act->job.is_readable)
+		return false;
+	coming = ShedlockNextTick(&act->job.schedule, Max(Max(now, last->tick), act->job.since));
 	if (ready.retry_at != DT_NOEND)
 		ready.retry_at = DT_NOBEGIN;
 	due = ShedlockFindDue(&ready, &act->job, now);
 	is_new = due.attempt > 0 && due.tick > last->tick;
 	act->tick = last->skipped;
-	if (last->skipped == coming)
+	if (last->skipped == coming ||
+		(ShedlockHasSkipped(last, &act->job) && last->skipped_at >= last->skipped && !is_new))
 		return false;
 
 	/* Only one is remembered. */
@@ -452,6 +460,7 @@ skip_tick(ShedlockTick *last, TickAct *act)
 	}
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
+	last->skipped_at = now;
 	return act->tick != DT_NOEND;
 }
 
@@ -465,10 +474,8 @@ bool
 ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
 {
 	TickAct		act = {.name = name,.durable = true,.tick = DT_NOEND};
-	bool		changed;
+	bool		changed = change_tick(skip_tick, &act);
 
-	ShedlockLookUpJob(name, &act.job);
-	changed = act.job.is_readable && change_tick(skip_tick, &act);
 	if (act.older_due)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -86,6 +86,11 @@ ROLLBACK TO s;
 COMMIT;
 SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-02 01:00');
 SELECT pg_temp.error_of('SELECT shedlock_again(NULL)');
+-- A refused claim leaves no lock on the table: an ALTER TABLE does not wait for whoever asked.
+BEGIN;
+SELECT shedlock_once('once', '2026-01-02 01:00'), shedlock_once('once', '2026-01-01');
+SELECT relation::regclass, mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation = '_shedlock_tick'::regclass;
+COMMIT;
 SELECT * FROM pg_temp.my_locks();
 
 -- A new session sees the claims of earlier ones.
