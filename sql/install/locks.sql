@@ -65,7 +65,7 @@ CREATE FUNCTION shedlock_extend(
 RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION shedlock_extend(text, bigint, interval, interval) IS
-'Sets a new end for a held lock, counted from now; returns false if the caller no longer held it';
+'Sets a new end for a held lock, counted from now; returns false if the caller no longer held it, or if the lock_at_most_for of its job lets a run hold it for less than was asked for';
 
 CREATE FUNCTION shedlock_assert(name text, token bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -125,7 +125,8 @@ cut_to_cap(Interval *span)
 /*
  * set_times - how long the lock may be held: what the call says, or the job, or the setting
  *
- * The lease of a run outside the database is no longer than the run may take.
+ * The lease of a run outside the database is no longer than the run may take, nor is the time
+ * that its lock is kept.
  */
 static void
 set_times(ShedlockRun *run, const ShedlockJob *job)
@@ -144,6 +145,9 @@ set_times(ShedlockRun *run, const ShedlockJob *job)
 		request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
 	if (longest && ShedlockIntervalMicroseconds(longest) < ShedlockIntervalMicroseconds(request->at_most))
 		request->at_most = longest;
+	if (longest && request->at_least &&
+		ShedlockIntervalMicroseconds(longest) < ShedlockIntervalMicroseconds(request->at_least))
+		request->at_least = longest;
 }
 
 /*

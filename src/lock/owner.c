@@ -36,6 +36,8 @@ typedef struct OwnerCall
 	Interval   *at_most;		/* of an extend; NULL: as it is */
 	Interval   *at_least;		/* of an extend; NULL: as it is */
 	bool		keep;			/* of an end: honour the at-least time */
+	bool		cut;			/* of an extend: it ends before the time that
+								 * was asked for */
 	ShedlockStore store;
 	ShedlockRow row;
 	TimestampTz now;			/* the clock that decided */
@@ -243,7 +245,7 @@ ShedlockTokenOf(const ShedlockName *name)
  * set_end - what the row says after an extend
  *
  * A run outside the database cannot outlive the lock_at_most_for that its job had when it
- * began.
+ * began, whatever its at-least time.
  */
 static void
 set_end(OwnerCall *call)
@@ -263,8 +265,12 @@ set_end(OwnerCall *call)
 		ShedlockHistoryRun run;
 
 		ShedlockHistoryRead(call->name->nsp, row->token, &run);
-		if (run.token != 0)
-			row->lock_until = Max(row->keep_until, Min(row->lock_until, run.limit_at));
+		call->cut = run.token != 0 && row->lock_until > run.limit_at;
+		if (call->cut)
+		{
+			row->lock_until = run.limit_at;
+			row->keep_until = Min(row->keep_until, run.limit_at);
+		}
 	}
 }
 
@@ -273,7 +279,9 @@ set_end(OwnerCall *call)
  *
  * at_most NULL: the duration of the acquire.  at_least NULL: unchanged.  This
  * can shorten a lock, but not its at-least time.  Returns false, after a WARNING,
- * if the caller does not own the lock any more.  Errors: those of fence(); 22023;
+ * if the caller does not own the lock any more; and after a NOTICE, if the lock cannot be held
+ * for so long: it ends sooner then, and a caller that goes by its own clock must not believe in
+ * the time that it asked for.  Errors: those of fence(); 22023;
  * 0A000 for a session lock of another session.
  */
 bool
@@ -301,7 +309,12 @@ ShedlockExtend(const ShedlockName *name, int64 token, Interval *at_most,
 		ereport(LOG,
 				(errmsg("lock \"%s\" extended until %s, token " INT64_FORMAT,
 						name->str, ShedlockTimeString(call.row.lock_until), call.row.token)));
-	return true;
+	if (call.cut)
+		ereport(NOTICE,
+				(errmsg("lock \"%s\" cannot be held for so long: it ends at %s",
+						name->str, ShedlockTimeString(call.row.lock_until)),
+				 errdetail("The lock_at_most_for of its job ends the lease of a run.")));
+	return !call.cut;
 }
 
 /*

@@ -457,6 +457,9 @@ ask_about_run(Server *server, char *question, int columns, Usec until, PGresult 
 /*
  * ExtendRun - try to extend the lease; sets run->end if it is extended
  *
+ * The server says no to an extension that the job's lock_at_most_for cuts short, and how long the
+ * lock is still held.
+ *
  * ANSWER_NO: the lock is lost.
  */
 Answer
@@ -474,6 +477,8 @@ ExtendRun(Server *server, Run *run)
 	answer = ask_about_run(server, statement, 3, sent + LeasePatience(&run->lease), &result);
 	if (answer == ANSWER_YES && !read_lease(result, 2, sent, run))
 		answer = ANSWER_NONE;
+	else if (answer == ANSWER_NO && !server->unconfirmed && read_lease(result, 2, sent, run))
+		answer = ANSWER_YES;
 	PQclear(result);
 	return answer;
 }

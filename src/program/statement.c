@@ -191,10 +191,19 @@ char *
 StatementOfExtend(Server *server, const Run *run)
 {
 	Statement	statement;
+	char		held[200];
 
+	/*
+	 * An extension that is cut short is answered with no, although the lock
+	 * is held.
+	 */
+	(void) snprintf(held, sizeof(held),
+					"e.extended OR (e.extended IS NOT NULL AND l.kind OPERATOR(pg_catalog.=) 'leased run'"
+					" AND l.token OPERATOR(pg_catalog.=) %lld)",
+					(long long) run->token);
 	BeginStatement(&statement);
 	fputs("SELECT e.extended, " SESSION ", ", statement.stream);
-	add_lease(&statement, server, run->lease.length, "e.extended");
+	add_lease(&statement, server, run->lease.length, held);
 	fputs(" FROM ", statement.stream);
 	begin_call(&statement, server, "shedlock_extend");
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);

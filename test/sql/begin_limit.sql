@@ -4,6 +4,8 @@
 \i :srcdir/helpers.sql
 
 SET timezone = 'UTC';
+-- The NOTICE of an extend that is cut has a time in it.
+SET client_min_messages = warning;
 -- Time passes.
 CREATE FUNCTION pg_temp.pass(job text, t interval) RETURNS void LANGUAGE sql AS $$
 	UPDATE shedlock SET locked_at = locked_at - t, lock_until = lock_until - t, keep_until = keep_until - t WHERE name = job;
@@ -26,8 +28,10 @@ SELECT state FROM shedlock_run_begin('limit setting');
 RESET shedlock.default_lock_at_most_for;
 SELECT name, pg_temp.lasts(name) FROM shedlock WHERE name LIKE 'limit %' ORDER BY name;
 
--- An extend ends with it, whatever is declared meanwhile.
+-- An extend ends with it, and says that it does not last as long as it was asked to, whatever is
+-- declared meanwhile.
 SELECT shedlock_job('limit', 'every 36500 days', attempts => 2, lock_at_most_for => '3 h');
+SELECT shedlock_extend('limit', :token, '30 min'), pg_temp.lasts('limit') BETWEEN '30 min' AND '31 min' AS lasts;
 SELECT shedlock_extend('limit', :token, '5 h');
 SELECT pg_temp.lasts('limit');
 SELECT pg_temp.pass('limit', '50 min');
@@ -45,7 +49,7 @@ SELECT regexp_replace(shedlock_why('limit'), '^.*outcome: ([a-z ]+)\..*$', '\1')
 SELECT last_outcome, state FROM shedlock_jobs WHERE name = 'limit';
 SET client_min_messages = error;
 SELECT shedlock_extend('limit', :token), shedlock_run_end('limit', :token);
-RESET client_min_messages;
+SET client_min_messages = warning;
 SELECT runs_timed_out FROM shedlock_stats WHERE name = 'limit';
 SELECT state, attempt FROM shedlock_run_begin('limit', '5 min');
 SELECT * FROM pg_temp.log('limit');
@@ -57,10 +61,15 @@ SELECT shedlock_acquire('limit'), shedlock_release('limit');
 SELECT * FROM pg_temp.log('limit');
 SELECT runs_timed_out, runs_lost FROM shedlock_stats WHERE name = 'limit';
 
--- The at-least time is not cut.
+-- So does the at-least time.
 SELECT shedlock_job('limit least', 'every 36500 days', lock_at_most_for => '1 h');
 SELECT token FROM shedlock_run_begin('limit least', '3 h', '2 h') \gset
-SELECT shedlock_extend('limit least', :token, '3 h'), pg_temp.lasts('limit least');
+SELECT pg_temp.lasts('limit least'), keep_until = lock_until AS kept FROM shedlock WHERE name = 'limit least';
+SELECT shedlock_extend('limit least', :token, '30 min', '20 min');
+SELECT shedlock_extend('limit least', :token, '3 h', '2 h');
+SELECT pg_temp.lasts('limit least'), keep_until = lock_until AS kept FROM shedlock WHERE name = 'limit least';
+SELECT pg_temp.pass('limit least', '61 min');
+SELECT outcome, duration FROM pg_temp.log('limit least');
 
 -- Without it a run can be extended for ever.
 SELECT shedlock_job('limit none', 'every 36500 days');
