@@ -198,6 +198,7 @@ ISOLATION = \
 	job_open \
 	job_waits \
 	forget_waits \
+	skip_waits \
 	early_tick \
 	tokens_grow \
 	permits \
