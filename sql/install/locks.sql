@@ -73,11 +73,11 @@ RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION shedlock_assert(text, bigint) IS
 'Returns the token of a lock that the caller holds, and keeps it from being acquired before this transaction ends; raises an error if the caller does not hold it';
 
-CREATE FUNCTION _shedlock_lock_until(name text)
+CREATE FUNCTION _shedlock_lock_until(name text, token bigint)
 RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-COMMENT ON FUNCTION _shedlock_lock_until(text) IS
-'Returns the end of a lock, for the program shedlock, whose lease can be shorter than it has asked for';
+COMMENT ON FUNCTION _shedlock_lock_until(text, bigint) IS
+'Returns the end of the lease of a run, for the program shedlock, whose lease can be shorter than it has asked for';
 
 CREATE FUNCTION shedlock_token(name text)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -269,7 +269,9 @@ shedlock_token(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(_shedlock_lock_until);
 /*
- * _shedlock_lock_until(name) - the end of a lock; null for one that not every driver reads
+ * _shedlock_lock_until(name, token) - the end of the lease of that run
+ *
+ * Null if it does not hold the lock, or for an end that not every driver reads.
  */
 Datum
 _shedlock_lock_until(PG_FUNCTION_ARGS)
@@ -280,6 +282,8 @@ _shedlock_lock_until(PG_FUNCTION_ARGS)
 
 	ShedlockGetName(fcinfo, 0, &name);
 	ShedlockLookUpRow(&name, &row);
-	ShedlockShowTime(row.found ? row.lock_until : DT_NOEND, &end, &fcinfo->isnull);
+	if (PG_ARGISNULL(1) || row.kind != SHEDLOCK_LEASED_RUN || row.token != PG_GETARG_INT64(1))
+		PG_RETURN_NULL();
+	ShedlockShowTime(row.lock_until, &end, &fcinfo->isnull);
 	PG_RETURN_DATUM(end);
 }

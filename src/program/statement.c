@@ -113,11 +113,11 @@ add_time_until(Statement *statement, const char *when)
  * add_lease - add an expression: how much longer the lock is held, and whether that is less than
  * was asked for
  *
- * held: a condition that the call of the statement has written that.  It makes the expression depend
- * on the call, so that it is computed afterwards.
+ * answer: what the call of the statement that has written that returns.  It makes the expression
+ * depend on the call, so that it is computed afterwards.
  */
 static void
-add_lease(Statement *statement, Server *server, Usec length, const char *held)
+add_lease(Statement *statement, Server *server, Usec length, const char *token, const char *answer)
 {
 	fputs("(SELECT pg_catalog.concat_ws(' ', ", statement->stream);
 	add_time_until(statement, "l.lock_until");
@@ -126,7 +126,7 @@ add_lease(Statement *statement, Server *server, Usec length, const char *held)
 			" '%lld microseconds'::pg_catalog.interval)) FROM ",
 			(long long) length);
 	begin_call(statement, server, "_shedlock_lock_until");
-	fprintf(statement->stream, ") l(lock_until) WHERE %s)", held);
+	fprintf(statement->stream, ", token => %s) l(lock_until) WHERE %s IS NOT NULL)", token, answer);
 }
 
 /*
@@ -170,7 +170,7 @@ StatementOfBegin(Server *server, Usec wait)
 		  SESSION ", b.state, ", statement.stream);
 	add_time_until(&statement, "b.next_at");
 	fputs(", ", statement.stream);
-	add_lease(&statement, server, options->lease.length, "b.token IS NOT NULL");
+	add_lease(&statement, server, options->lease.length, "b.token", "b.token");
 	fputs(" FROM ", statement.stream);
 	begin_call(&statement, server, "shedlock_run_begin");
 	add_duration(&statement, "lease", options->lease.length);
@@ -191,19 +191,12 @@ char *
 StatementOfExtend(Server *server, const Run *run)
 {
 	Statement	statement;
-	char		held[200];
+	char		token[32];
 
-	/*
-	 * An extension that is cut short is answered with no, although the lock
-	 * is held.
-	 */
-	(void) snprintf(held, sizeof(held),
-					"e.extended OR (e.extended IS NOT NULL AND l.kind OPERATOR(pg_catalog.=) 'leased run'"
-					" AND l.token OPERATOR(pg_catalog.=) %lld)",
-					(long long) run->token);
+	(void) snprintf(token, sizeof(token), "%lld", (long long) run->token);
 	BeginStatement(&statement);
 	fputs("SELECT e.extended, " SESSION ", ", statement.stream);
-	add_lease(&statement, server, run->lease.length, held);
+	add_lease(&statement, server, run->lease.length, token, "e.extended");
 	fputs(" FROM ", statement.stream);
 	begin_call(&statement, server, "shedlock_extend");
 	fprintf(statement.stream, ", token => %lld", (long long) run->token);

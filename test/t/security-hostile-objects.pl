@@ -157,7 +157,7 @@ SELECT * FROM open.shedlock_jobs;
 SELECT * FROM open.shedlock_locks;
 SELECT * FROM open.shedlock_history;
 SELECT * FROM open.shedlock_stats;
-SELECT * FROM open._shedlock_status(), open._shedlock_lock_until('x'::$t);
+SELECT * FROM open._shedlock_status(), open._shedlock_lock_until('x'::$t, 1::bigint);
 SELECT open._shedlock_run_outcome(1::bigint, 'r'::$t, 'running'::$t);
 INSERT INTO open.shedlock (name, lock_until, locked_at, locked_by)
 	SELECT 'java'::$t, u, u, 'host'::$t FROM pg_catalog.timezone('UTC'::$t, pg_catalog.clock_timestamp()) u;
