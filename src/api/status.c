@@ -193,7 +193,7 @@ show_lock(LockStatus *status)
 	{
 		ShedlockLearnOrigin(status->store.rel, &row);
 		state = ShedlockJudge(&row, &name, status->now, entry ? &entry->use : SHEDLOCK_MINE);
-		if (state == SHEDLOCK_IN_USE ? status->looks_for_use && !entry->shown :
+		if (state == SHEDLOCK_IN_USE ? status->looks_for_use && entry && !entry->shown :
 			state != SHEDLOCK_FREE && !status->looks_for_use)
 			put_row(status, &row, state, entry);
 		MemoryContextSwitchTo(caller);

@@ -71,7 +71,7 @@ typedef enum ShedlockOutcome
 
 /* For X: sets the field of *row from the slot, which has all attributes; palloc'd. */
 #define SHEDLOCK_FROM_SLOT(field, type, not_null, null_value, from_datum, to_datum) \
-	row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
+	row->field = !(not_null) && slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
 		from_datum(slot->tts_values[Anum_##field - 1]);
 
 /* For X: sets the column of columns from the field of *row. */
