@@ -192,6 +192,7 @@ settle_runs(ShedlockStore *store, ShedlockRow *holder, bool ends)
 {
 	List	   *runs = NIL;
 	bool		held = false;
+	List	   *still_at_work = NIL;
 	ListCell   *lc;
 
 	/*
@@ -209,12 +210,12 @@ settle_runs(ShedlockStore *store, ShedlockRow *holder, bool ends)
 		ShedlockRow *run = lfirst(lc);
 		bool		is_this = run->token == holder->token;
 
-		if (hold_row(store, run, ends && is_this))
-			held |= is_this;
-		else
-			runs = foreach_delete_current(runs, lc);
+		if (!hold_row(store, run, ends && is_this))
+			continue;
+		held |= is_this;
+		still_at_work = lappend(still_at_work, run);
 	}
-	foreach(lc, held ? runs : NIL)
+	foreach(lc, held ? still_at_work : NIL)
 		use_up_tick(RelationGetNamespace(store->rel), lfirst(lc), ends);
 	return held;
 }

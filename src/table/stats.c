@@ -167,11 +167,11 @@ void
 ShedlockCountEnd(Oid nsp, const char *name, ShedlockOutcome outcome, int64 duration, bool gave_up)
 {
 	static const Increase increases[] = {
-		[SHEDLOCK_SUCCEEDED] = {Anum_runs_succeeded, Anum_last_success_at},
-		[SHEDLOCK_FAILED] = {Anum_runs_failed, Anum_last_failure_at},
-		[SHEDLOCK_TIMED_OUT] = {Anum_runs_timed_out, Anum_last_failure_at},
-		[SHEDLOCK_CANCELLED] = {Anum_runs_cancelled},
-		[SHEDLOCK_RUN_LOST] = {Anum_runs_lost, Anum_last_failure_at},
+		[SHEDLOCK_SUCCEEDED] = {.counter = Anum_runs_succeeded,.time = Anum_last_success_at},
+		[SHEDLOCK_FAILED] = {.counter = Anum_runs_failed,.time = Anum_last_failure_at},
+		[SHEDLOCK_TIMED_OUT] = {.counter = Anum_runs_timed_out,.time = Anum_last_failure_at},
+		[SHEDLOCK_CANCELLED] = {.counter = Anum_runs_cancelled},
+		[SHEDLOCK_RUN_LOST] = {.counter = Anum_runs_lost,.time = Anum_last_failure_at},
 	};
 	Increase	more;
 
