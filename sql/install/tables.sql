@@ -110,7 +110,6 @@ CREATE TABLE _shedlock_tick (
 	again_at timestamptz,
 	retry_at timestamptz,
 	skipped timestamptz,
-	skipped_at timestamptz,
 	period interval,
 	CONSTRAINT _shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
@@ -126,7 +125,6 @@ COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever 
 COMMENT ON COLUMN _shedlock_tick.again_at IS 'When shedlock_again allowed the next caller to claim or run the tick once more';
 COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time; infinity after the last one has failed';
 COMMENT ON COLUMN _shedlock_tick.skipped IS 'A tick that shedlock_skip has used up';
-COMMENT ON COLUMN _shedlock_tick.skipped_at IS 'When shedlock_skip did that';
 COMMENT ON COLUMN _shedlock_tick.period IS 'Period of shedlock_once_every, if that claimed the tick';
 
 CREATE TABLE _shedlock_timeline (

@@ -116,7 +116,7 @@ ShedlockSlotToJob(TupleTableSlot *slot, ShedlockJob *row)
 	row->found = true;
 	slot_getallattrs(slot);
 	SHEDLOCK_JOB_COLUMNS(SHEDLOCK_FROM_SLOT);
-	row->is_readable = ShedlockFindCatchUp(row->catch_up, &row->catch_up_all) &&
+	row->is_readable = row->catch_up && ShedlockFindCatchUp(row->catch_up, &row->catch_up_all) &&
 		has_durations(row) &&
 		!(row->max_late && ShedlockIntervalMicroseconds(row->max_late) == 0) &&
 		ShedlockFindSchedule(row->schedule_text, row->time_zone, true, &row->schedule);

@@ -88,7 +88,6 @@ typedef struct ShedlockTick
 								 * DT_NOBEGIN if null, as the next two */
 	TimestampTz retry_at;		/* DT_NOEND: the last attempt has failed */
 	TimestampTz skipped;		/* a later tick that is used up */
-	TimestampTz skipped_at;		/* when that was said */
 	Interval   *period;			/* of a claim; or NULL */
 } ShedlockTick;
 

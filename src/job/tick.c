@@ -34,8 +34,7 @@ static const ShedlockTick no_tick = {
 	.done = true,
 	.again_at = DT_NOBEGIN,
 	.retry_at = DT_NOBEGIN,
-	.skipped = DT_NOBEGIN,
-	.skipped_at = DT_NOBEGIN
+	.skipped = DT_NOBEGIN
 };
 
 /*
@@ -423,9 +422,8 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule is no tick of this one.  A retry that is to come counts as due.  While a tick
- * is the last one that was due when it was skipped, it stays the one: who says it twice does not
- * mean the coming one.  What is declared may have changed during a wait for the row.
+ * another schedule is no tick of this one.  A retry that is to come counts as due.  What is
+ * declared may have changed during a wait for the row.
  */
 static bool
 skip_tick(ShedlockTick *last, TickAct *act)
@@ -446,8 +444,7 @@ skip_tick(ShedlockTick *last, TickAct *act)
 	due = ShedlockFindDue(&ready, &act->job, now);
 	is_new = due.attempt > 0 && due.tick > last->tick;
 	act->tick = last->skipped;
-	if (last->skipped == coming ||
-		(ShedlockHasSkipped(last, &act->job) && last->skipped_at >= last->skipped && !is_new))
+	if (last->skipped == coming)
 		return false;
 
 	/* Only one is remembered. */
@@ -460,7 +457,6 @@ skip_tick(ShedlockTick *last, TickAct *act)
 	}
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
-	last->skipped_at = now;
 	return act->tick != DT_NOEND;
 }
 

@@ -71,7 +71,7 @@ typedef enum ShedlockOutcome
 
 /* For X: sets the field of *row from the slot, which has all attributes; palloc'd. */
 #define SHEDLOCK_FROM_SLOT(field, type, not_null, null_value, from_datum, to_datum) \
-	row->field = !(not_null) && slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
+	row->field = slot->tts_isnull[Anum_##field - 1] ? (null_value) : \
 		from_datum(slot->tts_values[Anum_##field - 1]);
 
 /* For X: sets the column of columns from the field of *row. */
@@ -133,7 +133,6 @@ typedef enum ShedlockOutcome
 	X(again_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(retry_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(skipped, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
-	X(skipped_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(period, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \

@@ -319,7 +319,6 @@ SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_tick')$$,
 		  'again_at timestamp with time zone',
 		  'retry_at timestamp with time zone',
 		  'skipped timestamp with time zone',
-		  'skipped_at timestamp with time zone',
 		  'period interval'],
 	'columns of _shedlock_tick');
 SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_history')$$,
