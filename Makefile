@@ -49,6 +49,7 @@ OBJS = \
 	src/job/event.o \
 	src/job/finish.o \
 	src/job/begin.o \
+	src/job/pick.o \
 	src/job/run.o \
 	src/api/lockfuncs.o \
 	src/api/jobargs.o \
@@ -163,6 +164,7 @@ REGRESS = \
 	attempts \
 	run_begin \
 	begin_states \
+	next \
 	begin_limit \
 	begin_returned \
 	why \

@@ -54,6 +54,24 @@ RETURNS record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION shedlock_run_begin(text, interval, interval, interval, text, text, text) IS
 'Begins a run whose work is outside the database, under a lease; returns its token, or why no run begins and when to come back';
 
+CREATE FUNCTION shedlock_next(
+	names text[],
+	lease interval DEFAULT NULL,
+	wait interval DEFAULT NULL,
+	locked_by text DEFAULT NULL,
+	request text DEFAULT NULL,
+	OUT name text,
+	OUT token bigint,
+	OUT tick timestamptz,
+	OUT attempt integer,
+	OUT state text,
+	OUT reason text,
+	OUT next_at timestamptz)
+RETURNS record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION shedlock_next(text[], interval, interval, text, text) IS
+'Begins a run, as shedlock_run_begin does, of the job that has waited longest of those that are due; returns its name and token, or when to come back';
+
 CREATE FUNCTION shedlock_run_end(
 	name text,
 	token bigint,

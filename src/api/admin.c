@@ -295,7 +295,7 @@ ShedlockWarnIfUnknown(const ShedlockName *name, const char *hint)
 
 	if (is_in("shedlock", name) || is_in("_shedlock_tick", name) || is_in("_shedlock_job", name))
 		return false;
-	ShedlockHistoryFind(name, NULL, &past);
+	ShedlockHistoryFind(name, &past);
 	if (past.token != 0)
 		return false;
 	ereport(WARNING,

@@ -113,84 +113,103 @@ shedlock_run(PG_FUNCTION_ARGS)
 }
 
 /*
- * form_answer - the row that shedlock_run_begin returns
+ * form_answer - the row that shedlock_run_begin returns, or shedlock_next: with the name first
  *
- * token: 0 if there is no run.  attempt: 0 if it has no tick.
+ * The run's token is 0 if it has not begun, its attempt if it has no tick.
  */
 static Datum
-form_answer(FunctionCallInfo fcinfo, int64 token, TimestampTz tick, int attempt,
-			const ShedlockAnswer *answer)
+form_answer(FunctionCallInfo fcinfo, const ShedlockRun *run, const ShedlockAnswer *answer, bool named)
 {
-	Datum		values[] = {
-		Int64GetDatum(token), TimestampTzGetDatum(tick), Int32GetDatum(attempt),
-		CStringGetTextDatum(shedlock_beginning_names[answer->beginning]),
-		answer->reason ? CStringGetTextDatum(answer->reason) : 0,
-		0
-	};
-	bool		isnull[] = {token == 0, attempt == 0, attempt == 0, false, answer->reason == NULL, false};
+	bool		begun = run->token != 0;
+	Datum		values[7] = {begun ? CStringGetTextDatum(run->request.name.str) : 0};
+	bool		isnull[7] = {!begun};
+	int			i = named ? 1 : 0;
 
-	ShedlockShowTime(answer->next_at, &values[5], &isnull[5]);
+	values[i] = Int64GetDatum(run->token);
+	isnull[i++] = !begun;
+	values[i] = TimestampTzGetDatum(run->tick);
+	isnull[i++] = run->attempt == 0;
+	values[i] = Int32GetDatum(run->attempt);
+	isnull[i++] = run->attempt == 0;
+	values[i++] = CStringGetTextDatum(shedlock_beginning_names[answer->beginning]);
+	if (answer->reason)
+		values[i] = CStringGetTextDatum(answer->reason);
+	isnull[i++] = answer->reason == NULL;
+	ShedlockShowTime(answer->next_at, &values[i], &isnull[i]);
 	return ShedlockFormAnswer(fcinfo, values, isnull);
 }
 
 /*
- * make_leased_run - read and check the arguments of shedlock_run_begin
+ * get_leased_run - read and check the arguments that shedlock_run_begin and shedlock_next share
  *
- * A call in a read-only transaction fails after that: so clients can have them checked.
+ * The lease is argument 1.  locked_by, request: the numbers of these arguments.
  */
 static ShedlockRun *
-make_leased_run(FunctionCallInfo fcinfo)
+get_leased_run(FunctionCallInfo fcinfo, int locked_by, int request)
 {
 	ShedlockRun *run = new_run();
-	ShedlockRequest *request = &run->request;
 
-	ShedlockGetName(fcinfo, 0, &request->name);
-	request->kind = SHEDLOCK_LEASED_RUN;
+	run->request.kind = SHEDLOCK_LEASED_RUN;
 	run->at_most = ShedlockGetInterval(fcinfo, 1, 0);
-	run->at_least = ShedlockGetInterval(fcinfo, 2, 0);
-	ShedlockCheckTimes(run->at_most, run->at_least, run->request.name.str);
-	request->locked_by = ShedlockGetText(fcinfo, 4, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
-	run->command = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
-	run->client_request = ShedlockGetText(fcinfo, 6, SHEDLOCK_REQUEST_MAX, "request");
+	run->request.locked_by = ShedlockGetText(fcinfo, locked_by, SHEDLOCK_LOCKED_BY_MAX, "locked_by");
+	run->client_request = ShedlockGetText(fcinfo, request, SHEDLOCK_REQUEST_MAX, "request");
 	if (run->client_request && run->client_request[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("request must not be empty"),
 				 errdetail("Each run needs a request of its own: repeating a request begins no other run.")));
-	ShedlockCheckMayWrite("shedlock_run_begin()");
 	return run;
 }
 
 /*
- * answer_request - the answer to a request that has begun a run before
+ * get_wait - the argument that says how long the call may wait; or NULL
+ */
+static Interval *
+get_wait(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	Interval   *wait = ShedlockGetInterval(fcinfo, argno, 0);
+
+	ShedlockCheckDuration(wait, "wait", name, true, shedlock_max_wait, "shedlock.max_wait");
+	return wait;
+}
+
+/*
+ * answer_request - answer a request that has begun a run before
  *
- * Returns false if there is no such run, or the caller has no request.
+ * names: those of the call; the run of another one is not given.  Returns false if there is no
+ * such run, or the caller has no request.
  */
 static bool
-answer_request(FunctionCallInfo fcinfo, const ShedlockRun *run, Datum *result)
+answer_request(ShedlockRun *run, const ShedlockName *names, int n, ShedlockAnswer *answer)
 {
-	const ShedlockName *name = &run->request.name;
-	ShedlockAnswer answer = {.beginning = SHEDLOCK_REPEATED,.next_at = DT_NOEND};
 	ShedlockHistoryRun past;
+	ShedlockName name;
+	bool		is_asked = false;
 
 	if (run->client_request == NULL)
 		return false;
-	ShedlockHistoryFind(name, run->client_request, &past);
+	ShedlockHistoryFindRequest(names[0].nsp, run->client_request, &past);
 	if (past.token == 0)
 		return false;
-	ShedlockReadRun(name, past.token, &past);
-	if (past.outcome == SHEDLOCK_RUNNING)
+	ShedlockMakeName(names[0].nsp, past.name, &name);
+	for (int i = 0; i < n; i++)
+		is_asked |= strcmp(names[i].str, past.name) == 0;
+	ShedlockReadRun(&name, past.token, &past);
+	answer->beginning = SHEDLOCK_REPEATED;
+	answer->reason = NULL;
+	answer->next_at = DT_NOEND;
+	if (is_asked && past.outcome == SHEDLOCK_RUNNING)
 	{
 		ShedlockCommitDurablyAgain();
-		answer.beginning = SHEDLOCK_BEGUN;
-		*result = form_answer(fcinfo, past.token, past.tick, past.attempt, &answer);
+		answer->beginning = SHEDLOCK_BEGUN;
+		run->request.name = name;
+		run->token = past.token;
+		run->tick = past.tick;
+		run->attempt = past.attempt;
 	}
 	else
-	{
-		answer.reason = psprintf("This request began the run with token " INT64_FORMAT "; outcome: %s.",
-								 past.token, shedlock_outcome_names[past.outcome]);
-		*result = form_answer(fcinfo, 0, 0, 0, &answer);
-	}
+		answer->reason = psprintf("This request began the run with token " INT64_FORMAT " of lock \"%s\"; outcome: %s.",
+								  past.token, name.str, shedlock_outcome_names[past.outcome]);
 	return true;
 }
 
@@ -202,28 +221,66 @@ PG_FUNCTION_INFO_V1(shedlock_run_begin);
 Datum
 shedlock_run_begin(PG_FUNCTION_ARGS)
 {
-	ShedlockRun *run;
-	const ShedlockName *name;
+	ShedlockRun *run = get_leased_run(fcinfo, 4, 6);
+	ShedlockName *name = &run->request.name;
 	Interval   *wait;
 	ShedlockAnswer answer;
-	Datum		result;
 
-	run = make_leased_run(fcinfo);
-	name = &run->request.name;
+	ShedlockGetName(fcinfo, 0, name);
+	run->at_least = ShedlockGetInterval(fcinfo, 2, 0);
+	ShedlockCheckTimes(run->at_most, run->at_least, name->str);
+	run->command = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
+
+	/* After the others, so that clients can check them in a read-only transaction. */
+	ShedlockCheckMayWrite("shedlock_run_begin()");
 
 	/* A repeated request may wait longer than the first one did. */
-	if (answer_request(fcinfo, run, &result))
-		PG_RETURN_DATUM(result);
-	wait = ShedlockGetInterval(fcinfo, 3, 0);
-	ShedlockCheckDuration(wait, "wait", name->str, true, shedlock_max_wait, "shedlock.max_wait");
+	if (answer_request(run, name, 1, &answer))
+		PG_RETURN_DATUM(form_answer(fcinfo, run, &answer, false));
+	wait = get_wait(fcinfo, 3, name->str);
 	ShedlockBeginRun(run, wait, true, &answer);
 	if (answer.beginning == SHEDLOCK_BEGUN)
 		ShedlockNoticeBlock(name, false);
 
 	/* While this call waited, one with its request may have begun the run. */
-	else if (answer_request(fcinfo, run, &result))
-		PG_RETURN_DATUM(result);
-	PG_RETURN_DATUM(form_answer(fcinfo, run->token, run->tick, run->attempt, &answer));
+	else
+		(void) answer_request(run, name, 1, &answer);
+	PG_RETURN_DATUM(form_answer(fcinfo, run, &answer, false));
+}
+
+PG_FUNCTION_INFO_V1(shedlock_next);
+/*
+ * shedlock_next(names, lease, wait, locked_by, request) - begin a run of the job that has
+ * waited longest of those that are due
+ *
+ * Returns its name and token, or why none has begun and when to come back.  Errors: those of
+ * ShedlockPickRun(); 22023 if there are no names.
+ */
+Datum
+shedlock_next(PG_FUNCTION_ARGS)
+{
+	ShedlockRun *run = get_leased_run(fcinfo, 3, 4);
+	ShedlockName *names;
+	int			n;
+	Interval   *wait;
+	ShedlockAnswer answer;
+
+	names = ShedlockGetNames(fcinfo, 0, SHEDLOCK_NAMES_MAX, &n);
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there must be at least one name")));
+	ShedlockCheckTimes(run->at_most, NULL, NULL);
+	ShedlockCheckMayWrite("shedlock_next()");
+	if (answer_request(run, names, n, &answer))
+		PG_RETURN_DATUM(form_answer(fcinfo, run, &answer, true));
+	wait = get_wait(fcinfo, 2, NULL);
+	ShedlockPickRun(run, names, n, wait, &answer);
+	if (answer.beginning == SHEDLOCK_BEGUN)
+		ShedlockNoticeBlock(&run->request.name, false);
+	else
+		(void) answer_request(run, names, n, &answer);
+	PG_RETURN_DATUM(form_answer(fcinfo, run, &answer, true));
 }
 
 PG_FUNCTION_INFO_V1(shedlock_run_end);

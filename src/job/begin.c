@@ -38,7 +38,6 @@ const char *const shedlock_beginning_names[] = {
 typedef struct Try
 {
 	ShedlockRun *run;
-	bool		explain;		/* the caller wants to know why no run is due */
 	TimestampTz give_up;		/* the end of its wait; DT_NOBEGIN: it does
 								 * not wait */
 	bool		knows_job;		/* the next try need not read it */
@@ -370,7 +369,7 @@ try_once(Try *try, ShedlockResult *result)
 		return try_tick(try, result);
 
 	/* A CALL does not go on if its command has forgotten the job. */
-	if (try->run->attempt > 0)
+	if (try->run->attempt > 0 || try->run->needs_job)
 		return SHEDLOCK_NOT_DUE;
 	return acquire(try, result) ? SHEDLOCK_BEGUN : refuse(try, result);
 }
@@ -402,7 +401,7 @@ try_request(Try *try, ShedlockResult *result)
 		result->state = SHEDLOCK_IN_USE;
 		return SHEDLOCK_CLAIMED;
 	}
-	ShedlockHistoryFind(&run->request.name, run->client_request, &past);
+	ShedlockHistoryFindRequest(run->request.name.nsp, run->client_request, &past);
 	if (past.token == 0)
 		beginning = try_once(try, result);
 	if (beginning != SHEDLOCK_BEGUN && !try->written)
@@ -499,20 +498,53 @@ reason(const Try *try, const ShedlockResult *result)
 }
 
 /*
+ * begin - begin a run, if one is due and its lock is free, or becomes so during the wait
+ *
+ * explain: also say why it is not due, and when to come back, because finding that out costs
+ * more than the answer.
+ */
+static void
+begin(Try *try, const Interval *wait, bool explain, ShedlockAnswer *answer)
+{
+	ShedlockResult result = {0};
+	const ShedlockName *name = &try->run->request.name;
+
+	if (wait)
+		try->give_up = GetCurrentTimestamp() + ShedlockIntervalMicroseconds(wait);
+
+	/* Whether a run is due is not worth a wait in the line. */
+	if (!try_to_begin(try, &result) && wait)
+		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, try, &result);
+	answer->beginning = try->beginning;
+
+	/*
+	 * Whoever claims the tick in an open transaction runs it, as far as
+	 * anybody knows.
+	 */
+	answer->is_quiet = try->is_quiet || (try->claimed && !try->tick_in_use);
+	answer->reason = NULL;
+	answer->next_at = DT_NOEND;
+	if (try->beginning == SHEDLOCK_BEGUN)
+		tell_begin(try, result.lost_run);
+	else if (explain || !(try->beginning == SHEDLOCK_NOT_DUE || try->is_quiet))
+		answer->reason = reason(try, &result);
+	if (explain && try->beginning != SHEDLOCK_BEGUN && try->beginning != SHEDLOCK_REPEATED)
+		answer->next_at = next_at(try);
+}
+
+/*
  * ShedlockBeginRun - begin a run, if one is due and its lock is free
  *
- * wait: how long to wait for the lock or the tick, or NULL.  explain: also say why it is not
- * due, and when to come back, because finding that out costs more than the answer.  If it
- * has begun, the caller commits.  Errors: 55P03 if the row of its tick is locked, or
- * lock_timeout ends the wait.  Locks: the tick's advisory lock, that of its request and the
- * advisory half, exclusive, to the end of the transaction if it has begun.
+ * wait: how long to wait for the lock or the tick, or NULL.  explain: as for begin().  A call
+ * that comes a little early waits for its tick.  If the run has begun, the caller commits.
+ * Errors: 55P03 if the row of its tick is locked, or lock_timeout ends the wait.  Locks: the
+ * tick's advisory lock, that of its request and the advisory half, exclusive, to the end of the
+ * transaction if it has begun.
  */
 void
 ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockAnswer *answer)
 {
-	Try			try = {.run = run,.explain = explain,.give_up = DT_NOBEGIN};
-	ShedlockResult result = {0};
-	const ShedlockName *name = &run->request.name;
+	Try			try = {.run = run,.give_up = DT_NOBEGIN};
 
 	look_up_job(&try);
 	try.knows_job = true;
@@ -524,25 +556,16 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockA
 	/* A role's default_transaction_read_only is meant for its own work. */
 	if (run->request.kind == SHEDLOCK_RUN)
 		XactReadOnly = false;
-	if (wait)
-		try.give_up = GetCurrentTimestamp() + ShedlockIntervalMicroseconds(wait);
+	begin(&try, wait, explain, answer);
+}
 
-	/* Whether a run is due is not worth a wait in the line. */
-	if (!try_to_begin(&try, &result) && wait)
-		(void) ShedlockWaitFor(name, 1, wait, try_to_begin, &try, &result);
-	answer->beginning = try.beginning;
+/*
+ * ShedlockTryRun - as ShedlockBeginRun(), but wait for nothing
+ */
+void
+ShedlockTryRun(ShedlockRun *run, bool explain, ShedlockAnswer *answer)
+{
+	Try			try = {.run = run,.give_up = DT_NOBEGIN};
 
-	/*
-	 * Whoever claims the tick in an open transaction runs it, as far as
-	 * anybody knows.
-	 */
-	answer->is_quiet = try.is_quiet || (try.claimed && !try.tick_in_use);
-	answer->reason = NULL;
-	answer->next_at = DT_NOEND;
-	if (try.beginning == SHEDLOCK_BEGUN)
-		tell_begin(&try, result.lost_run);
-	else if (explain || !(try.beginning == SHEDLOCK_NOT_DUE || try.is_quiet))
-		answer->reason = reason(&try, &result);
-	if (explain && try.beginning != SHEDLOCK_BEGUN && try.beginning != SHEDLOCK_REPEATED)
-		answer->next_at = next_at(&try);
+	begin(&try, NULL, explain, answer);
 }

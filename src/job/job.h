@@ -107,6 +107,7 @@ typedef struct ShedlockRun
 	ShedlockRequest request;	/* for its lock, which has the name of the job */
 	char	   *command;		/* or what the caller says; or NULL */
 	char	   *client_request; /* text that identifies the call, or NULL */
+	bool		needs_job;		/* a name that is not declared has no run */
 	Interval   *at_most;		/* this and the next: as the call says, or
 								 * NULL */
 	Interval   *at_least;
@@ -221,6 +222,7 @@ extern bool ShedlockCountsAsRun(const ShedlockRow *row);
 extern void ShedlockReadRun(const ShedlockName *name, int64 token, ShedlockHistoryRun *run);
 
 /* tick.c */
+extern void ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last);
 extern void ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name,
 							   ShedlockTick *last);
 extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
@@ -243,6 +245,7 @@ extern const char *ShedlockDeclare(const ShedlockName *name, ShedlockJob *job);
 extern bool ShedlockForgetJob(const ShedlockName *name);
 
 /* state.c */
+extern TimestampTz ShedlockFreeSince(const ShedlockRow *row, bool held, TimestampTz now);
 extern const char *const shedlock_job_state_names[];
 extern void ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job,
 								 ShedlockStanding *standing);
@@ -270,6 +273,11 @@ extern void ShedlockTellLock(const char *event, const ShedlockName *name, int64 
 extern const char *const shedlock_beginning_names[];
 extern void ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain,
 							 ShedlockAnswer *answer);
+extern void ShedlockTryRun(ShedlockRun *run, bool explain, ShedlockAnswer *answer);
+
+/* pick.c */
+extern void ShedlockPickRun(ShedlockRun *run, const ShedlockName *names, int n,
+							const Interval *wait, ShedlockAnswer *answer);
 
 /* execute.c */
 extern char *ShedlockGetCommand(FunctionCallInfo fcinfo, int argno, List **parsetrees);

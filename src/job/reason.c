@@ -343,7 +343,7 @@ ShedlockWhy(const ShedlockName *name)
 		add_last_run(&buf, name, row.token);
 	else if (state == SHEDLOCK_FREE && !row.found)
 	{
-		ShedlockHistoryFind(name, NULL, &past);
+		ShedlockHistoryFind(name, &past);
 		if (past.token == 0)
 			appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
 	}

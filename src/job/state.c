@@ -36,12 +36,12 @@ const char *const shedlock_job_state_names[] = {
 };
 
 /*
- * free_since - since when nothing has been in the way of a run, or until when something is
+ * ShedlockFreeSince - since when nothing has been in the way of a run, or until when something is
  *
  * Nobody knows when a session lock or run has ended whose process died: from its begin on.
  */
-static TimestampTz
-free_since(const ShedlockRow *row, bool held, TimestampTz now)
+TimestampTz
+ShedlockFreeSince(const ShedlockRow *row, bool held, TimestampTz now)
 {
 	TimestampTz since = row->lock_until;
 
@@ -143,7 +143,7 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	standing->state = state_of(standing, job, &due, now);
 	standing->problem = problem_of(last, job, now);
 	if (!standing->at_work && !standing->paused && standing->state != SHEDLOCK_JOB_UNKNOWN)
-		since = ShedlockDueSince(last, job, now, free_since(&row, held, now));
+		since = ShedlockDueSince(last, job, now, ShedlockFreeSince(&row, held, now));
 	standing->overdue = since != DT_NOEND && now - since > ShedlockIntervalMicroseconds(job->overdue_after) ?
 		now - since : 0;
 }

@@ -49,12 +49,12 @@ slot_to_tick(TupleTableSlot *slot, ShedlockTick *row)
 }
 
 /*
- * read_tick - read the state of a name's ticks, as committed now
+ * ShedlockReadTick - read the state of a name's ticks, as committed now
  *
  * Leaves the name's row in the store.
  */
-static void
-read_tick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
+void
+ShedlockReadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	*last = no_tick;
 	last->name = name->str;
@@ -71,11 +71,11 @@ void
 ShedlockRereadTick(ShedlockStore *store, const ShedlockName *name, ShedlockTick *last)
 {
 	if (!ShedlockIsCurrent(store))
-		read_tick(store, name, last);
+		ShedlockReadTick(store, name, last);
 }
 
 /*
- * ShedlockLookUpTick - as read_tick(), without writing it later
+ * ShedlockLookUpTick - as ShedlockReadTick(), without writing it later
  */
 void
 ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
@@ -83,7 +83,7 @@ ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last)
 	ShedlockStore store;
 
 	ShedlockOpen(&store, name->nsp, "_shedlock_tick", AccessShareLock);
-	read_tick(&store, name, last);
+	ShedlockReadTick(&store, name, last);
 	ShedlockClose(&store, AccessShareLock);
 }
 
@@ -149,7 +149,7 @@ static bool
 is_claimed(ShedlockStore *store, const ShedlockName *name, TimestampTz tick,
 		   ShedlockTick *last)
 {
-	read_tick(store, name, last);
+	ShedlockReadTick(store, name, last);
 	return (last->tick >= tick && last->again_at == DT_NOBEGIN) || last->skipped == tick;
 }
 
@@ -246,7 +246,7 @@ change_tick(bool (*change) (ShedlockTick *last, TickAct *act), TickAct *act)
 	ShedlockOpen(&store, name->nsp, "_shedlock_tick", RowExclusiveLock);
 	for (bool wait = false; !written; wait = true)
 	{
-		read_tick(&store, name, &last);
+		ShedlockReadTick(&store, name, &last);
 		changed = change(&last, act);
 		if (!changed)
 			break;

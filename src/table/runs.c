@@ -117,15 +117,14 @@ open_name_index(Relation rel)
 }
 
 /*
- * is_own - is the run in a slot one of that name, begun by the caller's role?
+ * is_own - is the run in a slot one that the caller's role began?
  */
 static bool
-is_own(TupleTableSlot *slot, const char *name)
+is_own(TupleTableSlot *slot)
 {
 	bool		isnull;
 
-	return strcmp(TextDatumGetCString(slot_getattr(slot, Anum_name, &isnull)), name) == 0 &&
-		DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
+	return DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
 }
 
 /*
@@ -148,15 +147,16 @@ begin_scan_of_runs(ShedlockStore *store, Relation index, const char *value, Snap
 }
 
 /*
- * ShedlockHistoryFind - read what the history has of the last run of a name, or of the one that
- * was begun by a request
+ * find_run - the last committed run with a name or request
  *
- * request: of the caller's role, or NULL.  Uses a snapshot of its own: when a run ends, its row
- * can move past a scan that sees each row as of its own time.  The scan itself has another
- * one, because at SERIALIZABLE it would leave predicate locks on the pages of other names.
+ * fits: which index to use; columns: of it, for the message.  own: one of the caller's role.
+ * Uses a snapshot of its own: when a run ends, its row can move past a scan that sees each row
+ * as of its own time.  The scan itself has another one, because at SERIALIZABLE it would leave
+ * predicate locks on the pages of other names.
  */
-void
-ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockHistoryRun *past)
+static void
+find_run(Oid nsp, bool (*fits) (Relation index), const char *columns, const char *value, bool own,
+		 ShedlockHistoryRun *past)
 {
 	ShedlockStore store;
 	Relation	index;
@@ -164,20 +164,38 @@ ShedlockHistoryFind(const ShedlockName *name, const char *request, ShedlockHisto
 	IndexScanDesc scan;
 
 	memset(past, 0, sizeof(*past));
-	ShedlockOpen(&store, name->nsp, "_shedlock_history", AccessShareLock);
-	index = request ? open_index(store.rel, has_requests, "request") : open_name_index(store.rel);
+	ShedlockOpen(&store, nsp, "_shedlock_history", AccessShareLock);
+	index = open_index(store.rel, fits, columns);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = begin_scan_of_runs(&store, index, request ? request : name->str, SnapshotAny);
+	scan = begin_scan_of_runs(&store, index, value, SnapshotAny);
 	while (past->token == 0 && index_getnext_slot(scan, BackwardScanDirection, store.slot))
 	{
 		if (table_tuple_satisfies_snapshot(store.rel, store.slot, snapshot) &&
-			(request == NULL || is_own(store.slot, name->str)))
+			(!own || is_own(store.slot)))
 			ShedlockSlotToHistoryRun(store.slot, past);
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	ShedlockCloseIndex(index);
 	ShedlockClose(&store, AccessShareLock);
+}
+
+/*
+ * ShedlockHistoryFind - read what the history has of the last run of a name
+ */
+void
+ShedlockHistoryFind(const ShedlockName *name, ShedlockHistoryRun *past)
+{
+	find_run(name->nsp, has_names, "name and token", name->str, false, past);
+}
+
+/*
+ * ShedlockHistoryFindRequest - the same of the run that a request of the caller's role began
+ */
+void
+ShedlockHistoryFindRequest(Oid nsp, const char *request, ShedlockHistoryRun *past)
+{
+	find_run(nsp, has_requests, "request", request, true, past);
 }
 
 /*

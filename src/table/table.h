@@ -338,8 +338,8 @@ extern void ShedlockHistoryRead(Oid nsp, int64 token, ShedlockHistoryRun *past);
 extern void ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past);
 
 /* runs.c */
-extern void ShedlockHistoryFind(const ShedlockName *name, const char *request,
-								ShedlockHistoryRun *past);
+extern void ShedlockHistoryFind(const ShedlockName *name, ShedlockHistoryRun *past);
+extern void ShedlockHistoryFindRequest(Oid nsp, const char *request, ShedlockHistoryRun *past);
 extern void ShedlockHistoryPrune(Oid nsp);
 
 #endif							/* SHEDLOCK_TABLE_H */
