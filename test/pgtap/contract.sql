@@ -72,6 +72,9 @@ INSERT INTO api VALUES
 ('shedlock_run_begin',
  'name text, lease interval DEFAULT NULL::interval, lock_at_least_for interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, description text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT state text, OUT reason text, OUT next_at timestamp with time zone',
  'record'),
+('shedlock_next',
+ 'names text[], lease interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, locked_by text DEFAULT NULL::text, request text DEFAULT NULL::text, OUT name text, OUT token bigint, OUT tick timestamp with time zone, OUT attempt integer, OUT state text, OUT reason text, OUT next_at timestamp with time zone',
+ 'record'),
 ('shedlock_run_end',
  'name text, token bigint, outcome text DEFAULT ''succeeded''::text, message text DEFAULT NULL::text, exit_code integer DEFAULT NULL::integer',
  'boolean'),
@@ -173,6 +176,7 @@ PREPARE p_tick AS SELECT shedlock_tick($1, $2);
 PREPARE p_next_tick AS SELECT shedlock_next_tick($1, $2, $3);
 PREPARE p_job AS SELECT shedlock_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 PREPARE p_run_begin AS SELECT shedlock_run_begin($1, $2, $3, $4, $5, $6, $7);
+PREPARE p_next AS SELECT shedlock_next($1, $2, $3, $4, $5);
 PREPARE p_run_end AS SELECT shedlock_run_end($1, $2, $3, $4, $5);
 PREPARE p_why AS SELECT shedlock_why($1);
 PREPARE p_force_release AS SELECT shedlock_force_release($1);
@@ -212,6 +216,7 @@ PREPARE n_job AS SELECT shedlock_job(name => $1, schedule => $2, time_zone => $3
 	max_late => $7, overdue_after => $8, slow_after => $9, lock_at_most_for => $10, lock_at_least_for => $11, description => $12);
 PREPARE n_run_begin AS SELECT shedlock_run_begin(name => $1, lease => $2, lock_at_least_for => $3, wait => $4, locked_by => $5,
 	description => $6, request => $7);
+PREPARE n_next AS SELECT shedlock_next(names => $1, lease => $2, wait => $3, locked_by => $4, request => $5);
 PREPARE n_run_end AS SELECT shedlock_run_end(name => $1, token => $2, outcome => $3, message => $4, exit_code => $5);
 PREPARE n_why AS SELECT shedlock_why(name => $1);
 PREPARE n_force_release AS SELECT shedlock_force_release(name => $1);
@@ -444,7 +449,7 @@ CREATE ROLE shedlock_test_app;
 
 SELECT is(has_function_privilege('public', f.id, 'EXECUTE'),
 		  coalesce(h.name <> '_shedlock_row_trigger', false) OR f.proname = ANY ('{shedlock_acquire,shedlock_acquire_token,shedlock_acquire_session,shedlock_acquire_any,shedlock_permits,
-			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_job,shedlock_forget,shedlock_run,shedlock_run_begin,shedlock_run_end,shedlock_why}'),
+			shedlock_release,shedlock_extend,shedlock_assert,shedlock_token,shedlock_once,shedlock_once_every,shedlock_tick,shedlock_next_tick,shedlock_job,shedlock_forget,shedlock_run,shedlock_run_begin,shedlock_next,shedlock_run_end,shedlock_why}'),
 		  'EXECUTE on ' || f.proname || ' for PUBLIC')
 FROM member_function f LEFT JOIN helper h ON h.name = f.proname;
 

@@ -61,10 +61,10 @@ SELECT shedlock_run_end('begin', (shedlock_run_begin('begin')).token, message =>
 SELECT outcome, ended, length(message) AS message FROM pg_temp.log('begin');
 
 -- A run that is not ended in time is lost, and its end writes nothing.
-SELECT token FROM shedlock_run_begin('lost', request => 'r1') \gset
+SELECT token FROM shedlock_run_begin('lost', request => 'r3') \gset
 UPDATE shedlock SET lock_until = '2026-01-01', locked_at = '2026-01-01' WHERE name = 'lost';
 SELECT * FROM pg_temp.log('lost');
-SELECT state, next_at, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('lost', request => 'r1');
+SELECT state, next_at, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('lost', request => 'r3');
 \set VERBOSITY sqlstate
 SELECT shedlock_run_end('lost', :token);
 SELECT shedlock_extend('lost', :token);
