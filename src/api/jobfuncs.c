@@ -184,6 +184,7 @@ answer_request(ShedlockRun *run, const ShedlockName *names, int n, ShedlockAnswe
 {
 	ShedlockHistoryRun past;
 	ShedlockName name;
+	ShedlockRow row;
 	bool		is_asked = false;
 
 	if (run->client_request == NULL)
@@ -206,6 +207,9 @@ answer_request(ShedlockRun *run, const ShedlockName *names, int n, ShedlockAnswe
 		run->token = past.token;
 		run->tick = past.tick;
 		run->attempt = past.attempt;
+		ShedlockLookUpRow(&name, &row);
+		if (row.found && row.token == past.token)
+			answer->next_at = Max(row.lock_until, row.keep_until);
 	}
 	else
 		answer->reason = psprintf("This request began the run with token " INT64_FORMAT " of lock \"%s\"; outcome: %s.",

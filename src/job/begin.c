@@ -525,7 +525,10 @@ begin(Try *try, const Interval *wait, bool explain, ShedlockAnswer *answer)
 	answer->reason = NULL;
 	answer->next_at = DT_NOEND;
 	if (try->beginning == SHEDLOCK_BEGUN)
+	{
+		answer->next_at = Max(result.row.lock_until, result.row.keep_until);
 		tell_begin(try, result.lost_run);
+	}
 	else if (explain || !(try->beginning == SHEDLOCK_NOT_DUE || try->is_quiet))
 		answer->reason = reason(try, &result);
 	if (explain && try->beginning != SHEDLOCK_BEGUN && try->beginning != SHEDLOCK_REPEATED)

@@ -173,7 +173,9 @@ typedef struct ShedlockAnswer
 	ShedlockBeginning beginning;
 	bool		is_quiet;		/* its tick is being run: no news */
 	const char *reason;			/* for people; NULL if it has begun */
-	TimestampTz next_at;		/* DT_NOEND: not to be foreseen */
+	TimestampTz next_at;		/* the next call can succeed then, or if the
+								 * run has begun, when its lock is free by
+								 * itself; DT_NOEND: not to be foreseen */
 } ShedlockAnswer;
 
 /* every.c */

@@ -4,6 +4,9 @@
 \i :srcdir/helpers.sql
 
 SET timezone = 'UTC';
+CREATE FUNCTION pg_temp.lock_until(lock_name text) RETURNS timestamptz LANGUAGE sql AS $$
+	SELECT lock_until AT TIME ZONE 'UTC' FROM shedlock WHERE name = lock_name
+$$;
 -- The answer to a call, and its next_at: as what it is, if it is known
 CREATE FUNCTION pg_temp.ask(name text, known timestamptz DEFAULT NULL, OUT state text, OUT next_at text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -12,7 +15,8 @@ DECLARE
 BEGIN
 	answer := shedlock_run_begin(name);
 	state := answer.state;
-	next_at := CASE WHEN answer.next_at = known THEN 'as known'
+	next_at := CASE WHEN answer.state = 'begun' AND answer.next_at = pg_temp.lock_until(name) THEN 'at its end'
+		WHEN answer.next_at = known THEN 'as known'
 		WHEN answer.next_at BETWEEN before + interval '1 min' AND clock_timestamp() + interval '1 min' THEN 'in a minute'
 		WHEN answer.next_at BETWEEN before + interval '1 s' AND clock_timestamp() + interval '1 s' THEN 'in a second'
 		ELSE answer.next_at::text END;
@@ -21,9 +25,6 @@ BEGIN
 		RAISE 'strange answer: %', answer;
 	END IF;
 END
-$$;
-CREATE FUNCTION pg_temp.lock_until(lock_name text) RETURNS timestamptz LANGUAGE sql AS $$
-	SELECT lock_until AT TIME ZONE 'UTC' FROM shedlock WHERE name = lock_name
 $$;
 CREATE FUNCTION pg_temp.pass(job text, years integer) RETURNS void LANGUAGE sql AS $$
 	UPDATE _shedlock_tick SET tick = tick - years * interval '1 year', claimed_at = claimed_at - years * interval '1 year' WHERE name = job;
@@ -81,7 +82,7 @@ SELECT * FROM pg_temp.ask('state claimed');
 
 -- repeated: the request has begun a run before; while that is at work, it is the answer
 SELECT shedlock_run_begin('state repeated', request => 'r1') IS NOT NULL AS begun;
-SELECT state, next_at FROM shedlock_run_begin('state repeated', request => 'r1');
+SELECT state, next_at = pg_temp.lock_until('state repeated') AS at_its_end FROM shedlock_run_begin('state repeated', request => 'r1');
 SELECT pg_temp.end_run('state repeated');
 SELECT state, next_at FROM shedlock_run_begin('state repeated', request => 'r1');
 

@@ -23,7 +23,7 @@ CALL shedlock_run('begin', 'SELECT 1', on_busy => 'error');
 \set VERBOSITY default
 
 -- The same request has the same answer, from the same role alone.
-SELECT token = :token AS token, tick, attempt, state, reason, next_at FROM shedlock_run_begin('begin', request => 'r1');
+SELECT token = :token AS token, tick, attempt, state, reason, next_at = (SELECT lock_until AT TIME ZONE 'UTC' FROM shedlock WHERE name = 'begin') AS at_its_end FROM shedlock_run_begin('begin', request => 'r1');
 SELECT token, state, pg_temp.mask(reason) AS reason FROM shedlock_run_begin('begin', request => 'r2');
 SET shedlock.max_wait = '1 s';
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
