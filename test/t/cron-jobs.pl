@@ -245,11 +245,13 @@ query('CREATE ROLE on_call LOGIN; GRANT USAGE ON SCHEMA "Shed Lock" TO on_call; 
 my $notice = notices_of("SELECT shedlock_again('ticks'), shedlock_again('ticks')", extra_params => [ '-U', 'on_call' ]);
 like($notice, qr/^\S+ NOTICE:  pg_cron will fire job $ticks_id once at the next full minute\nDETAIL:  By its schedule it would not be fired before \S+ \S+\.\n/, 'a role that cannot see the job lets it run soon');
 is(query($once), qq{plain * * * * * t CALL "Shed Lock"._shedlock_cron_once('$ticks_id'::pg_catalog.int8)}, 'by one job, of the role of that job');
+# pg_cron may have fired an earlier job of this name, if a full minute came in between.
+my $ran = q{FROM shedlock_history WHERE name = 'ticks' AND command = 'SELECT ''ticks'''};
 my $once_call = query("SELECT command FROM cron.job WHERE command LIKE '%once%'");
 query("SET ROLE other_role; $once_call");
-is(query("SELECT count(*) FROM cron.job") . query("SELECT count(*) FROM shedlock_history WHERE name = 'ticks'"), '20', 'another role that calls it runs and deletes nothing');
+is(query("SELECT count(*) FROM cron.job") . query("SELECT count(*) $ran"), '20', 'another role that calls it runs and deletes nothing');
 $node->safe_psql('postgres', $once_call, extra_params => $as[0]);
-is(query("SELECT outcome, command, run_role FROM shedlock_history WHERE name = 'ticks'"), "succeeded|SELECT 'ticks'|plain", 'its role runs the command of the job');
+is(query("SELECT outcome, run_role $ran"), 'succeeded|plain', 'its role runs the command of the job');
 is(query($once), '', 'and it is deleted');
 is(query("SELECT count(*) FROM cron.job WHERE jobid = $ticks_id"), '1', 'not the job');
 
