@@ -235,7 +235,10 @@ shedlock_run_begin(PG_FUNCTION_ARGS)
 	ShedlockCheckTimes(run->at_most, run->at_least, name->str);
 	run->command = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 
-	/* After the others, so that clients can check them in a read-only transaction. */
+	/*
+	 * After the others, so that clients can check them in a read-only
+	 * transaction.
+	 */
 	ShedlockCheckMayWrite("shedlock_run_begin()");
 
 	/* A repeated request may wait longer than the first one did. */

@@ -190,6 +190,20 @@ soonest(Sight *sights, int n)
 }
 
 /*
+ * is_answered - has another call with the request of this one begun a run by now?
+ */
+static bool
+is_answered(const ShedlockRun *run, Oid nsp)
+{
+	ShedlockHistoryRun past;
+
+	if (run->client_request == NULL)
+		return false;
+	ShedlockHistoryFindRequest(nsp, run->client_request, &past);
+	return past.token != 0;
+}
+
+/*
  * nap - sleep until a job can be due, the wait is over, or it is time to look again
  *
  * left: of the wait, in microseconds.
@@ -242,7 +256,7 @@ ShedlockPickRun(ShedlockRun *run, const ShedlockName *names, int n, const Interv
 			break;
 		first = soonest(sights, n);
 		left = give_up - ShedlockSteadyNow();
-		if (left <= 0)
+		if (left <= 0 || is_answered(run, names[0].nsp))
 		{
 			run->request.name = first ? *first->name : names[0];
 			ShedlockTryRun(run, true, answer);
