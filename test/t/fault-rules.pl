@@ -862,6 +862,58 @@ finds('due but not run', 'a tick that was not skipped', "
 ", 'tick=4', 'tick=2');
 
 #
+# A call for the next of several jobs, of which "o" was never declared
+#
+my $NEXT = 'next names=o;p most=1';
+
+finds('two holders', 'the next of several jobs is run as long as its lease lasts', "
+	$JOB
+	0 2.0 $NEXT -> true name=p token=1 tick=2 attempt=1
+	1 2.9 $BEGIN -> true token=2 tick=2 attempt=2
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+	runs: 2 p 2 3.055 2 _ running 0 _ 1.0/1
+", '1 2.9', '1 3.05');
+
+finds('two runs of a request', 'it is answered with a run of another job', "
+	$JOB
+	run 0.6 declared 0.5 name=q result=created $PLAN
+	0 2.0 next names=p;q most=1 request=r -> true name=p token=1 tick=2 attempt=1
+	0 2.1 next names=p;q most=1 request=r -> true name=p token=2 tick=2 attempt=1
+	runs: 1 p 2 2.001 1 _ running 0 r 0.0/1
+", 'true name=p token=2', 'true name=p token=1');
+
+finds('no tick of its job', 'a run that nobody asked for', "
+	$JOB
+	0 2.0 next names=o;q most=1 -> true name=p token=1 tick=2 attempt=1
+	runs: 1 p 2 2.001 1 _ running 0 _ 0.0/1
+", 'names=o;q', 'names=o;p');
+
+finds('no tick of its job', 'a run without a tick', "
+	$JOB
+	0 2.0 $NEXT -> true name=p token=1
+	runs: 1 p _ 2.001 _ _ running 0 _ 0.0/1
+", 'next names=o;p', 'run_begin name=p');
+
+finds('due but not run', 'one of several jobs', "
+	$JOB
+	0 2.1 $NEXT -> false state=not_due
+", 'names=o;p', 'names=o;q');
+
+finds('due but not run', 'one of several jobs, while another one is held', "
+	$JOB
+	0 2.1 $NEXT -> false state=held
+", 'names=o;p', 'names=o;q');
+
+finds('told a wrong time', 'a run of one of several jobs began before', "
+	$JOB
+	0 2.0 $CALL -> true
+	0 2.5 $NEXT -> false state=not_due next=6
+	0 4.0 $CALL -> true
+	runs: 1 p 2 2.001 1 2.005 succeeded 0 _ 0.0/1
+	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/3
+", 'next=6', 'next=4');
+
+#
 # However late
 #
 # A client may be suspended for any time between the log line of a call and its sending,
