@@ -855,6 +855,14 @@ finds('due but not run', 'a change drops no attempt that is left', "
 	runs: 1 p 4 4.001 1 4.005 failed 0 _ 0.0/1
 ", 'attempts=2', 'attempts=1');
 
+finds('due but not run', 'a change ends no backoff of an older tick', "
+	$ALL
+	0 4.1 $CALL -> error state=22012
+	nemesis 4.15 declare name=p $PLAN attempts=4 catch_up=all -> true result=changed
+	0 4.4 $CALL -> true
+	runs: 1 p 2 4.101 1 4.105 failed 0 _ 0.0/1
+", '0 4.4', '0 4.18');
+
 finds('due but not run', 'a tick that was not skipped', "
 	$JOB
 	nemesis 1.5 skip name=p -> true tick=4
