@@ -1,0 +1,1 @@
+SELECT token FROM shedlock_next(:jobs::text[], '1 min');
