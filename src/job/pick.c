@@ -69,7 +69,14 @@ look_at(Sight *sight, ShedlockStore *jobs, ShedlockStore *ticks)
 	now = GetCurrentTimestamp();
 	if (ShedlockFindDue(&sight->last, &sight->job, now).attempt == 0)
 	{
-		sight->next_at = ShedlockNextTime(&sight->last, &sight->job, now);
+		/*
+		 * A run that may be at work can end, and its tick be due again, at
+		 * any time.
+		 */
+		if (sight->last.token != 0 && !sight->last.done)
+			find_next(sight);
+		else
+			sight->next_at = ShedlockNextTime(&sight->last, &sight->job, now);
 		return;
 	}
 	ShedlockLookUpRow(sight->name, &row);
