@@ -40,6 +40,8 @@ typedef struct Try
 	ShedlockRun *run;
 	TimestampTz give_up;		/* the end of its wait; DT_NOBEGIN: it does
 								 * not wait */
+	bool		hasty;			/* nor for an open transaction that has
+								 * written the tick's row */
 	bool		knows_job;		/* the next try need not read it */
 	ShedlockJob job;
 	bool		tick_in_use;	/* an open transaction has written the tick's
@@ -308,7 +310,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 	while (!acquire(try, result))
 	{
 		/* The end of another run takes a moment to commit. */
-		if (try->tick_in_use && ShedlockAwaitForeignLock(&tries))
+		if (try->tick_in_use && !try->hasty && ShedlockAwaitForeignLock(&tries))
 			continue;
 		return result->state == SHEDLOCK_FREE ? SHEDLOCK_NOT_DUE : refuse(try, result);
 	}
@@ -563,12 +565,15 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockA
 }
 
 /*
- * ShedlockTryRun - as ShedlockBeginRun(), but wait for nothing
+ * ShedlockTryRun - as ShedlockBeginRun(), but wait for no tick
+ *
+ * Who does not ask for the reason has other names to try: then this does not wait for an open
+ * transaction that has written the tick's row, either.
  */
 void
 ShedlockTryRun(ShedlockRun *run, bool explain, ShedlockAnswer *answer)
 {
-	Try			try = {.run = run,.give_up = DT_NOBEGIN};
+	Try			try = {.run = run,.give_up = DT_NOBEGIN,.hasty = !explain};
 
 	begin(&try, NULL, explain, answer);
 }

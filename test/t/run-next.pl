@@ -63,7 +63,7 @@ sub backlog
 {
 	my ($name) = @_;
 
-	return "SELECT shedlock_job('$name', 'every 1 s from 2020-01-01', catch_up => 'all', max_late => '20 h');\n"
+	return "SELECT shedlock_job('$name', 'every 1 s from 2020-01-01', catch_up => 'all', max_late => '20 h', attempts => 3, backoff => '0');\n"
 	  . "UPDATE _shedlock_job SET since = since - interval '1 day', created_at = created_at - interval '1 day', declared_at = declared_at - interval '1 day' WHERE name = '$name';\n";
 }
 
@@ -73,7 +73,7 @@ sub backlog
 my $period = $ENV{SHEDLOCK_SKEW} ? 600 : 15;
 my $first = ask($actor, qq{SELECT to_char(clock_timestamp() + interval '@{[ 3 + 2 * slowness($node) ]} s', 'YYYY-MM-DD"T"HH24:MI:SS')});
 
-ask($actor, "SELECT shedlock_job('crowd ' || i, 'every $period s from $first', 'UTC') FROM generate_series(1, 30) i");
+ask($actor, "SELECT shedlock_job('crowd ' || i, 'every $period s from $first', 'UTC', attempts => 3, backoff => '0') FROM generate_series(1, 30) i");
 my @out = ('') x 3;
 my @level = ('read committed', 'repeatable read', 'serializable');
 my @waiters = map {
@@ -137,6 +137,7 @@ cmp_ok(ask($actor, 'SELECT count(*) FROM unfair'), '<=', 1, 'always due: each ti
   or diag(ask($actor, 'SELECT i, at FROM unfair ORDER BY 2'));
 is(ask($actor, 'SELECT count(DISTINCT name) FROM fair'), $jobs, 'always due: each job is run');
 cmp_ok(ask($actor, 'SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY overtaken_by) FROM fair'), '<=', $enough, 'always due: a job waits for each other one once');
+is(ask($actor, "SELECT count(*) FROM (SELECT FROM _shedlock_history WHERE name LIKE 'fair %' GROUP BY name, tick HAVING count(*) > 1) s"), '0', 'always due: no tick has two runs');
 cmp_ok($least, '>', $most / 2, 'always due: the backlogs have equal shares');
 ask($actor, "DROP TABLE fair, unfair; SELECT count(shedlock_forget(name)) FROM shedlock_jobs WHERE name LIKE 'fair %'");
 
@@ -277,7 +278,8 @@ foreach my $round (1 .. 5)
 	$took /= slowness($node);
 	$slowest = $took if $took > $slowest;
 	$begun += ask($actor, "SELECT count(*) FROM _shedlock_history WHERE pid = $victim_pid");
-	ask($actor, "SELECT shedlock_run_end('heard again', token) FROM shedlock_run_begin('heard again') WHERE token IS NOT NULL");
+	ask($actor, "SELECT shedlock_force_release('heard again'), shedlock_again('heard again')");
+	ask($actor, "SELECT shedlock_run_end(name, token) FROM shedlock_next('{heard again}')");
 }
 cmp_ok($slowest, '<', 2, 'a call ends two seconds after its client was killed');
 cmp_ok($begun, '<=', 1, 'and begins no run for it');
@@ -292,6 +294,27 @@ ask($actor, "SELECT shedlock_forget('heard gone'), shedlock_resume('heard gone')
 ok(defined await($actor, "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = $pid"), 'the last job is forgotten: the wait ends');
 ask($waiter, 'SELECT 1');
 like($waiter->{heard}, qr/none of these 2 jobs exists/, 'the last job is forgotten: the waiter is told so');
+
+# A call finds several jobs due.  An open transaction has the ticks of those that have waited
+# longest: that delays no other one.
+my @first = map { "gone $_" } 1 .. 20;
+ask($actor, "SELECT shedlock_job('gone ' || i, 'every 1 day'), shedlock_acquire('gone ' || i, '1 h'), shedlock_release('gone ' || i) FROM generate_series(1, 20) i");
+ask($actor, "SELECT shedlock_job('gone last', 'every 1 day')");
+ask($holder, "BEGIN; SELECT count(shedlock_again('gone ' || i)) FROM generate_series(1, 20) i");
+my $slow = seconds { is(ask($actor, "SELECT name FROM shedlock_next('{@{[ join ', ', @first, 'gone last' ]}}')"), 'gone last', 'ticks of other jobs are claimed: the call begins a run') };
+cmp_ok($slow, '<', slowness($node), 'ticks of other jobs are claimed: at once');
+ask($holder, 'ROLLBACK');
+ask($actor, "SELECT shedlock_run_end('gone last', token), shedlock_again('gone last') FROM shedlock WHERE name = 'gone last'");
+
+# Another client has the rows of their locks, for which a call waits 100 ms each.  Meanwhile the
+# last job is forgotten, on a machine that is not too slow for that.
+ask($holder, "BEGIN; SELECT FROM shedlock WHERE name = ANY ('{@{[ join ', ', @first ]}}') FOR UPDATE");
+begin_to_wait($waiter, join(', ', @first, 'gone last'), ", locked_by => 'too late'", "pid = $pid");
+ask($actor, "SELECT shedlock_forget('gone last')");
+sleep(2.5);
+ask($holder, 'COMMIT');
+$waiter->query_until(qr/heard of gone.*\n/, '');
+is(ask($actor, "SELECT count(*), bool_and(tick IS NOT NULL) FROM _shedlock_history WHERE locked_by LIKE 'too late%'"), '1|t', 'a job is forgotten after it was found due: the run that begins has a tick');
 
 # Three jobs come and go about the tick, and another one stays.
 my ($gone, $churned) = ('', '');
