@@ -100,6 +100,8 @@ lint-versions:
 	[ "$$meta" = "$$changes" ] && [ "$$sql" = "$$script" ] || { \
 		echo "versions differ: control $$sql, last script $$script, META.json $$meta and $$provides, CHANGELOG.md $$changes"; \
 		exit 1; }; \
+	grep -qx "__version__ = \"$$meta\"" clients/python/shedlock/__init__.py || { \
+		echo "clients/python/shedlock/__init__.py has another version than META.json, $$meta"; exit 1; }; \
 	[ -n "$(UNRELEASED)" ] || $(JOIN) $(SQL_PARTS) | diff sql/$(EXTENSION)--$$sql.sql - || { \
 		echo "sql/install (>) has changed since version $$sql (<) was released"; \
 		exit 1; }
