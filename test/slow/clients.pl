@@ -1,0 +1,34 @@
+# The packages of clients/ live through all scenarios of perl/ClientSuite.pm, in all languages.
+# Network namespaces of its own, where the system allows them, have hosts that vanish.
+#
+# Debian packages: pgbouncer python3-psycopg node-pg node-split2 node-xtend
+# Programs: iproute2 util-linux python3
+
+use strict;
+use warnings FATAL => 'all';
+use Test::More;
+
+BEGIN
+{
+	my @inside = qw(unshare --user --map-current-user --keep-caps --net --);
+
+	if (!$ENV{SHEDLOCK_NETWORK} && !$ENV{SHEDLOCK_NO_NETWORK})
+	{
+		chomp(my $refusal = `@inside unshare --net -- ip link add name shedlock type veth 2>&1`);
+		$ENV{ $? == 0 ? 'SHEDLOCK_NETWORK' : 'SHEDLOCK_NO_NETWORK' } = $refusal || 'own';
+		exec(@inside, 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh', $^X, $0) or die "exec: $!" if $ENV{SHEDLOCK_NETWORK};
+	}
+}
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use ClientSuite;
+use PostgreSQL::Test::Utils;
+
+my @clients = find_clients(qw(python node go java));
+plan skip_all => 'this needs one of the languages with its library for PostgreSQL' if !@clients;
+
+my $node = start_clients_node('clients');
+run_scenarios($node, 4, \@clients, $ENV{SHEDLOCK_SCENARIOS} ? split(/,/, $ENV{SHEDLOCK_SCENARIOS}) : all_scenarios());
+$node->stop;
+done_testing();
