@@ -152,6 +152,7 @@ SELECT open.shedlock_job('b'::$t, '* * * * *'::$t, 'Europe/Berlin'::$t, 2::pg_ca
 CALL open.shedlock_run('r'::$t, 'SELECT'::$t, '1 h'::$i, '0'::$i, 'skip'::$t);
 SELECT token FROM open.shedlock_run_begin('b'::$t, '1 h'::$i, '0'::$i, '1 s'::$i, 'me'::$t, 'work'::$t, 'request'::$t) \\gset
 SELECT open.shedlock_run_end('b'::$t, :token::pg_catalog.int8, 'failed'::$t, 'oops'::$t, 3::pg_catalog.int4);
+SELECT state FROM open.shedlock_next(ARRAY['b'::$t, 'r'::$t], '1 h'::$i, '0'::$i, 'me'::$t, 'another'::$t);
 SELECT open.shedlock_why('b'::$t);
 SELECT * FROM open.shedlock_jobs;
 SELECT * FROM open.shedlock_locks;
