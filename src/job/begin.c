@@ -567,8 +567,8 @@ ShedlockBeginRun(ShedlockRun *run, const Interval *wait, bool explain, ShedlockA
 /*
  * ShedlockTryRun - as ShedlockBeginRun(), but wait for no tick
  *
- * Who does not ask for the reason has other names to try: then this does not wait for an open
- * transaction that has written the tick's row, either.
+ * A caller that does not ask for the reason has other names to try: for it this does not wait
+ * for an open transaction that has written the tick's row, either.
  */
 void
 ShedlockTryRun(ShedlockRun *run, bool explain, ShedlockAnswer *answer)

@@ -4,8 +4,8 @@
  *	  Which of some jobs is due: begins a run of the one that has waited longest.
  *
  * A look reads declarations and ticks, and the locks of the jobs that are due.  It locks and
- * writes nothing, and decides nothing: each run is begun as any other one (begin.c), and who
- * loses it to another caller goes on with the next job.
+ * writes nothing, and decides nothing: each run is begun as any other one (begin.c), and a
+ * caller that loses it to another goes on with the next job.
  *
  * A job has waited since it is due and its lock is free.  By its due time alone a job with a
  * long backlog would always come first, and starve the others.
@@ -32,7 +32,7 @@ typedef struct Sight
 	ShedlockJob job;
 	ShedlockTick last;
 	TimestampTz waits_since;	/* it is due; DT_NOEND: it is not */
-	uint32		lot;			/* those that have waited as long come in
+	uint32		lot;			/* jobs that have waited equally long come in
 								 * random order */
 	TimestampTz next_at;		/* no call can succeed before */
 	bool		saw_lock;		/* next_at takes account of it */
@@ -137,7 +137,7 @@ warn_of_missing(const Sight *sights, int n)
 }
 
 /*
- * compare_waits - who has waited longest comes first, for qsort()
+ * compare_waits - the job that has waited longest comes first, for qsort()
  */
 static int
 compare_waits(const void *a, const void *b)
