@@ -401,6 +401,9 @@ class Worker:
         before = [(number, signal.signal(number, lambda *_: self._over.put(None))) for number in numbers]
         try:
             self.start()
+            # a signal that another thread received does not end a wait of this one
+            while self._over.empty():
+                time.sleep(0.2)
             error = self._over.get()
         finally:
             for number, handler in before:
