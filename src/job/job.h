@@ -175,7 +175,7 @@ typedef struct ShedlockAnswer
 	const char *reason;			/* for people; NULL if it has begun */
 	TimestampTz next_at;		/* the next call can succeed then, or if the
 								 * run has begun, when its lock is free by
-								 * itself; DT_NOEND: not to be foreseen */
+								 * itself; DT_NOEND: not known */
 } ShedlockAnswer;
 
 /* every.c */

@@ -22,7 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* A call that waits looks again after that time, for what nobody can foresee. */
+/* A call that waits looks again after that time, for what has no known time. */
 #define LOOK_AGAIN_MS	1000
 
 /* What a look has found of one job. */
@@ -172,7 +172,7 @@ begin_first(Sight *sights, int n, ShedlockRun *run, ShedlockAnswer *answer)
 }
 
 /*
- * soonest - the job of which a call can succeed first; NULL if that cannot be foreseen
+ * soonest - the job that can be begun first; NULL if nobody knows which
  *
  * Looks at the locks of as few jobs as it takes.
  */
