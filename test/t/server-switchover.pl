@@ -355,7 +355,8 @@ sub stop_at
 foreach ([ page => 8192 ], [ segment => 16 * 1024 * 1024 ])
 {
 	my ($what, $unit) = @$_;
-	my $primary = start_node("${what}_1", allows_streaming => 1);
+	# or the checkpoint after the promotion removes the segment in which the switch is read
+	my $primary = start_node("${what}_1", allows_streaming => 1, conf => "wal_keep_size = '64MB'\n");
 	my $standby = start_standby($primary, "${what}_2");
 	my ($hit, $holder);
 
