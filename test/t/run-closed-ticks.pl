@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use IPC::Run ();
+use POSIX qw(ceil);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -83,7 +84,7 @@ foreach my $name (sort keys %jobs)
 
 	$node->safe_psql('postgres', declare($name, $job));
 	local $ENV{PGOPTIONS} = '-c client_min_messages=warning';
-	ok(start_firing(\$out, 2, @{ $jobs{$name} })->finish, "$name: pgbench comes to its end");
+	ok(start_firing(\$out, ceil(2 * slowness($node)), @{ $jobs{$name} })->finish, "$name: pgbench comes to its end");
 	is(join("\n", $out =~ /(?:ERROR|WARNING|FATAL): .*/g), '', "$name: no call fails");
 	is($node->safe_psql('postgres', "SELECT DISTINCT outcome, attempt FROM shedlock_history WHERE name LIKE '$name %'"),
 		'succeeded|1', "$name: the first attempt at each tick has succeeded");
