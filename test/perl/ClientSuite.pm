@@ -53,7 +53,12 @@ sub languages
 		python => {
 			needs => [ '/usr/bin/python3', '-c', 'import psycopg' ],
 			env => { PYTHONPATH => join(':', 'clients/python', $ENV{PYTHONPATH} // ()), PYTHONDONTWRITEBYTECODE => 1 },
-			command => [ '/usr/bin/python3', 'test/clients/worker.py' ] });
+			command => [ '/usr/bin/python3', 'test/clients/worker.py' ] },
+		node => {
+			needs => [ 'node', '-e', 'require("pg")' ],
+			env => { NODE_PATH => $ENV{NODE_PATH} // '/usr/share/nodejs' },
+			command => [ 'node', 'test/clients/worker.js' ],
+			clocks => ['wall'] });    # it has none that counts suspension
 }
 
 # Returns those of the languages that can be tested here, with their commands.
@@ -506,7 +511,7 @@ sub suspended
 {
 	my ($self) = @_;
 
-	foreach my $clock ('boottime', 'wall')
+	foreach my $clock (@{ $self->{clocks} // [ 'boottime', 'wall' ] })
 	{
 		my $job = make_due($self, job($self, $clock));
 		my $file = "$dir/skew-$job";
