@@ -257,7 +257,8 @@ unpack_packages() {
     PERL_PATH=$(join_paths "$tree"/usr/share/perl5 "$tree"/usr/lib/*-linux-gnu*/perl5/*)
     PG_ENVIRONMENT=("LD_LIBRARY_PATH=$(join_paths "$tree"/usr/lib/*-linux-gnu* "$tree"/lib/*-linux-gnu*)"
         "PERL5LIB=$PERL_PATH" "PYTHONPATH=$tree/usr/lib/python3/dist-packages"
-        "NODE_PATH=$tree/usr/share/nodejs:/usr/share/nodejs")
+        "NODE_PATH=$tree/usr/share/nodejs:/usr/share/nodejs"
+        "CLASSPATH=$tree/usr/share/java/postgresql.jar:/usr/share/java/postgresql.jar")
 }
 
 # Prints paths as PATH has them.

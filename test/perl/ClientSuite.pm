@@ -49,6 +49,7 @@ my $dir;
 sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
+	my $jdbc = $ENV{CLASSPATH} // '/usr/share/java/postgresql.jar';
 	return (
 		python => {
 			needs => [ '/usr/bin/python3', '-c', 'import psycopg' ],
@@ -58,7 +59,16 @@ sub languages
 			needs => [ 'node', '-e', 'require("pg")' ],
 			env => { NODE_PATH => $ENV{NODE_PATH} // '/usr/share/nodejs' },
 			command => [ 'node', 'test/clients/worker.js' ],
-			clocks => ['wall'] });    # it has none that counts suspension
+			clocks => ['wall'] },    # it has none that counts suspension
+		java => {
+			needs => [ 'javap', '-cp', $jdbc, 'org.postgresql.ds.PGSimpleDataSource' ],
+			build => [
+				'javac', '-Xlint:all,-path', '-Werror', '-cp', $jdbc, '-d', "$dir/java", 'clients/java/src/main/java/io/shedlock/Shedlock.java',
+				'test/clients/Worker.java' ],
+			env => {},
+			# a small JVM, because many JVMs start for a short time
+			command => [ qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc", 'Worker' ],
+			clocks => ['wall'] });    # as node
 }
 
 # Returns those of the languages that can be tested here, with their commands.

@@ -1,8 +1,8 @@
 # The packages of clients/ live through all scenarios of perl/ClientSuite.pm, in all languages.
 # Network namespaces of its own, where the system allows them, have hosts that vanish.
 #
-# Debian packages: pgbouncer python3-psycopg node-pg node-split2 node-xtend
-# Programs: iproute2 util-linux python3
+# Debian packages: pgbouncer python3-psycopg node-pg node-split2 node-xtend libpostgresql-jdbc-java
+# Programs: iproute2 util-linux python3 default-jdk-headless
 
 use strict;
 use warnings FATAL => 'all';
