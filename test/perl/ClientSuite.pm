@@ -45,7 +45,8 @@ our @EXPORT = qw(find_clients start_clients_node run_scenarios short_scenarios a
 my $dir;
 
 # For each language: what shows that it is here, variables of the environment, how to build its
-# program, and how to start it
+# program, and how to start it; if what shows that it is here gets its libraries by network, too; the
+# scenarios that it cannot play, and why
 sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
@@ -68,7 +69,27 @@ sub languages
 			env => {},
 			# a small JVM, because many JVMs start for a short time
 			command => [ qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc", 'Worker' ],
-			clocks => ['wall'] });    # as node
+			clocks => ['wall'] },    # as node
+		go => {
+			is_fetched => 1,
+			needs => [qw(env -C clients/go go mod download)],
+			env => { PATH => "/usr/local/go/bin:$ENV{PATH}", GOFLAGS => '-modcacherw -buildvcs=false', GOTOOLCHAIN => 'local', CGO_ENABLED => 0 },
+			build => [ 'sh', '-c', "cd clients/go && go vet . && go test . && go build -o $dir/worker-go ../../test/clients/worker.go" ],
+			command => ["$dir/worker-go"],
+			without => { suspended => 'Go reads the clocks past libc; its own test moves them' } });
+}
+
+# Gets those libraries that are no packages of the system, if there is a network.
+sub fetch_libraries
+{
+	my %languages = languages();
+
+	foreach my $language (grep { $_->{is_fetched} } values %languages)
+	{
+		local %ENV = (%ENV, %{ $language->{env} // {} });
+		eval { IPC::Run::run($language->{needs}, '<', \undef, '>&', \my $output) };
+	}
+	return;
 }
 
 # Returns those of the languages that can be tested here, with their commands.
@@ -82,6 +103,7 @@ sub find_clients
 	{
 		my $language = $languages{$name};
 		my $output = '';
+		local %ENV = (%ENV, %{ $language->{env} // {} });
 		my $can = -d "clients/$name" && eval { IPC::Run::run($language->{needs}, '<', \undef, '>&', \$output) };
 
 		ok($can, "$name and its library for PostgreSQL are here") or diag $output
@@ -935,9 +957,9 @@ sub run_scenarios
 			my ($language, $scenario) = @{ shift @plays };
 			my $file = "$dir/$scenario-$language->{name}";
 
-			if (my $why = missing($scenario))
+			if (my $why = $language->{without}{$scenario} // missing($scenario))
 			{
-				note("$scenario is skipped: $why");
+				note("$scenario-$language->{name} is skipped: $why");
 				next;
 			}
 			my $pid = fork // die "fork: $!";

@@ -1,5 +1,6 @@
 # The packages of clients/ live through all scenarios of perl/ClientSuite.pm, in all languages.
-# Network namespaces of its own, where the system allows them, have hosts that vanish.
+# Network namespaces of its own, where the system allows them, have hosts that vanish.  Go is tested
+# where a version is installed that is new enough for its library, which comes by network.
 #
 # Debian packages: pgbouncer python3-psycopg node-pg node-split2 node-xtend libpostgresql-jdbc-java
 # Programs: iproute2 util-linux python3 default-jdk-headless
@@ -16,6 +17,9 @@ BEGIN
 	{
 		chomp(my $refusal = `@inside unshare --net -- ip link add name shedlock type veth 2>&1`);
 		$ENV{ $? == 0 ? 'SHEDLOCK_NETWORK' : 'SHEDLOCK_NO_NETWORK' } = $refusal || 'own';
+
+		# there is no network inside
+		system($^X, '-MClientSuite', '-e', 'ClientSuite::fetch_libraries()') == 0 or die "the libraries: $?\n";
 		exec(@inside, 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh', $^X, $0) or die "exec: $!" if $ENV{SHEDLOCK_NETWORK};
 	}
 }

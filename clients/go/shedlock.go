@@ -1,0 +1,540 @@
+// Package shedlock runs jobs once, and holds locks, for services with replicas: a client of the PostgreSQL
+// extension shedlock.
+//
+// A [Worker] asks the database which of its jobs is due, and runs it in a goroutine; [Lock] is for work that
+// is no job. Leases are extended over a connection that nothing else uses.
+package shedlock
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrHeld says that a lock was not acquired: it is held, or paused.
+	ErrHeld = errors.New("the lock is not free")
+	// ErrLost says that a lock was lost: the work must stop, and does not count.
+	ErrLost = errors.New("the lock was lost")
+	// ErrStopped says that the worker stops: the work must stop, and another replica begins it anew.
+	ErrStopped = errors.New("the worker stops")
+	// ErrNoExtension says that the database has no extension shedlock, or too old a one.
+	ErrNoExtension = errors.New("the database needs extension shedlock 1.0 or newer, in its search_path")
+)
+
+const (
+	sleepMax  = 10 * time.Second // of a worker until it asks again
+	lastWords = 5 * time.Second  // that runs have after their sign when the worker stops
+
+	checkSQL = `SELECT 'shedlock_next'::regproc`
+	nextSQL  = `SELECT name, token, extract(epoch FROM tick)::float8, attempt,
+    extract(epoch FROM next_at - clock_timestamp())::float8
+    FROM shedlock_next($1::text[], make_interval(secs => $2), make_interval(secs => $3), $4, $5)`
+	// For how long a lease lasts from when its statement reached the server, which is after it was sent
+	leftSQL = `SELECT extract(epoch FROM lock_until - statement_timestamp())::float8
+    FROM shedlock_locks WHERE name = $1 AND token = $2`
+	extendSQL  = `SELECT shedlock_extend($1, $2, make_interval(secs => $3))`
+	endSQL     = `SELECT shedlock_run_end($1, $2, $3, $4)`
+	acquireSQL = `SELECT shedlock_acquire_token($1,
+    make_interval(secs => $2), make_interval(secs => $3), make_interval(secs => $4), $5)`
+	releaseSQL = `SELECT shedlock_release($1, $2)`
+)
+
+// An instant by the monotonic clock, which can stand still while the host is suspended, and by the wall's
+type instant [2]time.Time
+
+var now = func() instant { t := time.Now(); return instant{t, t.Round(0)} }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func who() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s %d", host, os.Getpid())
+}
+
+// isDone waits for at most a time, and says whether it is done.
+func isDone(done <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// A Lease is a lock that is held, and extended until its work has ended.
+type Lease struct {
+	Name  string
+	Token int64 // for fencing
+
+	ctx    context.Context // of its work
+	cancel context.CancelCauseFunc
+	tell   func(error) // of its statements
+	onLost func()
+
+	end    atomic.Pointer[instant]
+	isLost atomic.Bool
+}
+
+func newLease(ctx context.Context, name string, token int64, tell func(error), onLost func()) *Lease {
+	l := &Lease{Name: name, Token: token, tell: tell, onLost: onLost}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	return l
+}
+
+// String returns the name.
+func (l *Lease) String() string { return l.Name }
+
+// Check returns an error if the work must stop: [ErrLost], [ErrStopped], or the cause for which the context given to
+// [Lock] is done. It reads the clocks, and so it knows at once, after its process has stood still, what the context of
+// the work is told a moment later.
+func (l *Lease) Check() error {
+	if l.ctx.Err() == nil && l.left() <= 0 {
+		l.lose()
+	}
+	return context.Cause(l.ctx)
+}
+
+// left returns how much time is left, by the clock that says less. What was lost stays so if a clock is set back.
+func (l *Lease) left() time.Duration {
+	if l.isLost.Load() {
+		return 0
+	}
+	end, at := l.end.Load(), now()
+	return min(end[0].Sub(at[0]), end[1].Sub(at[1]))
+}
+
+func (l *Lease) setEnd(sent instant, length time.Duration) {
+	l.end.Store(&instant{sent[0].Add(length), sent[1].Add(length)})
+}
+
+func (l *Lease) lose() {
+	if !l.isLost.Swap(true) {
+		l.cancel(ErrLost)
+		l.onLost()
+	}
+}
+
+// A Run is a run of a job.
+type Run struct {
+	*Lease
+	Tick    time.Time // for which it runs
+	Attempt int       // at this tick, from 1
+	Outcome string    // once it has ended
+}
+
+// A Handler does the work of a job. Its context is cancelled when the work must stop, with the cause [ErrLost] or
+// [ErrStopped]. If it returns an error, or panics, the run has failed, and is repeated if it has attempts left.
+type Handler func(ctx context.Context, run *Run) error
+
+// A Job is a handler and the settings of shedlock_job, where zero means the default of that function. A job without a
+// schedule is not declared.
+type Job struct {
+	Name               string
+	Handler            Handler
+	Schedule, TimeZone string // such as "0 3 * * *" and "Europe/Berlin", or "every 10 min"
+	Attempts           int
+	CatchUp            string // "latest" or "all"
+	// Intervals as PostgreSQL reads them, such as "10 s"
+	Backoff, MaxLate, OverdueAfter, SlowAfter, LockAtMostFor, LockAtLeastFor string
+	Description                                                              string
+}
+
+// declaration returns a call of shedlock_job.
+func (j *Job) declaration() (string, []any) {
+	var list []string
+	var args []any
+	for _, setting := range [][2]string{
+		{"name => $%d", j.Name}, {"schedule => $%d", j.Schedule}, {"time_zone => $%d", j.TimeZone},
+		{"attempts => $%d::integer", fmt.Sprint(cmp.Or(j.Attempts, 1))}, {"backoff => $%d::interval", j.Backoff},
+		{"catch_up => $%d", j.CatchUp}, {"max_late => $%d::interval", j.MaxLate},
+		{"overdue_after => $%d::interval", j.OverdueAfter}, {"slow_after => $%d::interval", j.SlowAfter},
+		{"lock_at_most_for => $%d::interval", j.LockAtMostFor},
+		{"lock_at_least_for => $%d::interval", j.LockAtLeastFor}, {"description => $%d", j.Description},
+	} {
+		if setting[1] != "" {
+			args = append(args, setting[1])
+			list = append(list, fmt.Sprintf(setting[0], len(args)))
+		}
+	}
+	return "SELECT shedlock_job(" + strings.Join(list, ", ") + ")", args
+}
+
+// BeforeConnect can change the settings of each connection before it is opened, for passwords that expire.
+type BeforeConnect func(ctx context.Context, config *pgx.ConnConfig) error
+
+// A session is a connection that is opened when it is needed, and closed by any error. One of them asks for runs, and
+// may wait in the server; another one, the keeper, extends leases and ends them.
+type session struct {
+	connString    string
+	beforeConnect BeforeConnect
+	length        time.Duration // of leases
+	turn          sync.Mutex
+	db            *pgx.Conn
+}
+
+func (s *session) limit() time.Duration { return min(s.length/3, 30*time.Second) }
+
+func (s *session) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(s.connString)
+	if err != nil {
+		return nil, err
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // which PgBouncer's transaction mode allows
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "shedlock")
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, max(2*time.Second, s.limit()))
+	config.DialFunc = (&net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}).DialContext
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { slog.Warn("shedlock", "notice", notice.Message) }
+	if s.beforeConnect != nil {
+		if err := s.beforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// ask reads a statement's row, if it has one. It may take wait longer than others.
+func (s *session) ask(ctx context.Context, wait time.Duration, sql string, args []any, row ...any) (err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.db == nil {
+		if s.db, err = s.connect(ctx); err != nil {
+			return err
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, wait+s.limit())
+	defer cancel()
+	if err = s.db.QueryRow(limited, sql, args...).Scan(row...); err == nil || errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	_ = s.db.Close(context.Background())
+	s.db = nil
+	return err
+}
+
+func (s *session) close() {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.db != nil {
+		_ = s.db.Close(context.Background())
+		s.db = nil
+	}
+}
+
+// findEnd finds out when a lease ends.
+func (s *session) findEnd(ctx context.Context, l *Lease) error {
+	var left float64
+	sent := now()
+	err := s.ask(ctx, 0, leftSQL, []any{l.Name, l.Token}, &left)
+	if err == nil {
+		l.setEnd(sent, seconds(left))
+	}
+	return err
+}
+
+// keep extends a lease until its work is done, and cancels the work if the lease ends before.
+func (s *session) keep(ctx context.Context, l *Lease, done <-chan struct{}) {
+	extended := make(chan struct{})
+	go func() { s.extend(ctx, l, done); close(extended) }()
+	// no timer counts the time of a suspension, so the clocks are read again and again
+	for !isDone(done, min(time.Second, s.length/20)) {
+		if l.left() <= 0 {
+			l.lose()
+		}
+	}
+	<-extended
+}
+
+func (s *session) extend(ctx context.Context, l *Lease, done <-chan struct{}) {
+	pause := min(s.length/3, l.left()-s.length/2)
+	for !isDone(done, pause) && l.left() > 0 && ctx.Err() == nil {
+		var isFull bool
+		pause = s.length / 3
+		sent := now()
+		err := s.ask(ctx, 0, extendSQL, []any{l.Name, l.Token, s.length.Seconds()}, &isFull)
+		if err == nil && !isFull {
+			// it was lost, or cut by the lock_at_most_for of its job, and is left until then
+			err = s.findEnd(ctx, l)
+		} else if err == nil {
+			l.setEnd(sent, s.length)
+		}
+		if err != nil {
+			pause = s.length / 10
+			l.tell(err)
+		}
+	}
+}
+
+// release ends a lease, and says whether it was held until then.
+func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any) (isHeld bool) {
+	for l.left() > 0 && ctx.Err() == nil {
+		err := s.ask(ctx, 0, sql, append([]any{l.Name, l.Token}, args...), &isHeld)
+		if err == nil {
+			break
+		}
+		l.tell(err)
+		isDone(ctx.Done(), s.length/10)
+	}
+	if !isHeld {
+		l.lose()
+	}
+	return isHeld
+}
+
+// A Worker runs jobs when they are due: each tick once, however many replicas have a worker for it. Its listeners are
+// called by several goroutines.
+type Worker struct {
+	ConnString    string        // a URL or settings, as pgx reads them
+	BeforeConnect BeforeConnect // nil: nothing
+	Jobs          []Job
+	Lease         time.Duration                // that a run survives its replica; 0: 30 s
+	Concurrency   int                          // how many runs may be at work; 0: 4
+	Wait          time.Duration                // how long a call waits in the server for a job to come due; 0: the worker sleeps
+	StopAfter     time.Duration                // how long runs may go on when the worker stops; 0: 20 s
+	NoDeclare     bool                         // that the worker does not declare its jobs when it starts
+	OnEvent       func(event string, run *Run) // "begun", "ended" or "lost"; nil: it is logged
+	OnError       func(err error, run *Run)    // nil: it is logged; the run can be nil
+}
+
+// A service is a worker at work.
+type service struct {
+	Worker
+	asker, keeper session
+	handlers      map[string]Handler
+	names         []string
+	request       string // that may have begun a run
+	stopping      context.Context
+	work          context.Context // of handlers, which it tells that the worker stops
+	life          context.Context // of the statements that extend and end runs
+	atWork        atomic.Int32
+	runs          sync.WaitGroup
+	wake          chan struct{}
+}
+
+// Run declares the jobs and runs them, in goroutines, until ctx is done. Then it begins no more runs, lets those at
+// work go on for StopAfter, and gives the rest back: their contexts are cancelled with the cause [ErrStopped], and they
+// end as "returned" as soon as their handlers do, for which Run waits for 5 s before it returns nil.
+//
+// Run returns an error if the database is away or refuses at the start: for a wrong password, for a wrong schedule.
+// After its start the worker goes on trying.
+func (w Worker) Run(ctx context.Context) error {
+	w.Lease, w.StopAfter = cmp.Or(w.Lease, 30*time.Second), cmp.Or(w.StopAfter, 20*time.Second)
+	w.Concurrency = cmp.Or(w.Concurrency, 4)
+	if w.OnEvent == nil {
+		w.OnEvent = func(event string, run *Run) { slog.Info("shedlock", "run", run, "event", event) }
+	}
+	if w.OnError == nil {
+		w.OnError = func(err error, run *Run) { slog.Error("shedlock", "run", run, "error", err) }
+	}
+	s := &service{Worker: w, handlers: map[string]Handler{}, stopping: ctx, wake: make(chan struct{}, 1)}
+	for _, job := range w.Jobs {
+		s.handlers[job.Name] = job.Handler
+		s.names = append(s.names, job.Name)
+	}
+	if len(w.Jobs) == 0 || len(s.handlers) < len(w.Jobs) {
+		return errors.New("a worker needs jobs, each with another name")
+	}
+	for _, session := range []*session{&s.asker, &s.keeper} {
+		session.connString, session.beforeConnect, session.length = w.ConnString, w.BeforeConnect, w.Lease
+		defer session.close()
+	}
+	var end, sign context.CancelCauseFunc
+	s.life, end = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.work, sign = context.WithCancelCause(s.life)
+	defer end(nil)
+	defer sign(nil)
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	s.ask(ctx)
+	idle := make(chan struct{})
+	go func() { s.runs.Wait(); close(idle) }()
+	if !isDone(idle, w.StopAfter) {
+		sign(ErrStopped)
+		isDone(idle, lastWords)
+	}
+	return nil
+}
+
+func (s *service) prepare(ctx context.Context) error {
+	var answer string
+	err := s.asker.ask(ctx, 0, checkSQL, nil, &answer)
+	if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "42883" {
+		return fmt.Errorf("%w: %w", ErrNoExtension, err)
+	}
+	for i := 0; i < len(s.Jobs) && err == nil; i++ {
+		if !s.NoDeclare && s.Jobs[i].Schedule != "" {
+			sql, args := s.Jobs[i].declaration()
+			err = s.asker.ask(ctx, 0, sql, args, &answer)
+		}
+	}
+	return err
+}
+
+// ask begins runs until the worker stops.
+func (s *service) ask(ctx context.Context) {
+	var pause time.Duration
+	for ctx.Err() == nil {
+		nap, err := sleepMax, error(nil)
+		if int(s.atWork.Load()) < s.Concurrency {
+			nap, err = s.begin(ctx, s.Wait)
+		}
+		if err == nil {
+			pause = 0
+		} else if ctx.Err() == nil {
+			s.OnError(err, nil)
+			nap, pause = pause, min(sleepMax, 2*pause+time.Second)
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-time.After(nap):
+		}
+	}
+	if s.request != "" {
+		last, cancel := context.WithTimeout(s.life, lastWords)
+		defer cancel()
+		_, _ = s.begin(last, 0)
+	}
+}
+
+// begin begins a run if one is due, and returns how long to sleep.
+func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration, error) {
+	var name *string
+	var token *int64
+	var tick, next *float64
+	var attempt *int
+	s.request = cmp.Or(s.request, rand.Text())
+	args := []any{s.names, s.Lease.Seconds(), wait.Seconds(), who(), s.request}
+	if err := s.asker.ask(ctx, wait, nextSQL, args, &name, &token, &tick, &attempt, &next); err != nil {
+		return 0, err
+	}
+	if token == nil {
+		s.request = ""
+		nap := sleepMax.Seconds()
+		if wait > 0 {
+			nap = 0
+		} else if next != nil {
+			nap = min(nap, *next)
+		}
+		return max(100*time.Millisecond, seconds(nap)), nil
+	}
+	run := &Run{Attempt: *attempt, Tick: time.UnixMicro(int64(math.Round(*tick * 1e6))).UTC()}
+	run.Lease = newLease(s.work, *name, *token, func(err error) { s.OnError(err, run) }, func() { s.OnEvent("lost", run) })
+	if err := s.asker.findEnd(ctx, run.Lease); err != nil {
+		return 0, err
+	}
+	s.request = ""
+	s.atWork.Add(1)
+	s.runs.Go(func() { s.do(run) })
+	return 0, nil
+}
+
+func (s *service) do(run *Run) {
+	defer run.cancel(nil)
+	outcome, message := "succeeded", (*string)(nil)
+	if s.stopping.Err() != nil {
+		run.cancel(ErrStopped)
+	} else {
+		s.OnEvent("begun", run)
+		err := errors.New("the handler ended its goroutine") // unless it returns
+		done := make(chan struct{})
+		go func() { defer close(done); err = call(s.handlers[run.Name], run) }()
+		s.keeper.keep(s.life, run.Lease, done)
+		if err != nil {
+			text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "?")
+			outcome, message = "failed", &text
+		}
+		sign := context.Cause(run.ctx)
+		if err != nil && (sign == nil || !errors.Is(err, sign) && !errors.Is(err, context.Canceled)) {
+			s.OnError(err, run)
+		}
+	}
+	if context.Cause(run.ctx) == ErrStopped {
+		outcome, message = "returned", nil
+	}
+	if s.keeper.release(s.life, run.Lease, endSQL, outcome, message) {
+		run.Outcome = outcome
+		s.OnEvent("ended", run)
+	}
+	if s.atWork.Add(-1) == 0 {
+		s.keeper.close()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func call(handler Handler, run *Run) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			slog.Error("shedlock", "run", run, "panic", cause, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", cause)
+		}
+	}()
+	return handler(run.ctx, run)
+}
+
+// LockOptions are the options of [Lock].
+type LockOptions struct {
+	BeforeConnect BeforeConnect // nil: nothing
+	AtMost        time.Duration // that the lock survives its holder; 0: 30 s
+	AtLeast       time.Duration // for which it stays locked, also if the work ends before
+	Wait          time.Duration // for the lock to be free
+}
+
+// Lock holds a lock during work, by a lease that is extended meanwhile.
+//
+// The context of the work is cancelled with the cause [ErrLost] if the lock is lost, and when ctx is done. Lock returns
+// the error of the work, [ErrHeld] if the lock was not free in time, or [ErrLost] if it was lost.
+func Lock(ctx context.Context, connString, name string, options LockOptions,
+	work func(ctx context.Context, lease *Lease) error) (err error) {
+	var token *int64
+	length := cmp.Or(options.AtMost, 30*time.Second)
+	s := &session{connString: connString, beforeConnect: options.BeforeConnect, length: length}
+	defer s.close()
+	args := []any{name, length.Seconds(), options.AtLeast.Seconds(), options.Wait.Seconds(), who()}
+	if err = s.ask(ctx, options.Wait, acquireSQL, args, &token); err != nil {
+		return err
+	} else if token == nil {
+		return fmt.Errorf("lock %s: %w", name, ErrHeld)
+	}
+	tell := func(err error) { slog.Warn("shedlock", "lock", name, "error", err) }
+	life := context.WithoutCancel(ctx) // it is held, and released, also when ctx is done
+	lease := newLease(ctx, name, *token, tell, func() {})
+	defer lease.cancel(nil)
+	if err = s.findEnd(life, lease); err != nil {
+		return err
+	}
+	done, kept := make(chan struct{}), make(chan struct{})
+	go func() { s.keep(life, lease, done); close(kept) }()
+	defer func() {
+		close(done)
+		<-kept
+		if !s.release(life, lease, releaseSQL) && err == nil {
+			err = fmt.Errorf("lock %s: %w", name, ErrLost)
+		}
+	}()
+	return work(lease.ctx, lease)
+}
