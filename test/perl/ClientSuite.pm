@@ -413,15 +413,18 @@ sub small_pool
 {
 	my ($self) = @_;
 	my ($long, @others) = map { job($self, $_) } 'a' .. 'c';
+
+	# so long that an extend that comes after a call that waits for the next tick is too late
+	my $gap = POSIX::ceil(1.5 * lease($self));
 	my $pooler = start_pooler($self->{node}, 'transaction', 2, 'listen_addr = 127.0.0.1');
-	my @jobs = ("job=$long", 'schedule=every 1 day', 'work=look:' . 3 * lease($self), 'max_late=1 day',
-		map { ("job=$_", "schedule=every 2 s", 'work=look:0.5') } @others);
+	my @jobs = ("job=$long", 'schedule=every 1 day', 'work=look:' . 6 * lease($self), 'max_late=1 day',
+		map { ("job=$_", "schedule=every $gap s", 'work=look:0.5') } @others);
 
 	$self->{pooler} = $pooler;
-	start_worker($self, { host => '127.0.0.1', port => $pooler->{port} }, 'lease=' . lease($self), "wait=$_", @jobs) foreach 10, 0;
+	start_worker($self, { host => '127.0.0.1', port => $pooler->{port} }, 'lease=' . lease($self), "wait=$_", @jobs) foreach 2 * $gap, 0;
 	my $ended = hear($self, "ended $long", 1);
 	is(outcomes($self, $long), 'succeeded 1', job($self) . ': the long run keeps its lock');
-	is(answer($self, "SELECT max(duration) > make_interval(secs => 3 * " . lease($self) . ") FROM shedlock_history WHERE name = '$long'"), 't', job($self) . ': for several leases');
+	is(answer($self, "SELECT max(duration) > make_interval(secs => 6 * " . lease($self) . ") FROM shedlock_history WHERE name = '$long'"), 't', job($self) . ': for several leases');
 	cmp_ok(scalar(said($self, "ended $_")), '>=', 3, job($self) . ": meanwhile the others run") foreach @others;
 	return;
 }
