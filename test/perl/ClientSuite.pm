@@ -764,16 +764,15 @@ sub refused
 {
 	my ($self) = @_;
 	my $job = job($self, 'a');
+	my ($without, $older) = map { "$_-$self->{language}" } qw(without older);
 	my %wrong = (
 		schedule => [ {}, '0 0 32 1 *', qr/schedule|day of month|cron/i ],
 		password => [ { user => 'stranger' }, 'every 1 day', qr/password/ ],
-		extension => [ { dbname => 'without' }, 'every 1 day', qr/extension shedlock/ ],
-		'version of the extension' => [ { dbname => 'older' }, 'every 1 day', qr/extension shedlock/ ]);
+		extension => [ { dbname => $without }, 'every 1 day', qr/extension shedlock/ ],
+		'version of the extension' => [ { dbname => $older }, 'every 1 day', qr/extension shedlock/ ]);
 
-	answer($self, 'CREATE DATABASE without');
-	answer($self, "SET password_encryption = 'scram-sha-256'; CREATE ROLE stranger LOGIN PASSWORD 'another one'");
-	answer($self, 'CREATE DATABASE older');
-	$self->{node}->safe_psql('older', 'CREATE EXTENSION shedlock; ALTER EXTENSION shedlock DROP FUNCTION shedlock_next; DROP FUNCTION shedlock_next');
+	answer($self, qq{CREATE DATABASE "$_"}) foreach $without, $older;
+	$self->{node}->safe_psql($older, 'CREATE EXTENSION shedlock; ALTER EXTENSION shedlock DROP FUNCTION shedlock_next; DROP FUNCTION shedlock_next');
 	foreach my $what (sort keys %wrong)
 	{
 		my ($options, $schedule, $words) = @{ $wrong{$what} };
@@ -952,7 +951,7 @@ sub run_scenarios
 	my (%running, @over);
 	my @plays = map { my $scenario = $_; map { [ $_, $scenario ] } @$languages } @names;
 
-	$node->safe_psql('postgres', 'CREATE ROLE app LOGIN');
+	$node->safe_psql('postgres', "CREATE ROLE app LOGIN; SET password_encryption = 'scram-sha-256'; CREATE ROLE stranger LOGIN PASSWORD 'another one'");
 	while (@plays || %running)
 	{
 		if (@plays && keys %running < $at_once)
