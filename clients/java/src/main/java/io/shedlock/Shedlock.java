@@ -801,8 +801,7 @@ public final class Shedlock {
                 db.setNetworkTimeout(Runnable::run, (int) Math.min(Integer.MAX_VALUE, (wait + limit) / 1_000_000));
                 if (isNew) {
                     db.setAutoCommit(true);
-                    String name = db.getClientInfo("ApplicationName");
-                    if (name == null || name.isEmpty() || name.equals(DRIVERS_NAME)) {
+                    if (DRIVERS_NAME.equals(db.getClientInfo("ApplicationName"))) {
                         db.setClientInfo("ApplicationName", "shedlock");
                     }
                 }
