@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # Schedules everything right away, since pg_cron's ticks fall on whole minutes,
-# and starts the loop that reschedules the jobs of part 6.
+# and starts the loop that reschedules the jobs of part 7.
 cron_start() {
     cluster_psql a -f "$PARTS/cron-a.sql" >/dev/null
     cluster_psql b -1 -v "host=$WORK/s/a" -f "$PARTS/cron-b.sql" >/dev/null

@@ -55,6 +55,21 @@ SELECT 'a host vanishes: never two scripts at once',
 			  round(min(at) FILTER (WHERE attempt = 2) - max(at) FILTER (WHERE attempt = 1), 2))
 FROM demo.backup;
 
+-- Ticks of the service's jobs, as its runs say.  A tick that was interrupted has two.
+INSERT INTO demo.promise (claim, kept, evidence)
+SELECT 'a service: each tick of ten jobs is done once',
+	   count(DISTINCT name) = 10 AND count(DISTINCT (name, tick)) = count(*),
+	   format('%s ticks, %s runs that succeeded', count(DISTINCT (name, tick)), count(*))
+FROM shedlock_history
+WHERE name LIKE 'job-%' AND outcome = 'succeeded'
+UNION ALL
+SELECT 'a replica is killed: others repeat its runs',
+	   count(*) > 0 AND bool_and(second.attempt = 2 AND second.outcome = 'succeeded' AND split_part(second.locked_by, ' #', 1) <> split_part(first.locked_by, ' #', 1)),
+	   format('%s lost, %s repeated', count(*), count(second.token))
+FROM shedlock_history first LEFT JOIN shedlock_history second
+	 ON second.name = first.name AND second.tick = first.tick AND second.token > first.token
+WHERE first.name LIKE 'job-%' AND first.outcome = 'lost';
+
 -- Ticks as both launchers count them, runs as the history has them.
 INSERT INTO demo.promise (claim, kept, evidence)
 SELECT 'pg_cron: VACUUM runs under a lock',
@@ -107,5 +122,5 @@ WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo: all of these were checked', count(*) = 18, format('%s of 18', count(*))
+SELECT 'the demo: all of these were checked', count(*) = 20, format('%s of 20', count(*))
 FROM demo.promise;
