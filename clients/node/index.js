@@ -69,11 +69,12 @@ class Lease {
   }
 
   check() {
-    if (this._isLost || this._left() <= 0) throw new LockLost(`lock ${this.name} was lost`);
+    if (this._left() <= 0) throw new LockLost(`lock ${this.name} was lost`);
     this.signal.throwIfAborted();
   }
 
   _left() {
+    if (this._isLost) return 0; // a clock that was set back does not bring it back
     const clocks = now();
     return Math.min(...this._until.map((until, i) => until - clocks[i]));
   }

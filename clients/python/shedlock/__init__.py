@@ -102,10 +102,12 @@ class Lease:
         """Raise LockLost or WorkerStopped if the work must stop."""
         if self._reason is WorkerStopped:
             raise WorkerStopped("the worker stops")
-        if self._reason is LockLost or self._left() <= 0:
+        if self._left() <= 0:
             raise LockLost(f"lock {self.name} was lost")
 
     def _left(self) -> float:
+        if self._reason is LockLost:  # a clock that was set back does not bring it back
+            return 0
         return min(until - now for until, now in zip(self._until, _now()))
 
     def _sign(self, reason: type[ShedlockError]) -> None:
