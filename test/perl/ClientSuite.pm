@@ -46,7 +46,8 @@ my $dir;
 
 # For each language: what shows that it is here, variables of the environment, how to build its
 # program, and how to start it; if what shows that it is here gets its libraries by network, too; the
-# scenarios that it cannot play, and why
+# scenarios that it cannot play, and why; and the program of doc/services.md: its block, its file,
+# what that begins with, and how it is started
 sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
@@ -55,12 +56,14 @@ sub languages
 		python => {
 			needs => [ '/usr/bin/python3', '-c', 'import psycopg' ],
 			env => { PYTHONPATH => join(':', 'clients/python', $ENV{PYTHONPATH} // ()), PYTHONDONTWRITEBYTECODE => 1 },
-			command => [ '/usr/bin/python3', 'test/clients/worker.py' ] },
+			command => [ '/usr/bin/python3', 'test/clients/worker.py' ],
+			shown => [ python => "service.py", "def customers():\n    return 'ab'\n\ndef send_invoice(customer, tick):\n    pass\n", '/usr/bin/python3' ] },
 		node => {
 			needs => [ 'node', '-e', 'require("pg")' ],
 			env => { NODE_PATH => $ENV{NODE_PATH} // '/usr/share/nodejs' },
 			command => [ 'node', 'test/clients/worker.js' ],
-			clocks => ['wall'] },    # it has none that counts suspension
+			clocks => ['wall'],    # it has none that counts suspension
+			shown => [ js => 'service.js', "const customers = async () => ['a', 'b'];\nconst sendInvoice = async () => {};\n", 'node' ] },
 		java => {
 			needs => [ 'javap', '-cp', $jdbc, 'org.postgresql.ds.PGSimpleDataSource' ],
 			build => [
@@ -402,7 +405,8 @@ sub killed
 	sleep(0.2);
 	end_worker($self, $victim, 'KILL');
 	my $begun = hear($self, "begun $job", 2);
-	cmp_ok($begun->[0], '<', $end + 2 + lease($self) / 2, job($self) . ': as soon as the lease has expired');
+	# the machine can have become slower
+	cmp_ok($begun->[0], '<', $end + 2 + lease($self) / 2 * slowness($self->{node}), job($self) . ': as soon as the lease has expired');
 	hear($self, "ended $job", 1);
 	is(outcomes($self, $job), 'lost 1, succeeded 2', job($self) . ': the run is lost, and repeated');
 	return;
@@ -872,14 +876,36 @@ sub locks
 	return;
 }
 
+# The program of doc/services.md runs its job.
+sub shown
+{
+	my ($self) = @_;
+	my ($block, $file, $before, @command) = @{ $self->{shown} };
+	my ($code, @others) = slurp_file('doc/services.md') =~ /^```$block service\n(.*?)^```$/msg;
+	my $dbname = job($self);
+
+	is(scalar @others, 0, job($self) . ': there is one program');
+	append_to_file("$dir/$file", $before . $code);
+	mkdir "$dir/node_modules" and symlink(POSIX::getcwd() . "/clients/node", "$dir/node_modules/shedlock") if $block eq 'js';
+	$self->{node}->safe_psql('postgres', "CREATE DATABASE \"$dbname\"");
+	$self->{node}->safe_psql($dbname, 'CREATE EXTENSION shedlock');
+	local $self->{command} = [ @command, "$dir/$file" ];
+	start_worker($self, { env => { DATABASE_URL => 'postgresql://app@127.0.0.1:' . $self->{node}->port . "/$dbname" } });
+	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_jobs WHERE name = 'invoices'"), job($self) . ': it declares its job');
+	$self->{node}->safe_psql($dbname, "SELECT shedlock_again('invoices')");
+	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_history WHERE outcome = 'succeeded'"), job($self) . ': it runs it')
+	  or diag(slurp_file($self->{workers}[0]{log}));
+	return;
+}
+
 my %scenarios = (
 	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, forced => \&forced,
 	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
-	limited => \&limited, refused => \&refused, vanished => \&vanished, locks => \&locks);
+	limited => \&limited, refused => \&refused, vanished => \&vanished, locks => \&locks, shown => \&shown);
 
-sub short_scenarios { return qw(race killed small_pool lost_answer forced stop stop_waiting) }
+sub short_scenarios { return qw(race killed small_pool lost_answer forced stop stop_waiting shown) }
 
 sub all_scenarios { return sort keys %scenarios }
 

@@ -1,10 +1,9 @@
 # Clients in eight languages use one lock.  Each client of test/clients is tested alone;
 # then all clients race for one lock, and their log must show that no two of them held it
 # at once.  The Java clients do not call the extension: they send ShedLock's statements,
-# in JVMs of three time zones.  Local time other than UTC must be refused.  Then the
-# functions in Go and Java of doc/services.md run jobs; run-recipes.pl tests the others.
+# in JVMs of three time zones.  Local time other than UTC must be refused.
 #
-# Debian packages: pgbouncer libpq-dev libdbd-pg-perl python3-psycopg node-pg node-split2 node-xtend
+# Debian packages: libpq-dev libdbd-pg-perl python3-psycopg node-pg node-split2 node-xtend
 # Programs: gcc libc6-dev python3 golang-go golang-github-lib-pq-dev ruby-pg php-cli php-pgsql default-jdk-headless libpostgresql-jdbc-java
 
 use strict;
@@ -12,7 +11,6 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use IPC::Run;
-use JobRecipes;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -237,24 +235,6 @@ is(answer('INSERT INTO race_log SELECT client, token + 1, started, ended FROM ra
 	't', 'the view would have shown an overlap');
 is_deeply([ grep { / (?:ERROR|FATAL|PANIC):  / && !/ 22008 ERROR:  / } split /\n/, slurp_file($node->logfile) ],
 	[], 'the server logged no error but the expected ones');
-
-# The role of the jobs' steps comes by TCP for Java, too.
-$node->append_conf('pg_hba.conf', "host postgres worker 127.0.0.1/32 password\n");
-$node->reload;
-my %compile = (
-	go => "cp $sources/job.go $dir && GO111MODULE=off GOPATH=/usr/share/gocode CGO_ENABLED=0 GOCACHE=$dir go build -o $dir/job-go $dir/recipe.go $dir/job.go",
-	java => "javac -Xlint:all,-serial -Werror -cp $jdbc -d $dir $dir/JobRunner.java $sources/JobReplica.java");
-my %recipes;
-foreach my $language (grep { my $l = $_; grep { /^$l/ } @racers } qw(go java))
-{
-	write_recipe($language, $language eq 'go' ? "$dir/recipe.go" : "$dir/JobRunner.java");
-	ok(system("($compile{$language}) >$dir/job-$language.log 2>&1") == 0, "the recipe in $language compiles")
-	  or diag(slurp_file("$dir/job-$language.log")), next;
-	$recipes{$language} = $language eq 'go' ? ["$dir/job-go"]
-	  : [ qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir:$jdbc", 'JobReplica' ];
-}
-prepare_recipes($node);
-test_recipe($_, @{ $recipes{$_} }) foreach sort keys %recipes;
 
 $node->stop;
 done_testing();

@@ -75,17 +75,6 @@ CREATE TABLE billing.shedlock (LIKE shedlock INCLUDING ALL);
 CREATE VIEW billing.lock_report AS SELECT name, locked_by FROM billing.shedlock;
 });
 
-# What test/clients/readme.* reports about a function that runs a job once
-my @claims = (
-	'two callers at once: one runs',
-	'the refused caller is told so',
-	'lock_at_least_for keeps the lock after the work',
-	'keeping alive extends the lock',
-	'keeping alive fails once the lock is lost',
-	'work that does not notice the loss is no success',
-	'an error of the work reaches the caller',
-	'an error of the work releases the lock');
-
 my $node = PostgreSQL::Test::Cluster->new('readme');
 my @blocks;
 my $compared = 0;
@@ -93,7 +82,7 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'js', 'python', 'python call', 'python program', 'python listener', map({ "$_ job" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
+	my %known = map { $_ => 1 } 'java', 'python program', 'python listener', map({ "$_ service" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
 	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
@@ -282,32 +271,6 @@ sub check_links
 	return;
 }
 
-# Runs the function of a block as a role without privileges, from a pool.
-sub run_client
-{
-	my ($client, $language, $file, @command) = @_;
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my ($output, $errors) = ('', '');
-	my %said;
-
-  SKIP:
-	{
-		skip "this needs $client with its library for PostgreSQL", scalar @claims if !can_run($client);
-
-		my ($code, @others) = texts($language);
-		is(scalar @others, 0, "there is one block for $client");
-		append_to_file("$dir/$file", $code);
-		local $ENV{README_CODE} = $dir;
-		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'services.md');
-		IPC::Run::run([@command], '<', \undef, '>', \$output, '2>', \$errors,
-			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-		$said{$1} = $2 while $output =~ /^(.+): (yes|no)$/mg;
-		is($said{$_}, 'yes', "$client: $_") foreach @claims;
-		diag $errors if $errors ne '';
-	}
-	return;
-}
-
 # Returns whether an interpreter has its library; fails if SHEDLOCK_CLIENTS requires it.
 sub can_run
 {
@@ -409,7 +372,5 @@ sub run_program
 }
 
 run_program();
-run_client('python', 'python', 'readme.py', '/usr/bin/python3', 'test/clients/readme.py');
-run_client('node', 'js', 'readme.js', 'node', 'test/clients/readme.js');
 
 done_testing();
