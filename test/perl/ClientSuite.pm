@@ -40,7 +40,7 @@ use ShedlockNode;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(find_clients start_clients_node run_scenarios short_scenarios all_scenarios);
+our @EXPORT = qw(find_clients start_clients_node run_scenarios run_mixed short_scenarios all_scenarios);
 
 my $dir;
 
@@ -1004,6 +1004,31 @@ sub run_scenarios
 		say_again($file);
 		note(sprintf '%s took %.1f s', $file =~ s/.*\///r, time - $since);
 	}
+	return;
+}
+
+# Six workers of each language share one job: each of its ticks has one run.
+sub run_mixed
+{
+	my ($node, $ticks, $languages) = @_;
+	my $self = { language => 'all', scenario => 'mixed', node => $node, judge => session($node), workers => [] };
+	my $job = job($self, 'a');
+	# so late that all have started
+	my $first = answer($self, q{SELECT to_char(clock_timestamp() + '20 s', 'YYYY-MM-DD"T"HH24:MI:SSOF')});
+	my $in_time = "name = '$job' AND tick < '$first'::timestamptz + make_interval(secs => $ticks)";
+
+	foreach my $language (@$languages)
+	{
+		local @$self{qw(command env)} = @$language{qw(command env)};
+		push @{ $language->{workers} }, start_worker($self, {}, 'lease=30', "job=$job", "schedule=every 1 second from $first", 'work=look:0.1', 'catch_up=all')
+		  foreach 1 .. 6;
+	}
+	sleep($ticks);
+	comes_true($self, "SELECT count(*) >= $ticks FROM shedlock_history WHERE outcome = 'succeeded' AND $in_time", 'all ticks have a run');
+	is(answer($self, "SELECT count(*) FROM shedlock_history WHERE $in_time"), $ticks, "mixed: $ticks ticks, $ticks runs");
+	cmp_ok(scalar(said($self, "begun $job", @{ $_->{workers} })), '>', 0, "mixed: $_->{name} begins some of them") foreach @$languages;
+	note("mixed: $_->{name} begins " . said($self, "begun $job", @{ $_->{workers} })) foreach @$languages;
+	ends_well($self);
 	return;
 }
 

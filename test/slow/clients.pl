@@ -33,6 +33,9 @@ my @clients = find_clients(qw(python node go java));
 plan skip_all => 'this needs one of the languages with its library for PostgreSQL' if !@clients;
 
 my $node = start_clients_node('clients');
-run_scenarios($node, 4, \@clients, $ENV{SHEDLOCK_SCENARIOS} ? split(/,/, $ENV{SHEDLOCK_SCENARIOS}) : all_scenarios());
+my @scenarios = $ENV{SHEDLOCK_SCENARIOS} ? split(/,/, $ENV{SHEDLOCK_SCENARIOS}) : (all_scenarios(), 'mixed');
+
+run_scenarios($node, 4, \@clients, grep { $_ ne 'mixed' } @scenarios);
+run_mixed($node, 120, \@clients) if grep { $_ eq 'mixed' } @scenarios;
 $node->stop;
 done_testing();
