@@ -582,6 +582,8 @@ sub connections_killed
 	my $killed = 0;
 
 	start_worker($self, {}, 'lease=' . lease($self), "wait=$_", 'declare=no', "job=$job", 'work=look:' . 2 * lease($self)) foreach 5, 0;
+	# at its start a worker would give up
+	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%'", 'both have started');
 	hear($self, "step $job", 2);
 	until (said($self, "done $job"))
 	{
