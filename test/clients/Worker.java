@@ -55,7 +55,7 @@ public class Worker {
                 if (!kind.equals("blind")) {
                     double at = now();
                     run.check();
-                    say("step", run.name(), run.token(), String.format("%.6f", at));
+                    say("step", run.name, run.token, String.format("%.6f", at));
                 }
                 if (kind.equals("blind")) {
                     pause(0.1);
@@ -71,12 +71,12 @@ public class Worker {
             }
             run.check();
         } catch (LockLost | WorkerStopped e) {
-            say("signed", run.name(), run.token(), e.getClass().getSimpleName());
+            say("signed", run.name, run.token, e.getClass().getSimpleName());
             throw e;
         } finally {
-            say("done", run.name(), run.token());
+            say("done", run.name, run.token);
         }
-        if (kind.equals("fail") && run.attempt() == 1) {
+        if (kind.equals("fail") && run.attempt == 1) {
             throw new IllegalStateException("of the work");
         }
     }
@@ -85,13 +85,8 @@ public class Worker {
         String[] work = settings.get("work").split(":");
         Job job = new Job(settings.get("job"), run -> work(run, work[0], Double.parseDouble(work[1])));
         settings.forEach((key, value) -> {
-            switch (key) {
-                case "schedule" -> job.schedule(value);
-                case "attempts" -> job.attempts(Integer.parseInt(value));
-                case "catch_up" -> job.catchUp(value);
-                case "max_late" -> job.maxLate(Duration.ofDays(Integer.parseInt(value.replace(" day", ""))));
-                case "job", "work" -> { }
-                default -> throw new IllegalArgumentException(key);
+            if (!key.equals("job") && !key.equals("work")) {
+                job.set(key, value);
             }
         });
         return job;
@@ -102,11 +97,11 @@ public class Worker {
         Duration wait = seconds(options.getOrDefault("wait", "0"));
         long token;
         try (Shedlock.Lease lease = Shedlock.Lease.hold(db, name, wait, seconds(options.get("lease")), Duration.ZERO)) {
-            token = lease.token();
+            token = lease.token;
             double end = now() + Double.parseDouble(options.get("seconds"));
             while (now() < end) {
                 lease.check();
-                say("step", name, lease.token(), String.format("%.6f", now()));
+                say("step", name, lease.token, String.format("%.6f", now()));
                 pause(0.1);
             }
         } catch (LockHeld | LockLost e) {
@@ -147,13 +142,13 @@ public class Worker {
                     .concurrency(Integer.parseInt(options.getOrDefault("concurrency", "4")))
                     .waitInServer(seconds(options.getOrDefault("wait", "0")))
                     .stopAfter(seconds(options.getOrDefault("stop_after", "20")))
-                    .onEvent((event, run) -> say(event.name().toLowerCase(), run.name(), run.token(),
+                    .onEvent((event, run) -> say(event.name().toLowerCase(), run.name, run.token,
                             switch (event) {
-                                case BEGUN -> run.attempt() + " " + run.tick();
+                                case BEGUN -> run.attempt + " " + run.tick;
                                 case ENDED -> run.outcome();
                                 case LOST -> "";
                             }))
-                    .onError((error, run) -> say("error", run == null ? "-" : run.name(), line(error)));
+                    .onError((error, run) -> say("error", run == null ? "-" : run.name, line(error)));
             jobs.values().forEach(settings -> worker.job(job(settings)));
             // a JVM that a signal ends has another exit status than 0
             Runtime.getRuntime().addShutdownHook(new Thread(() -> {

@@ -8,6 +8,7 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.SQLWarning;
+import java.sql.Types;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
@@ -15,20 +16,13 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.Semaphore;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import javax.sql.DataSource;
 
 /**
@@ -40,10 +34,9 @@ import javax.sql.DataSource;
 @SuppressWarnings("serial")
 public final class Shedlock {
     private static final System.Logger LOG = System.getLogger("shedlock");
-    private static final long SECOND = 1_000_000_000; // all times here are in nanoseconds
-    private static final long SLEEP_MAX = 10 * SECOND; // of a worker until it asks again
-    private static final long LAST_WORDS = 5 * SECOND; // that runs have after their sign when the worker stops
-    private static final String DRIVERS_NAME = "PostgreSQL JDBC Driver"; // of an application without a name
+    private static final double SLEEP_MAX = 10; // of a worker until it asks again, in seconds as all times here
+    private static final double LAST_WORDS = 5; // that runs have after their sign when the worker stops
+    private static final String NAMELESS = "PostgreSQL JDBC Driver"; // what its driver calls an application
     private static final String ME = who();
 
     private static final String CHECK = "SELECT 'shedlock_next'::regproc::text";
@@ -66,146 +59,109 @@ public final class Shedlock {
 
     /** Base of this package's errors; by itself: the database has no extension shedlock, or too old a one. */
     public static class ShedlockException extends RuntimeException {
-        ShedlockException(String message, Throwable cause) {
+        private ShedlockException(String message, Throwable cause) {
             super(message, cause);
         }
     }
 
     /** The lock was not acquired: it is held, or paused. */
     public static final class LockHeld extends ShedlockException {
-        LockHeld(String name) {
+        private LockHeld(String name) {
             super("lock " + name + " is not free", null);
         }
     }
 
     /** The lock was lost: the work must stop, and does not count. */
     public static final class LockLost extends ShedlockException {
-        LockLost(String name) {
+        private LockLost(String name) {
             super("lock " + name + " was lost", null);
         }
     }
 
     /** The worker stops: the work must stop, and another replica begins it anew. */
     public static final class WorkerStopped extends ShedlockException {
-        WorkerStopped() {
+        private WorkerStopped() {
             super("the worker stops", null);
         }
     }
 
-    /** What happens to a run. */
-    public enum Event {
-        /** It begins. */
-        BEGUN,
-        /** Its outcome is recorded. */
-        ENDED,
-        /** Its lock was lost. */
-        LOST
-    }
-
-    /** The work of a job. */
-    @FunctionalInterface
-    public interface Handler {
-        /**
-         * Does the work, in a thread of its own, which is interrupted when the work must stop.
-         *
-         * @param run the run
-         * @throws Exception if the run has failed
-         */
-        void run(Run run) throws Exception;
-    }
+    /** What happens to a run: it begins, its outcome is recorded, its lock was lost. */
+    public enum Event { BEGUN, ENDED, LOST }
 
     private enum Reason { STOPPED, LOST }
 
     /** A lock that is held, and extended until its work has ended. */
-    public abstract static sealed class Held permits Run, Lease {
-        final String name;
-        final long token;
-        volatile Thread thread; // that works, and is interrupted
+    public abstract static sealed class Held {
+        /** The name of the lock, which is that of its job. */
+        public final String name;
+        /** The fencing token, which grows from one holder to the next. */
+        public final long token;
+
+        final CountDownLatch over = new CountDownLatch(1); // the work
+        volatile Thread thread; // that does the work, if it is not the caller's
         volatile Reason reason; // to stop
-        volatile boolean isOver;
-        volatile long[] until;
+        volatile double[] until;
 
         private Held(String name, long token) {
             this.name = name;
             this.token = token;
         }
 
-        /**
-         * Returns the name of the lock, which is that of its job.
-         *
-         * @return the name
-         */
-        public final String name() {
-            return name;
-        }
-
-        /**
-         * Returns the fencing token, which grows from one holder to the next.
-         *
-         * @return the token
-         */
-        public final long token() {
-            return token;
-        }
-
-        /**
-         * Throws an exception if the work must stop.
-         *
-         * @throws LockLost if the lock was lost
-         * @throws WorkerStopped if the worker stops
-         */
+        /** Throws LockLost or WorkerStopped if the work must stop. */
         public final void check() {
             if (reason == Reason.STOPPED) {
                 throw new WorkerStopped();
-            }
-            if (mustStop()) {
+            } else if (left() <= 0) {
                 throw new LockLost(name);
             }
         }
 
-        /**
-         * Says whether the work must stop.
-         *
-         * @return whether check() would throw an exception
-         */
+        /** Returns whether check() would throw an exception. */
         public final boolean mustStop() {
             return reason != null || left() <= 0;
         }
 
-        long left() {
-            long[] now = now();
-            return Math.min(until[0] - now[0], until[1] - now[1]);
+        final double left() {
+            double[] now = now(); // a clock that was set back does not bring back what was lost
+            return reason == Reason.LOST ? 0 : Math.min(until[0] - now[0], until[1] - now[1]);
         }
 
-        void holdFor(long nanos, long[] since) {
-            until = new long[] {since[0] + nanos, since[1] + nanos};
+        final void holdFor(double time, double[] since) {
+            until = new double[] {since[0] + time, since[1] + time};
         }
 
-        /** Gives the sign, once; returns whether the reason is a new one. */
-        synchronized boolean sign(Reason why) {
+        /** Interrupts the work, once; returns whether the reason is a new one. */
+        final synchronized boolean sign(Reason why) {
             if (reason == why || reason == Reason.LOST) {
                 return false;
             }
-            if (reason == null && thread != null && !isOver) {
+            boolean isFirst = reason == null;
+            reason = why; // before the work looks
+            if (isFirst && thread != null) {
                 thread.interrupt();
             }
-            reason = why;
             return true;
         }
 
-        synchronized void finish() {
-            isOver = true;
-            if (thread != null) {
-                Thread.interrupted(); // the sign is not for what comes after the work
+        /** Waits for some time; returns whether the work is over by then. */
+        final boolean isOver(double wait) {
+            try {
+                return over.await(nanos(wait), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                return false; // nobody interrupts who waits here
             }
         }
     }
 
     /** A run of a job. */
     public static final class Run extends Held {
-        private final Instant tick;
-        private final int attempt;
+        /** The time that the schedule gives. */
+        public final Instant tick;
+        /** Which attempt at its tick the run is, from 1. */
+        public final int attempt;
+
         private volatile String outcome;
+        private Throwable error;
 
         private Run(String name, long token, Instant tick, int attempt) {
             super(name, token);
@@ -213,29 +169,7 @@ public final class Shedlock {
             this.attempt = attempt;
         }
 
-        /**
-         * Returns the time that the schedule gives.
-         *
-         * @return the tick
-         */
-        public Instant tick() {
-            return tick;
-        }
-
-        /**
-         * Returns which attempt at its tick the run is.
-         *
-         * @return the attempt, from 1
-         */
-        public int attempt() {
-            return attempt;
-        }
-
-        /**
-         * Returns the outcome, once the run has ended.
-         *
-         * @return "succeeded", "failed", "returned" or null
-         */
+        /** Returns "succeeded", "failed" or "returned", once the run has ended. */
         public String outcome() {
             return outcome;
         }
@@ -243,23 +177,13 @@ public final class Shedlock {
 
     /** A lock for work that is no job, held until it is closed. */
     public static final class Lease extends Held implements AutoCloseable {
-        private final Keeper keeper;
+        private CompletableFuture<Boolean> released;
 
-        private Lease(String name, long token, Keeper keeper) {
+        private Lease(String name, long token) {
             super(name, token);
-            this.keeper = keeper;
         }
 
-        /**
-         * Acquires a lock, by a lease of 30 seconds that is extended until close().
-         *
-         * @param dataSource opens connections
-         * @param name of the lock
-         * @param wait how long to wait for the lock
-         * @return the lease
-         * @throws LockHeld if the lock was not free in time
-         * @throws SQLException if the database is away, or refuses
-         */
+        /** Acquires a lock as the other method does: at most for 30 seconds, and at least for none. */
         public static Lease hold(DataSource dataSource, String name, Duration wait) throws SQLException {
             return hold(dataSource, name, wait, Duration.ofSeconds(30), Duration.ZERO);
         }
@@ -267,52 +191,48 @@ public final class Shedlock {
         /**
          * Acquires a lock, by a lease that is extended until close().
          *
-         * @param dataSource opens connections
-         * @param name of the lock
          * @param wait how long to wait for the lock
          * @param atMost how long the lock survives its holder
          * @param atLeast how long the lock is held even if close() comes before
-         * @return the lease
          * @throws LockHeld if the lock was not free in time
          * @throws SQLException if the database is away, or refuses
          */
         public static Lease hold(DataSource dataSource, String name, Duration wait, Duration atMost, Duration atLeast)
                 throws SQLException {
-            Keeper keeper = new Keeper(dataSource, atMost.toNanos(), (event, held) -> {},
-                    (error, held) -> LOG.log(Level.WARNING, "lock " + name, error));
-            try {
-                Object token = keeper.ask(wait.toNanos(), ACQUIRE, name, seconds(atMost.toNanos()),
-                        seconds(atLeast.toNanos()), seconds(wait.toNanos()), ME)[0];
-                if (token == null) {
-                    throw new LockHeld(name);
-                }
-                Lease lease = new Lease(name, (Long) token, keeper);
-                keeper.findEnd(lease);
-                keeper.keep(lease);
-                return lease;
-            } catch (SQLException | RuntimeException e) {
+            double length = seconds(atMost);
+            Session<Lease> keeper = new Session<>(dataSource, length, (event, lease) -> {},
+                    (error, lease) -> LOG.log(Level.WARNING, "lock " + name, error));
+            Object token = keeper.ask(seconds(wait), ACQUIRE, name, length, seconds(atLeast), seconds(wait), ME)[0];
+            if (token == null) {
                 keeper.close();
-                throw e;
+                throw new LockHeld(name);
             }
+            Lease lease = new Lease(name, (Long) token);
+            keeper.findEnd(lease);
+            lease.released = CompletableFuture.supplyAsync(() -> {
+                keeper.keep(lease);
+                boolean wasHeld = keeper.end(lease, RELEASE, name, token);
+                keeper.close();
+                return wasHeld;
+            }, work -> thread("shedlock " + name, work).start());
+            return lease;
         }
 
-        /**
-         * Releases the lock.
-         *
-         * @throws LockLost if it was lost before
-         */
+        /** Releases the lock; throws LockLost if it was lost before. */
         @Override
         public void close() {
-            if (isOver) {
-                return;
-            }
-            finish();
-            boolean wasHeld = keeper.end(this, RELEASE);
-            keeper.close();
-            if (!wasHeld) {
+            over.countDown();
+            if (!released.join()) {
                 throw new LockLost(name);
             }
         }
+    }
+
+    /** The work of a job. */
+    @FunctionalInterface
+    public interface Handler {
+        /** Works in a thread of its own, which is interrupted when it must stop; the run fails by an exception. */
+        void run(Run run) throws Exception;
     }
 
     /** A job: its handler and the settings of shedlock_job. Without a schedule it is not declared. */
@@ -321,131 +241,27 @@ public final class Shedlock {
         private final Handler handler;
         private final Map<String, Object> settings = new LinkedHashMap<>();
 
-        /**
-         * Makes a job.
-         *
-         * @param name of the job
-         * @param handler does its work
-         */
+        /** Makes a job. */
         public Job(String name, Handler handler) {
             this.name = name;
             this.handler = handler;
             set("name", name);
         }
 
-        private Job set(String key, Object value) {
-            settings.put(key, value);
-            return this;
-        }
-
-        /**
-         * Sets when it is due.
-         *
-         * @param schedule such as "0 3 * * *" or "every 10 min"
-         * @return this job
-         */
+        /** Sets when it is due: "every 10 min", say, or "0 3 * * *" in UTC. */
         public Job schedule(String schedule) {
             return set("schedule", schedule);
         }
 
-        /**
-         * Sets the time zone of the schedule.
-         *
-         * @param name such as "Europe/Berlin"; the default is UTC
-         * @return this job
-         */
-        public Job timeZone(String name) {
-            return set("time_zone", name);
+        /** Sets when it is due, in a time zone such as "Europe/Berlin". */
+        public Job schedule(String schedule, String timeZone) {
+            return schedule(schedule).set("time_zone", timeZone);
         }
 
-        /**
-         * Sets how often a tick is tried.
-         *
-         * @param count how often
-         * @return this job
-         */
-        public Job attempts(int count) {
-            return set("attempts", count);
-        }
-
-        /**
-         * Sets the pause before the second attempt.
-         *
-         * @param pause how long
-         * @return this job
-         */
-        public Job backoff(Duration pause) {
-            return set("backoff", pause);
-        }
-
-        /**
-         * Sets which ticks run that nobody ran in time.
-         *
-         * @param which "latest", "all" or "none"
-         * @return this job
-         */
-        public Job catchUp(String which) {
-            return set("catch_up", which);
-        }
-
-        /**
-         * Sets how late a run may begin.
-         *
-         * @param late how late
-         * @return this job
-         */
-        public Job maxLate(Duration late) {
-            return set("max_late", late);
-        }
-
-        /**
-         * Sets from when on the job counts as overdue.
-         *
-         * @param late how late
-         * @return this job
-         */
-        public Job overdueAfter(Duration late) {
-            return set("overdue_after", late);
-        }
-
-        /**
-         * Sets from when on a run counts as slow.
-         *
-         * @param time how long it takes
-         * @return this job
-         */
-        public Job slowAfter(Duration time) {
-            return set("slow_after", time);
-        }
-
-        /**
-         * Sets how long a run holds its lock at most, however often it is extended.
-         *
-         * @param time how long
-         * @return this job
-         */
-        public Job lockAtMostFor(Duration time) {
-            return set("lock_at_most_for", time);
-        }
-
-        /**
-         * Sets how long a run holds its lock at least.
-         *
-         * @param time how long
-         * @return this job
-         */
-        public Job lockAtLeastFor(Duration time) {
-            return set("lock_at_least_for", time);
-        }
-
-        /**
-         * Describes the job.
-         *
-         * @param text a description
-         * @return this job
-         */
-        public Job description(String text) {
-            return set("description", text);
+        /** Sets what an argument of shedlock_job is: "attempts", 3 or "backoff", Duration.ofSeconds(10) or "10 s". */
+        public Job set(String argument, Object value) {
+            settings.put(argument, value);
+            return this;
         }
     }
 
@@ -454,38 +270,26 @@ public final class Shedlock {
         private final DataSource dataSource;
         private final Map<String, Job> jobs = new LinkedHashMap<>();
         private final Set<Run> atWork = ConcurrentHashMap.newKeySet();
-        private final Semaphore wake = new Semaphore(0);
         private final Thread hook = new Thread(this::close, "shedlock stop");
-        private long lease = 30 * SECOND;
+        private double lease = 30;
         private int concurrency = 4;
-        private long wait = 0;
-        private long stopAfter = 20 * SECOND;
+        private double wait = 0;
+        private double stopAfter = 20;
         private boolean isDeclaring = true;
-        private BiConsumer<Event, Run> onEvent =
-                (event, run) -> LOG.log(Level.INFO, run.name() + " " + event.name().toLowerCase());
+        private BiConsumer<Event, Run> onEvent = (event, run) -> LOG.log(Level.INFO, run.name + " " + event);
         private BiConsumer<Throwable, Run> onError =
-                (error, run) -> LOG.log(Level.ERROR, run == null ? "worker" : run.name(), error);
-        private Session asker;
-        private Keeper keeper;
+                (error, run) -> LOG.log(Level.ERROR, run == null ? "worker" : run.name, error);
+        private Session<Run> asker;
+        private Session<Run> keeper; // of the leases
         private Thread asking;
         private String request; // that may have begun a run
-        private volatile boolean isStopping;
 
-        /**
-         * Makes a worker, which starts once.
-         *
-         * @param dataSource opens connections; a pool would lend out two of its own for as long as the worker works
-         */
+        /** Makes a worker, which starts once, and keeps up to two connections of the data source. */
         public Worker(DataSource dataSource) {
             this.dataSource = dataSource;
         }
 
-        /**
-         * Adds a job.
-         *
-         * @param job the job
-         * @return this worker
-         */
+        /** Adds a job. */
         public Worker job(Job job) {
             if (jobs.put(job.name, job) != null) {
                 throw new IllegalArgumentException("a worker needs jobs with different names");
@@ -493,78 +297,43 @@ public final class Shedlock {
             return this;
         }
 
-        /**
-         * Sets how long a run survives its replica.
-         *
-         * @param time how long; the default is 30 seconds
-         * @return this worker
-         */
+        /** Sets how long a run survives its replica; the default is 30 seconds. */
         public Worker lease(Duration time) {
-            lease = time.toNanos();
+            lease = seconds(time);
             return this;
         }
 
-        /**
-         * Sets how many runs may be at work.
-         *
-         * @param count how many; the default is 4
-         * @return this worker
-         */
+        /** Sets how many runs may be at work; the default is 4. */
         public Worker concurrency(int count) {
             concurrency = count;
             return this;
         }
 
-        /**
-         * Sets how long a call waits in the server for a job to come due.
-         *
-         * @param time how long; the default is zero: the worker sleeps
-         * @return this worker
-         */
+        /** Sets how long a call waits in the server for a job to come due; by default the worker sleeps instead. */
         public Worker waitInServer(Duration time) {
-            wait = time.toNanos();
+            wait = seconds(time);
             return this;
         }
 
-        /**
-         * Sets how long runs may go on when the worker stops.
-         *
-         * @param time how long; the default is 20 seconds
-         * @return this worker
-         */
+        /** Sets how long runs may go on when the worker stops; the default is 20 seconds. */
         public Worker stopAfter(Duration time) {
-            stopAfter = time.toNanos();
+            stopAfter = seconds(time);
             return this;
         }
 
-        /**
-         * Sets whether the worker declares its jobs when it starts.
-         *
-         * @param isDeclaring whether it does; the default is true
-         * @return this worker
-         */
+        /** Sets whether the worker declares its jobs when it starts, as it does by default. */
         public Worker declare(boolean isDeclaring) {
             this.isDeclaring = isDeclaring;
             return this;
         }
 
-        /**
-         * Sets a listener for what happens to runs.
-         *
-         * @param listener is told; must not block
-         * @return this worker
-         */
+        /** Sets a listener for what happens to runs, which must not block. */
         public Worker onEvent(BiConsumer<Event, Run> listener) {
             onEvent = listener;
             return this;
         }
 
-        /**
-         * Sets a listener for errors.
-         *
-         * @param listener is told, without a run if the worker has an error; must not block
-         * @return this worker
-         */
+        /** Sets a listener for errors, which must not block; its run is null if the worker has the error. */
         public Worker onError(BiConsumer<Throwable, Run> listener) {
             onError = listener;
             return this;
@@ -582,62 +351,8 @@ public final class Shedlock {
             if (jobs.isEmpty() || asking != null) {
                 throw new IllegalStateException("a worker needs jobs, and starts once");
             }
-            asker = new Session(dataSource, lease);
-            keeper = new Keeper(dataSource, lease, (event, held) -> tell(onEvent, event, (Run) held),
-                    (error, held) -> tell(onError, error, (Run) held));
-            try {
-                prepare();
-            } catch (SQLException | RuntimeException e) {
-                asker.hangUp();
-                throw e;
-            }
-            asking = new Thread(this::ask, "shedlock");
-            asking.setDaemon(false); // a program of workers alone lives as long as they do
-            asking.start();
-            Runtime.getRuntime().addShutdownHook(hook);
-        }
-
-        /**
-         * Begins no more runs, lets those at work end for the time of stopAfter, and gives the rest back.
-         *
-         * <p>These are interrupted, and end as "returned" as soon as their handlers do.
-         */
-        @Override
-        public synchronized void close() {
-            if (asking == null || isStopping) {
-                return;
-            }
-            isStopping = true;
-            wake.release();
-            asker.cut();
-            boolean isPatient = await(() -> !asking.isAlive(), LAST_WORDS) && await(atWork::isEmpty, stopAfter);
-            atWork.forEach(run -> run.sign(Reason.STOPPED));
-            isPatient &= await(atWork::isEmpty, LAST_WORDS);
-            keeper.close();
-            try {
-                Runtime.getRuntime().removeShutdownHook(hook);
-            } catch (IllegalStateException e) {
-                // it is at work
-            }
-            if (!isPatient) {
-                Thread.currentThread().interrupt();
-            }
-        }
-
-        /** Waits for a condition; returns false if this thread is interrupted meanwhile. */
-        private static boolean await(BooleanSupplier condition, long time) {
-            long end = System.nanoTime() + time;
-            try {
-                while (!condition.getAsBoolean() && System.nanoTime() - end < 0) {
-                    Thread.sleep(10);
-                }
-                return true;
-            } catch (InterruptedException e) {
-                return false;
-            }
-        }
-
-        private void prepare() throws SQLException {
+            asker = new Session<>(dataSource, lease, onEvent, onError);
+            keeper = new Session<>(dataSource, lease, onEvent, onError);
             try {
                 asker.ask(0, CHECK);
             } catch (SQLException e) {
@@ -649,35 +364,63 @@ public final class Shedlock {
             }
             for (Job job : jobs.values()) {
                 if (isDeclaring && job.settings.get("schedule") != null) {
-                    String arguments = job.settings.entrySet().stream()
-                            .map(e -> e.getKey() + (e.getValue() instanceof Duration ? " => ?::interval" : " => ?"))
-                            .collect(Collectors.joining(", "));
+                    String arguments = String.join(" => ?, ", job.settings.keySet()) + " => ?";
                     asker.ask(0, "SELECT shedlock_job(" + arguments + ")", job.settings.values().toArray());
                 }
+            }
+            asking = new Thread(this::ask, "shedlock");
+            asking.setDaemon(false); // a program of workers alone lives as long as they do
+            Runtime.getRuntime().addShutdownHook(hook);
+            asking.start();
+        }
+
+        /**
+         * Begins no more runs, lets those at work end for the time of stopAfter, and gives the rest back.
+         *
+         * <p>These are interrupted, and end as "returned" as soon as their handlers do.
+         */
+        @Override
+        public synchronized void close() {
+            if (asking == null || asker.isStopped) {
+                return;
+            }
+            asker.stop();
+            LockSupport.unpark(asking);
+            await(() -> !asking.isAlive(), LAST_WORDS);
+            await(atWork::isEmpty, stopAfter);
+            atWork.forEach(run -> run.sign(Reason.STOPPED));
+            await(atWork::isEmpty, LAST_WORDS);
+            keeper.stop();
+            try {
+                Runtime.getRuntime().removeShutdownHook(hook);
+            } catch (IllegalStateException e) {
+                // it is at work
+            }
+        }
+
+        private static void await(BooleanSupplier condition, double time) {
+            double end = now()[0] + time;
+            while (!condition.getAsBoolean() && now()[0] < end && !Thread.currentThread().isInterrupted()) {
+                LockSupport.parkNanos(nanos(0.01));
             }
         }
 
         private void ask() {
-            long pause = 0;
-            while (!isStopping) {
-                long nap = SLEEP_MAX;
+            double pause = 0;
+            while (!asker.isStopped) {
+                double nap = SLEEP_MAX;
                 try {
                     nap = atWork.size() < concurrency ? begin(wait) : nap;
                     pause = 0;
                 } catch (Throwable e) {
-                    if (isStopping) {
+                    if (asker.isStopped) {
                         break;
                     }
                     tell(onError, e, null);
                     nap = pause;
-                    pause = Math.min(SLEEP_MAX, 2 * pause + SECOND);
+                    pause = Math.min(SLEEP_MAX, 2 * pause + 1);
                 }
-                try {
-                    wake.tryAcquire(nap, TimeUnit.NANOSECONDS);
-                } catch (InterruptedException e) {
-                    // nobody does
-                }
-                wake.drainPermits();
+                LockSupport.parkNanos(nanos(nap));
             }
             try {
                 if (request != null) {
@@ -686,18 +429,17 @@ public final class Shedlock {
             } catch (Throwable e) {
                 // another replica begins the run when its lease has expired
             }
-            asker.hangUp();
+            asker.close();
         }
 
         /** Begins a run if one is due; returns how long to sleep. */
-        private long begin(long wait) throws SQLException {
+        private double begin(double wait) throws SQLException {
             request = request == null ? UUID.randomUUID().toString() : request;
-            Object[] row = asker.ask(wait, NEXT, jobs.keySet().toArray(String[]::new), seconds(lease), seconds(wait),
-                    ME, request);
+            Object[] row = asker.ask(wait, NEXT, jobs.keySet().toArray(String[]::new), lease, wait, ME, request);
             if (row[1] == null) {
                 request = null;
-                long nap = row[4] == null ? SLEEP_MAX : nanos(row[4]);
-                return wait > 0 ? SECOND / 10 : Math.min(SLEEP_MAX, Math.max(SECOND / 10, nap));
+                double nap = row[4] == null ? SLEEP_MAX : (Double) row[4];
+                return wait > 0 ? 0.1 : Math.min(SLEEP_MAX, Math.max(0.1, nap));
             }
             Instant tick = Instant.EPOCH.plus(Math.round((Double) row[2] * 1e6), ChronoUnit.MICROS);
             Run run = new Run((String) row[0], (Long) row[1], tick, (Integer) row[3]);
@@ -705,7 +447,7 @@ public final class Shedlock {
             request = null;
             atWork.add(run);
             try {
-                thread("shedlock " + run.name(), () -> work(run)).start();
+                thread("shedlock keep", () -> work(run)).start();
             } catch (Throwable e) { // there can be no more threads
                 atWork.remove(run);
                 throw e;
@@ -714,147 +456,129 @@ public final class Shedlock {
         }
 
         private void work(Run run) {
-            Throwable error = null;
-            run.thread = Thread.currentThread();
-            if (isStopping) {
-                run.sign(Reason.STOPPED);
-            } else {
+            run.thread = thread("shedlock " + run.name, () -> {
                 try {
-                    keeper.keep(run);
-                    tell(onEvent, Event.BEGUN, run);
                     jobs.get(run.name).handler.run(run);
                 } catch (Throwable e) {
-                    error = e;
+                    run.error = e;
+                }
+                run.over.countDown();
+            });
+            try {
+                if (asker.isStopped) {
+                    run.sign(Reason.STOPPED);
+                } else {
+                    tell(onEvent, Event.BEGUN, run);
+                    keeper.keep(run);
+                }
+                end(run);
+            } finally {
+                run.over.countDown();
+                atWork.remove(run);
+                LockSupport.unpark(asking);
+                if (atWork.isEmpty()) {
+                    keeper.close();
                 }
             }
-            run.finish();
+        }
+
+        private void end(Run run) {
+            Throwable error = run.error;
             boolean isObedient = error instanceof ShedlockException || error instanceof InterruptedException;
             if (error != null && !(isObedient && run.reason != null)) {
                 tell(onError, error, run);
             }
-            boolean isReturned = run.reason == Reason.STOPPED;
-            run.outcome = isReturned ? "returned" : error == null ? "succeeded" : "failed";
-            String message = isReturned || error == null ? null : error.toString().replace("\0", "");
-            if (keeper.end(run, END, run.outcome, message)) {
+            String outcome = run.reason == Reason.STOPPED ? "returned" : error == null ? "succeeded" : "failed";
+            String message = outcome.equals("failed") ? error.toString().replace("\0", "") : null;
+            if (keeper.end(run, END, run.name, run.token, outcome, message)) {
+                run.outcome = outcome;
                 tell(onEvent, Event.ENDED, run);
-            } else {
-                run.outcome = null;
-            }
-            atWork.remove(run);
-            wake.release();
-            if (atWork.isEmpty()) {
-                keeper.hangUp();
             }
         }
     }
 
-    /** A connection that is opened when it is needed, and closed by any error. */
-    private static class Session {
+    /**
+     * A connection that is opened when it is needed, and closed by any error. One of them asks for runs, and may wait
+     * in the server; another one, the keeper, extends leases and ends them.
+     */
+    private static final class Session<L extends Held> {
         private final DataSource dataSource;
-        private final long limit;
-        private final ReentrantLock turn = new ReentrantLock(true);
-        private volatile CompletableFuture<Connection> opening;
+        private final double length; // of leases
+        private final double limit; // of a statement
+        private final BiConsumer<Event, L> onEvent;
+        private final BiConsumer<Throwable, L> onError;
         private volatile Connection db;
-        private volatile boolean isCut;
-        private long count;
+        private volatile boolean isStopped;
+        private long count; // of statements
 
-        Session(DataSource dataSource, long lease) {
+        Session(DataSource dataSource, double length, BiConsumer<Event, L> onEvent, BiConsumer<Throwable, L> onError)
+                throws SQLException {
             this.dataSource = dataSource;
-            limit = Math.min(lease / 3, 30 * SECOND);
-        }
-
-        /** Opens a connection, in another thread because a driver's limits need not be those that were given. */
-        private Connection open() throws SQLException {
-            CompletableFuture<Connection> result = new CompletableFuture<>();
-            opening = result;
-            thread("shedlock open", () -> {
-                try {
-                    Connection opened = dataSource.getConnection();
-                    if (!result.complete(opened)) {
-                        opened.close();
-                    }
-                } catch (Throwable e) {
-                    result.completeExceptionally(e);
-                }
-            }).start();
+            this.length = length;
+            this.limit = Math.min(length / 3, 30);
+            this.onEvent = onEvent;
+            this.onError = onError;
             try {
-                // the first one loads classes
-                return result.get(Math.max(limit, 5 * SECOND), TimeUnit.NANOSECONDS);
-            } catch (ExecutionException e) {
-                throw e.getCause() instanceof SQLException cause ? cause : new SQLException(e.getCause());
-            } catch (TimeoutException | InterruptedException | CancellationException e) {
-                throw new SQLException("no connection was opened in time", "08001", e);
-            } finally {
-                result.cancel(false);
+                if (dataSource.getLoginTimeout() == 0) {
+                    dataSource.setLoginTimeout((int) Math.max(10, limit)); // the first one loads classes
+                }
+            } catch (UnsupportedOperationException e) {
+                LOG.log(Level.WARNING, "connections are opened without a time limit", e);
             }
         }
 
         /** Returns a statement's row, or null. It may take longer than others by some time that it waits. */
-        Object[] ask(long wait, String statement, Object... args) throws SQLException {
-            turn.lock();
+        synchronized Object[] ask(double wait, String statement, Object... args) throws SQLException {
             try {
-                boolean isNew = db == null;
-                db = isNew ? open() : db;
-                if (isCut && wait > 0) {
+                Connection used = db;
+                boolean isNew = used == null;
+                if (isNew) {
+                    db = used = dataSource.getConnection();
+                }
+                if (isStopped && wait > 0) {
                     throw new SQLException("the worker stops");
                 }
-                db.setNetworkTimeout(Runnable::run, (int) Math.min(Integer.MAX_VALUE, (wait + limit) / 1_000_000));
+                used.setNetworkTimeout(Runnable::run, (int) ((wait + limit) * 1000));
                 if (isNew) {
-                    db.setAutoCommit(true);
-                    if (DRIVERS_NAME.equals(db.getClientInfo("ApplicationName"))) {
-                        db.setClientInfo("ApplicationName", "shedlock");
+                    used.setAutoCommit(true);
+                    if (NAMELESS.equals(used.getClientInfo("ApplicationName"))) {
+                        used.setClientInfo("ApplicationName", "shedlock");
                     }
                 }
                 // the driver would prepare a text that it knows by name, which not every pooler allows
-                try (PreparedStatement sent = db.prepareStatement(statement + " /* " + ++count + " */")) {
+                try (PreparedStatement sent = used.prepareStatement(statement + " /* " + ++count + " */")) {
                     for (int i = 0; i < args.length; i++) {
-                        Object arg = args[i] instanceof String[] names ? db.createArrayOf("text", names) : args[i];
-                        sent.setObject(i + 1, arg instanceof Duration ? arg.toString() : arg);
+                        Object arg = args[i] instanceof String[] names ? used.createArrayOf("text", names) : args[i];
+                        sent.setObject(i + 1, arg, Types.OTHER); // the server knows the type
                     }
-                    return read(sent);
+                    ResultSet rows = sent.executeQuery();
+                    for (SQLWarning note = sent.getWarnings(); note != null; note = note.getNextWarning()) {
+                        LOG.log(Level.WARNING, note.getMessage());
+                    }
+                    Object[] row = rows.next() ? new Object[rows.getMetaData().getColumnCount()] : null;
+                    for (int i = 0; row != null && i < row.length; i++) {
+                        row[i] = rows.getObject(i + 1);
+                    }
+                    return row;
                 }
             } catch (Throwable e) {
-                abort();
-                db = null;
+                close();
                 throw e;
-            } finally {
-                turn.unlock();
-            }
-        }
-
-        private static Object[] read(PreparedStatement sent) throws SQLException {
-            try (ResultSet rows = sent.executeQuery()) {
-                for (SQLWarning note = sent.getWarnings(); note != null; note = note.getNextWarning()) {
-                    LOG.log(Level.WARNING, note.getMessage());
-                }
-                Object[] row = rows.next() ? new Object[rows.getMetaData().getColumnCount()] : null;
-                for (int i = 0; row != null && i < row.length; i++) {
-                    row[i] = rows.getObject(i + 1);
-                }
-                return row;
             }
         }
 
         /** Finds out when a lease ends. */
-        void findEnd(Held lease) throws SQLException {
-            long[] sent = now();
+        void findEnd(L lease) throws SQLException {
+            double[] sent = now();
             Object[] row = ask(0, LEFT, lease.name, lease.token);
-            lease.holdFor(row == null ? 0 : nanos(row[0]), sent);
+            lease.holdFor(row == null ? 0 : (Double) row[0], sent);
         }
 
-        /** Breaks the connection, from any thread, for good as far as statements are concerned that wait. */
-        void cut() {
-            isCut = true;
-            abort();
-        }
-
-        private void abort() {
-            CompletableFuture<Connection> unopened = opening;
+        /** Breaks the connection, from any thread: a statement that waits for the server fails. */
+        void close() {
             Connection broken = db;
+            db = null;
             try {
-                if (unopened != null) {
-                    unopened.cancel(false);
-                }
                 if (broken != null) {
                     broken.abort(Runnable::run);
                 }
@@ -863,116 +587,68 @@ public final class Shedlock {
             }
         }
 
-        /** Closes the connection, which a later statement opens again. */
-        void hangUp() {
-            if (!turn.tryLock()) {
-                abort();
-                return;
+        /** Does as close(), and from then on nothing waits in the server, and no lease is extended. */
+        void stop() {
+            isStopped = true;
+            close();
+        }
+
+        /** Starts the work, and extends its lease until it has ended; signs it if the lease ends before. */
+        void keep(L lease) {
+            CompletableFuture<Void> extending =
+                    CompletableFuture.runAsync(() -> extend(lease), work -> thread("shedlock extend", work).start());
+            if (lease.thread != null) {
+                lease.thread.start();
             }
-            try {
-                if (db != null) {
-                    db.close();
+            // no wait counts the time of a suspension, so the clocks are read again and again
+            while (!lease.isOver(Math.min(1, length / 20))) {
+                if (lease.left() <= 0) {
+                    lose(lease);
                 }
-            } catch (SQLException e) {
-                LOG.log(Level.DEBUG, "a connection", e);
-            } finally {
-                db = null;
-                turn.unlock();
             }
-        }
-    }
-
-    /** Extends leases until their work has ended, and ends them. */
-    private static final class Keeper extends Session {
-        private final long length;
-        private final BiConsumer<Event, Held> onEvent;
-        private final BiConsumer<Throwable, Held> onError;
-        // two threads: one that sends, and one that nothing can block
-        private final ScheduledThreadPoolExecutor extending = executor("shedlock extend");
-        private final ScheduledThreadPoolExecutor watching = executor("shedlock watch");
-
-        Keeper(DataSource dataSource, long length, BiConsumer<Event, Held> onEvent,
-                BiConsumer<Throwable, Held> onError) {
-            super(dataSource, length);
-            this.length = length;
-            this.onEvent = onEvent;
-            this.onError = onError;
+            extending.join();
         }
 
-        /** Extends a lease until its work has ended; signs it if the lease ends before. */
-        void keep(Held lease) {
-            extendAfter(Math.min(length / 3, lease.left() - length / 2), lease);
-            watch(lease);
-        }
-
-        private void extendAfter(long pause, Held lease) {
-            extending.schedule(() -> extend(lease), pause, TimeUnit.NANOSECONDS);
-        }
-
-        private void extend(Held lease) {
-            if (isDone(lease)) {
-                return;
-            }
-            long pause = length / 3;
-            long[] sent = now();
-            try {
-                if (!(Boolean) ask(0, EXTEND, lease.name, lease.token, seconds(length))[0]) {
-                    // it was lost, or cut by the lock_at_most_for of its job, and is left until then
-                    findEnd(lease);
-                } else if (lease.left() > 0) { // an answer can be too late
-                    lease.holdFor(length, sent);
+        private void extend(L lease) {
+            double pause = Math.min(length / 3, lease.left() - length / 2);
+            while (!lease.isOver(pause) && lease.left() > 0 && !isStopped) {
+                pause = length / 3;
+                double[] sent = now();
+                try {
+                    if (!(Boolean) ask(0, EXTEND, lease.name, lease.token, length)[0]) {
+                        // it was lost, or cut by the lock_at_most_for of its job, and is left until then
+                        findEnd(lease);
+                    } else if (lease.left() > 0) { // an answer can be too late
+                        lease.holdFor(length, sent);
+                    }
+                } catch (Throwable e) {
+                    pause = length / 10;
+                    tell(onError, e, lease);
                 }
-            } catch (Throwable e) {
-                pause = length / 10;
-                tell(onError, e, lease);
-            }
-            if (!isDone(lease)) {
-                extendAfter(pause, lease);
-            }
-        }
-
-        private void watch(Held lease) {
-            if (!isDone(lease)) {
-                // no wait counts the time of a suspension, so the clocks are read again and again
-                watching.schedule(() -> watch(lease), Math.min(SECOND, length / 20), TimeUnit.NANOSECONDS);
             }
         }
 
         /** Ends a lease; returns whether it was held until then. */
-        boolean end(Held lease, String statement, Object... args) {
-            Object[] all = Stream.concat(Stream.<Object>of(lease.name, lease.token), Stream.of(args)).toArray();
-            while (lease.reason != Reason.LOST && lease.left() > 0) {
+        boolean end(L lease, String statement, Object... args) {
+            while (lease.left() > 0) {
                 try {
-                    if ((Boolean) ask(0, statement, all)[0]) {
+                    if ((Boolean) ask(0, statement, args)[0]) {
                         return true;
                     }
                     break;
                 } catch (Throwable e) {
                     tell(onError, e, lease);
-                    LockSupport.parkNanos(length / 10);
+                    LockSupport.parkNanos(nanos(length / 10));
                 }
             }
             lose(lease);
             return false;
         }
 
-        private boolean isDone(Held lease) {
-            if (!lease.isOver && lease.left() <= 0) {
-                lose(lease);
-            }
-            return lease.isOver || lease.reason == Reason.LOST;
-        }
-
-        private void lose(Held lease) {
+        private void lose(L lease) {
             if (lease.sign(Reason.LOST)) {
                 tell(onEvent, Event.LOST, lease);
             }
-        }
-
-        void close() {
-            extending.shutdownNow();
-            watching.shutdownNow();
-            hangUp();
         }
     }
 
@@ -985,26 +661,22 @@ public final class Shedlock {
     }
 
     private static Thread thread(String name, Runnable work) {
-        Thread result = new Thread(work, name);
-        result.setDaemon(true);
-        return result;
-    }
-
-    private static ScheduledThreadPoolExecutor executor(String name) {
-        return new ScheduledThreadPoolExecutor(1, work -> thread(name, work));
+        Thread thread = new Thread(work, name);
+        thread.setDaemon(true);
+        return thread;
     }
 
     /** Returns the time by a clock that nobody sets, and by that of the wall, which counts suspension. */
-    private static long[] now() {
-        return new long[] {System.nanoTime(), System.currentTimeMillis() * 1_000_000};
+    private static double[] now() {
+        return new double[] {System.nanoTime() / 1e9, System.currentTimeMillis() / 1e3};
     }
 
-    private static double seconds(long nanos) {
-        return nanos / 1e9;
+    private static double seconds(Duration time) {
+        return time.toNanos() / 1e9;
     }
 
-    private static long nanos(Object seconds) {
-        return (long) Math.min((Double) seconds * 1e9, Long.MAX_VALUE / 4.0);
+    private static long nanos(double seconds) {
+        return (long) (seconds * 1e9);
     }
 
     private static String who() {

@@ -42,14 +42,14 @@ public class App {
                 .waitInServer(Duration.ofSeconds(10))
                 .stopAfter(Duration.ofSeconds(1))
                 .job(new Job("spring", this::work)
-                        .schedule("every 1 s").catchUp("all").attempts(3).backoff(Duration.ZERO));
+                        .schedule("every 1 s").set("catch_up", "all").set("attempts", 3).set("backoff", Duration.ZERO));
     }
 
     private void work(Run run) throws InterruptedException {
         Thread.sleep(400);
         run.check();
-        template.update("INSERT INTO spring_work (tick, token, pid) VALUES (?, ?, ?)", Timestamp.from(run.tick()),
-                run.token(), ProcessHandle.current().pid());
+        template.update("INSERT INTO spring_work (tick, token, pid) VALUES (?, ?, ?)", Timestamp.from(run.tick),
+                run.token, ProcessHandle.current().pid());
     }
 
     @Scheduled(fixedDelay = 200)
