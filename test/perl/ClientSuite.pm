@@ -47,38 +47,67 @@ my $dir;
 # For each language: what shows that it is here, variables of the environment, how to build its
 # program, and how to start it; if what shows that it is here gets its libraries by network, too; the
 # scenarios that it cannot play, and why; and the program of doc/services.md: its block, its file,
-# what that begins with, and how it is started
+# what comes before and after it there, how it is started, and its exit status
 sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
 	my $jdbc = $ENV{CLASSPATH} // '/usr/share/java/postgresql.jar';
+	# a small JVM, because many JVMs start for a short time
+	my @java = (qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc");
 	return (
 		python => {
 			needs => [ '/usr/bin/python3', '-c', 'import psycopg' ],
 			env => { PYTHONPATH => join(':', 'clients/python', $ENV{PYTHONPATH} // ()), PYTHONDONTWRITEBYTECODE => 1 },
 			command => [ '/usr/bin/python3', 'test/clients/worker.py' ],
-			shown => [ python => "service.py", "def customers():\n    return 'ab'\n\ndef send_invoice(customer, tick):\n    pass\n", '/usr/bin/python3' ] },
+			shown => {
+				block => 'python',
+				file => 'service.py',
+				before => "def customers():\n    return 'ab'\n\ndef send_invoice(customer, tick):\n    pass\n",
+				command => ['/usr/bin/python3'] } },
 		node => {
 			needs => [ 'node', '-e', 'require("pg")' ],
 			env => { NODE_PATH => $ENV{NODE_PATH} // '/usr/share/nodejs' },
 			command => [ 'node', 'test/clients/worker.js' ],
 			clocks => ['wall'],    # it has none that counts suspension
-			shown => [ js => 'service.js', "const customers = async () => ['a', 'b'];\nconst sendInvoice = async () => {};\n", 'node' ] },
+			shown => {
+				block => 'js',
+				file => 'service.js',
+				before => "const customers = async () => ['a', 'b'];\nconst sendInvoice = async () => {};\n",
+				command => ['node'] } },
 		java => {
 			needs => [ 'javap', '-cp', $jdbc, 'org.postgresql.ds.PGSimpleDataSource' ],
 			build => [
 				'javac', '-Xlint:all,-path', '-Werror', '-cp', $jdbc, '-d', "$dir/java", 'clients/java/src/main/java/io/shedlock/Shedlock.java',
 				'test/clients/Worker.java' ],
 			env => {},
-			# a small JVM, because many JVMs start for a short time
-			command => [ qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc", 'Worker' ],
-			clocks => ['wall'] },    # as node
+			command => [ @java, 'Worker' ],
+			clocks => ['wall'],    # as node
+			shown => {
+				block => 'java',
+				file => 'Service.java',
+				after => <<'EOF',
+
+class Customers {
+    static java.util.List<String> all() {
+        return java.util.List.of("a", "b");
+    }
+
+    static void sendInvoice(String customer, java.time.Instant tick) {}
+}
+EOF
+				command => \@java,
+				status => 143 } },    # of a JVM that SIGTERM ends
 		go => {
 			is_fetched => 1,
 			needs => [qw(env -C clients/go go mod download)],
 			env => { PATH => "/usr/local/go/bin:$ENV{PATH}", GOFLAGS => '-modcacherw -buildvcs=false', GOTOOLCHAIN => 'local', CGO_ENABLED => 0 },
 			build => [ 'sh', '-c', "cd clients/go && go vet . && go test . && go build -o $dir/worker-go ../../test/clients/worker.go" ],
 			command => ["$dir/worker-go"],
+			shown => {
+				block => 'go',
+				file => 'service.go',
+				after => "\nfunc customers(context.Context) []string { return []string{\"a\", \"b\"} }\n\nfunc sendInvoice(context.Context, string, any) {}\n",
+				command => [ 'sh', '-c', 'cd clients/go && go build -o "$0.out" "$0" && exec "$0.out"' ] },
 			without => { suspended => 'Go reads the clocks past libc; its own test moves them' } });
 }
 
@@ -257,7 +286,7 @@ sub ends_well
 	foreach my $worker (grep { $_->{pid} } @{ $self->{workers} })
 	{
 		end_worker($self, $worker, 'TERM');
-		is($worker->{status}, 0, job($self) . ": worker $worker->{number} ends by SIGTERM") or diag(slurp_file($worker->{log}));
+		is($worker->{status}, $worker->{wanted} // 0, job($self) . ": worker $worker->{number} ends by SIGTERM") or diag(slurp_file($worker->{log}));
 	}
 	# as the handler was told: its line may be late
 	foreach my $step (sort { $a->[4] <=> $b->[4] } said($self, 'step'))
@@ -882,17 +911,19 @@ sub locks
 sub shown
 {
 	my ($self) = @_;
-	my ($block, $file, $before, @command) = @{ $self->{shown} };
-	my ($code, @others) = slurp_file('doc/services.md') =~ /^```$block service\n(.*?)^```$/msg;
+	my %shown = %{ $self->{shown} };
+	my ($file, $address) = ("$dir/$shown{file}", '127.0.0.1:' . $self->{node}->port);
+	my ($code, @others) = slurp_file('doc/services.md') =~ /^```$shown{block} service\n(.*?)^```$/msg;
 	my $dbname = job($self);
 
 	is(scalar @others, 0, job($self) . ': there is one program');
-	append_to_file("$dir/$file", $before . $code);
-	mkdir "$dir/node_modules" and symlink(POSIX::getcwd() . "/clients/node", "$dir/node_modules/shedlock") if $block eq 'js';
+	append_to_file($file, join '', map { $_ // '' } $shown{before}, $code, $shown{after});
+	mkdir "$dir/node_modules" and symlink(POSIX::getcwd() . "/clients/node", "$dir/node_modules/shedlock") if $shown{block} eq 'js';
 	$self->{node}->safe_psql('postgres', "CREATE DATABASE \"$dbname\"");
 	$self->{node}->safe_psql($dbname, 'CREATE EXTENSION shedlock');
-	local $self->{command} = [ @command, "$dir/$file" ];
-	start_worker($self, { env => { DATABASE_URL => 'postgresql://app@127.0.0.1:' . $self->{node}->port . "/$dbname" } });
+	local $self->{command} = [ @{ $shown{command} }, $file ];
+	my $worker = start_worker($self, { env => { DATABASE_URL => "postgresql://app\@$address/$dbname", JDBC_URL => "jdbc:postgresql://$address/$dbname?user=app" } });
+	$worker->{wanted} = ($shown{status} // 0) << 8;
 	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_jobs WHERE name = 'invoices'"), job($self) . ': it declares its job');
 	$self->{node}->safe_psql($dbname, "SELECT shedlock_again('invoices')");
 	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_history WHERE outcome = 'succeeded'"), job($self) . ': it runs it')
