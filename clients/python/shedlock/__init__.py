@@ -425,9 +425,14 @@ def lock(conninfo: ConnInfo, name: str, at_most: float = 30, at_least: float = 0
 
     Raises LockHeld if the lock was not free within wait seconds, and LockLost at the end of the block if it was lost.
     """
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name=f"shedlock {name}", daemon=True).start()
     keeper = _Keeper(conninfo, at_most, lambda error, _: _log.warning("lock %s: %s", name, error), lambda _: None)
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        loop.run_forever()
+        loop.close()
+
+    threading.Thread(target=serve, name=f"shedlock {name}", daemon=True).start()
 
     def do(coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
