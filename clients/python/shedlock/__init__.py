@@ -85,6 +85,13 @@ def _tell(listener: Callable[..., object], *args: object) -> None:
         _log.exception("a listener")
 
 
+def _describe(error: BaseException) -> str:
+    text = type(error).__name__
+    with suppress(Exception):
+        text = f"{text}: {error}"
+    return text.replace("\0", "").encode(errors="backslashreplace").decode()  # as a file's name can need it
+
+
 @dataclass(eq=False)
 class Lease:
     """A lock that is held, and extended until its work has ended.
@@ -388,7 +395,7 @@ class Worker:
             await self._keeper.keep(run, work)
             error = work.result()
             if error:
-                outcome, message = "failed", f"{type(error).__name__}: {error}".replace("\0", "")
+                outcome, message = "failed", _describe(error)
             if error and not (run._reason and isinstance(error, (LockLost, WorkerStopped))):
                 _tell(self.on_error, error, run)
         if run._reason is WorkerStopped:
