@@ -7,6 +7,7 @@ that is no job.  Leases are extended over a connection that nothing else uses.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 import os
@@ -272,6 +273,11 @@ class Worker:
         self._handlers = {job.name: job.handler for job in self.jobs}
         if not self.jobs or len(self._handlers) < len(self.jobs):
             raise ValueError("a worker needs jobs, each with another name")
+        for name, handler in self._handlers.items():
+            if not callable(handler) or inspect.iscoroutinefunction(handler):
+                raise TypeError(f"the handler of job {name} must be a function, and not async")
+        if not (self.lease > 0 and self.concurrency >= 1 and self.wait >= 0 and self.stop_after >= 0):
+            raise ValueError("lease and concurrency must be positive, wait and stop_after not negative")
         self._at_work: dict[asyncio.Future[None], Run] = {}
         self._request: str | None = None  # that may have begun a run
         self._thread: threading.Thread | None = None
@@ -416,7 +422,8 @@ def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseExc
     def work() -> None:
         result = None
         try:
-            handler(run)
+            if inspect.isawaitable(handler(run)):
+                raise TypeError("the handler returned something to await, and nothing awaits it")
         except BaseException as error:  # also one of sys.exit(): it would end this thread alone
             result = error
         with suppress(RuntimeError):  # the worker has stopped
