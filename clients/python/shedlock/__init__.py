@@ -311,17 +311,21 @@ class Worker:
     def stop(self) -> None:
         """Begin no more runs, let those at work end for stop_after, and give the rest back.
 
-        These get their sign, and end as "returned" as soon as their handlers do.
+        These get their sign, and end as "returned" as soon as their handlers do.  Waits for all
+        of it, unless a handler or a listener calls it, or the worker is in the main thread.
         """
-        if self._thread and self._thread.is_alive():
+        thread, caller = self._thread, threading.current_thread()
+        if thread and thread.is_alive():
             with suppress(RuntimeError):  # it has stopped
                 self._loop.call_soon_threadsafe(self._stopping.set)
-            if self._thread not in (threading.current_thread(), threading.main_thread()):
-                self._thread.join()
+            if thread not in (caller, threading.main_thread()) and not isinstance(caller, _HandlerThread):
+                thread.join()
 
     async def _serve(self, started: futures.Future[None], signals: Sequence[signal.Signals] = ()) -> None:
-        self._thread, self._loop = threading.current_thread(), asyncio.get_running_loop()
+        if self._thread and self._thread.is_alive():
+            raise RuntimeError("the worker has been started")
         self._stopping, self._wake = asyncio.Event(), asyncio.Event()
+        self._thread, self._loop = threading.current_thread(), asyncio.get_running_loop()
         self._asker = _Session(self.conninfo, self.lease)
         self._keeper = _Keeper(self.conninfo, self.lease, self.on_error, lambda run: self.on_event("lost", run))
         for number in signals:
@@ -341,6 +345,7 @@ class Worker:
             if self._at_work:
                 await asyncio.wait(set(self._at_work), timeout=_LAST_WORDS)
         finally:
+            self._thread = None
             self._asker.close()
             self._keeper.close()
 
@@ -414,6 +419,10 @@ class Worker:
             self._keeper.close()
 
 
+class _HandlerThread(threading.Thread):
+    pass
+
+
 def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseException | None]:
     """Start a handler in a thread, which does not keep its process; return a future with its error."""
     loop = asyncio.get_running_loop()
@@ -429,7 +438,7 @@ def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseExc
         with suppress(RuntimeError):  # the worker has stopped
             loop.call_soon_threadsafe(over.set_result, result)
 
-    threading.Thread(target=work, name=f"shedlock {run.name}", daemon=True).start()
+    _HandlerThread(target=work, name=f"shedlock {run.name}", daemon=True).start()
     return over
 
 
