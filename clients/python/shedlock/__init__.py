@@ -393,8 +393,14 @@ class Worker:
         self._request = None
         task = asyncio.ensure_future(self._work(run))
         self._at_work[task] = run
-        task.add_done_callback(self._at_work.pop)
+        task.add_done_callback(self._forget)
         return 0
+
+    def _forget(self, task: asyncio.Future[None]) -> None:
+        del self._at_work[task]
+        self._wake.set()  # it was full, perhaps: not before there is a place
+        if not self._at_work:
+            self._keeper.close()
 
     async def _work(self, run: Run) -> None:
         outcome, message = "succeeded", None
@@ -414,9 +420,6 @@ class Worker:
         if await self._keeper.end(run, _END, outcome, message):
             run.outcome = outcome
             _tell(self.on_event, "ended", run)
-        self._wake.set()
-        if len(self._at_work) == 1:  # this one
-            self._keeper.close()
 
 
 class _HandlerThread(threading.Thread):
