@@ -46,9 +46,9 @@ function settle(promise, seconds) {
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
 }
 
-function tell(listener, ...args) {
+async function tell(listener, ...args) {
   try {
-    listener(...args);
+    await listener(...args);
   } catch (error) {
     console.error("shedlock: a listener:", error);
   }
@@ -276,8 +276,7 @@ class Worker {
   }
 
   stop() {
-    this.#stopped ??= this.#stop();
-    return this.#stopped;
+    return (this.#stopped ??= this.#stop());
   }
 
   async #stop() {
@@ -349,7 +348,8 @@ class Worker {
     const run = new Run(name, token, tick, attempt);
     await this.#asker.findEnd(run);
     this.#request = null;
-    const work = this.#work(run).finally(() => {
+    const failing = this.#work(run).catch((error) => tell(this.#options.onError, error, run));
+    const work = failing.finally(() => {
       this.#atWork.delete(work);
       if (!this.#atWork.size) this.#keeper.close();
       this.#wake();
