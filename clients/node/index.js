@@ -265,14 +265,14 @@ class Worker {
   }
 
   async start() {
-    this.#starting ??= this.#prepare();
     try {
-      await this.#starting;
+      await (this.#starting ??= this.#prepare());
     } catch (error) {
+      this.#starting = undefined;
       this.#asker.close();
       throw error;
     }
-    this.#asking = this.#ask();
+    this.#asking ??= this.#ask();
   }
 
   stop() {
@@ -329,6 +329,7 @@ class Worker {
       this.#isAwake = false;
     }
     if (this.#request) await this.#begin(0).catch(() => {});
+    this.#asker.close();
   }
 
   #wake() {
@@ -395,10 +396,8 @@ async function lock(connection, name, work, { atMost = 30, atLeast = 0, wait = 0
     const lease = new Lease(name, token);
     await keeper.findEnd(lease);
     const working = new Promise((resolve) => resolve(work(lease)));
-    await keeper.keep(
-      lease,
-      working.catch(() => {}),
-    );
+    const ending = working.catch(() => {});
+    await keeper.keep(lease, ending);
     const isHeld = await keeper.end(lease, RELEASE);
     const result = await working;
     if (!isHeld) throw new LockLost(`lock ${name} was lost`);
