@@ -42,7 +42,7 @@ const who = () => `${os.hostname()} ${process.pid}`;
 // Waits until a promise that cannot fail is fulfilled, but no longer than some seconds.
 function settle(promise, seconds) {
   let timer;
-  const timeout = new Promise((resolve) => (timer = setTimeout(resolve, seconds * 1000)));
+  const timeout = new Promise((resolve) => (timer = setTimeout(resolve, Math.min(seconds * 1000, 2 ** 31 - 1))));
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
 }
 
@@ -101,6 +101,8 @@ class Session {
   #turn = Promise.resolve();
 
   constructor(connection, lease) {
+    if (!(Number.isFinite(lease) && lease > 0)) throw new RangeError("a lease must be a positive number of seconds");
+    if (connection?.connect) throw new TypeError("give the settings of connections, not a pool or a client");
     this.#connection = connection;
     this.limit = Math.min(lease / 3, 30);
   }
@@ -240,15 +242,17 @@ class Worker {
 
   constructor(connection, jobs, options = {}) {
     this.#jobs = new Map(jobs.map((job) => [job.name, job]));
-    if (!jobs.length || this.#jobs.size < jobs.length)
-      throw new TypeError("a worker needs jobs, each with another name");
+    if (!jobs.length || this.#jobs.size < jobs.length || jobs.some((job) => typeof job.handler !== "function"))
+      throw new TypeError("a worker needs jobs, each with another name, and a function as its handler");
     this.#options = {
       ...{ lease: 30, concurrency: 4, wait: 0, stopAfter: 20, declare: true },
       onEvent: (event, run) => console.info(`shedlock: ${run.name} ${event}`),
       onError: (error, run) => console.error(`shedlock: ${run?.name ?? "worker"}:`, error),
-      ...options,
+      ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)),
     };
-    const { lease, onError, onEvent } = this.#options;
+    const { lease, concurrency, wait, stopAfter, onError, onEvent } = this.#options;
+    if (![concurrency, wait, stopAfter].every((n) => typeof n === "number" && n >= 0) || concurrency < 1)
+      throw new RangeError("concurrency must be a positive number, wait and stopAfter no negative one");
     this.#asker = new Session(connection, lease);
     this.#keeper = new Keeper(connection, lease, onError, (run) => onEvent("lost", run));
   }
@@ -280,13 +284,12 @@ class Worker {
   }
 
   async #stop() {
-    const { stopAfter } = this.#options;
     this.#isStopping = true;
     await this.#starting?.catch(() => {});
     this.#wake();
     this.#asker.close();
     await settle(Promise.resolve(this.#asking), LAST_WORDS);
-    await settle(Promise.all(this.#atWork.keys()), stopAfter);
+    await settle(Promise.all(this.#atWork.keys()), this.#options.stopAfter);
     for (const run of this.#atWork.values()) run._sign(new WorkerStopped("the worker stops"));
     await settle(Promise.all(this.#atWork.keys()), LAST_WORDS);
     this.#asker.close();
@@ -295,15 +298,13 @@ class Worker {
   }
 
   async #prepare() {
-    await this.#asker.ask(CHECK).catch((error) => {
-      if (error.code !== "42883") throw error;
-      throw new ShedlockError("the database needs extension shedlock 1.0 or newer, in its search_path", {
-        cause: error,
-      });
+    await this.#asker.ask(CHECK).catch((cause) => {
+      if (cause.code !== "42883") throw cause;
+      throw new ShedlockError("the database needs extension shedlock 1.0 or newer, in its search_path", { cause });
     });
     for (const job of this.#jobs.values()) {
-      if (!this.#options.declare || job.schedule === undefined) continue;
-      const given = Object.entries(job).filter(([key, value]) => key !== "handler" && value !== undefined);
+      if (!this.#options.declare || job.schedule == null) continue;
+      const given = Object.entries(job).filter(([key, value]) => key !== "handler" && value != null);
       const names = given.map(([key], i) => `${key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)} => $${i + 1}`);
       // as JSON an object would be read as some interval
       await this.#asker.ask(
@@ -349,7 +350,7 @@ class Worker {
     const run = new Run(name, token, tick, attempt);
     await this.#asker.findEnd(run);
     this.#request = null;
-    const failing = this.#work(run).catch((error) => tell(this.#options.onError, error, run));
+    const failing = this.#work(run).catch((error) => void tell(this.#options.onError, error, run));
     const work = failing.finally(() => {
       this.#atWork.delete(work);
       if (!this.#atWork.size) this.#keeper.close();
