@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Union
 
@@ -87,10 +87,9 @@ def _tell(listener: Callable[..., object], *args: object) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    text = type(error).__name__
     with suppress(Exception):
-        text = f"{text}: {error}"
-    return text.replace("\0", "").encode(errors="backslashreplace").decode()  # as a file's name can need it
+        return f"{type(error).__name__}: {error}".replace("\0", "").encode(errors="backslashreplace").decode()
+    return type(error).__name__
 
 
 @dataclass(eq=False)
@@ -114,9 +113,8 @@ class Lease:
             raise LockLost(f"lock {self.name} was lost")
 
     def _left(self) -> float:
-        if self._reason is LockLost:  # a clock that was set back does not bring it back
-            return 0
-        return min(until - now for until, now in zip(self._until, _now()))
+        # a clock that was set back does not bring it back
+        return 0 if self._reason is LockLost else min(until - now for until, now in zip(self._until, _now()))
 
     def _sign(self, reason: type[ShedlockError]) -> None:
         self._reason = reason
@@ -239,6 +237,8 @@ class _Keeper(_Session):
                 break
             except Exception as error:
                 _tell(self._on_error, error, lease)
+                if isinstance(error, psycopg.DataError):  # the database's encoding lacks some of it
+                    args = tuple(arg and arg.encode("ascii", "replace").decode() for arg in args)
                 await asyncio.sleep(self._length / 10)
         self._lose(lease)
         return False
@@ -273,12 +273,11 @@ class Worker:
         self._handlers = {job.name: job.handler for job in self.jobs}
         if not self.jobs or len(self._handlers) < len(self.jobs):
             raise ValueError("a worker needs jobs, each with another name")
-        for name, handler in self._handlers.items():
-            if not callable(handler) or inspect.iscoroutinefunction(handler):
-                raise TypeError(f"the handler of job {name} must be a function, and not async")
+        if any(not callable(handler) or inspect.iscoroutinefunction(handler) for handler in self._handlers.values()):
+            raise TypeError("a handler must be a function, and not async")
         if not (self.lease > 0 and self.concurrency >= 1 and self.wait >= 0 and self.stop_after >= 0):
             raise ValueError("lease and concurrency must be positive, wait and stop_after not negative")
-        self._at_work: dict[asyncio.Future[None], Run] = {}
+        self._at_work: dict[Run, asyncio.Future[None]] = {}
         self._request: str | None = None  # that may have begun a run
         self._thread: threading.Thread | None = None
 
@@ -339,11 +338,11 @@ class Worker:
             self._asker.cut()
             await asyncio.wait({asking}, timeout=_LAST_WORDS)
             if self._at_work:
-                await asyncio.wait(set(self._at_work), timeout=self.stop_after)
-            for run in self._at_work.values():
+                await asyncio.wait(set(self._at_work.values()), timeout=self.stop_after)
+            for run in self._at_work:
                 run._sign(run._reason or WorkerStopped)
             if self._at_work:
-                await asyncio.wait(set(self._at_work), timeout=_LAST_WORDS)
+                await asyncio.wait(set(self._at_work.values()), timeout=_LAST_WORDS)
         finally:
             self._thread = None
             self._asker.close()
@@ -355,8 +354,7 @@ class Worker:
         except psycopg.errors.UndefinedFunction as error:
             raise ShedlockError("the database needs extension shedlock 1.0 or newer, in its search_path") from error
         for job in self.jobs:
-            given = {f.name: getattr(job, f.name) for f in fields(Job) if f.name != "handler"}
-            given = {name: value for name, value in given.items() if value is not None}
+            given = {name: value for name, value in vars(job).items() if name != "handler" and value is not None}
             if self.declare and job.schedule is not None:
                 arguments = ", ".join(f"{name} => %s" for name in given)
                 await self._asker.ask(f"SELECT shedlock_job({arguments})", *given.values())
@@ -391,16 +389,8 @@ class Worker:
         run = Run(name, token, datetime.fromtimestamp(tick, timezone.utc), attempt)
         await self._asker.find_end(run)
         self._request = None
-        task = asyncio.ensure_future(self._work(run))
-        self._at_work[task] = run
-        task.add_done_callback(self._forget)
+        self._at_work[run] = asyncio.ensure_future(self._work(run))
         return 0
-
-    def _forget(self, task: asyncio.Future[None]) -> None:
-        del self._at_work[task]
-        self._wake.set()  # it was full, perhaps: not before there is a place
-        if not self._at_work:
-            self._keeper.close()
 
     async def _work(self, run: Run) -> None:
         outcome, message = "succeeded", None
@@ -420,6 +410,10 @@ class Worker:
         if await self._keeper.end(run, _END, outcome, message):
             run.outcome = outcome
             _tell(self.on_event, "ended", run)
+        del self._at_work[run]  # before it wakes who waits for a place
+        self._wake.set()
+        if not self._at_work:
+            self._keeper.close()
 
 
 class _HandlerThread(threading.Thread):
