@@ -209,6 +209,8 @@ class Keeper extends Session {
         break;
       } catch (error) {
         tell(this.#onError, error, lease);
+        // the database's encoding lacks some of it
+        if (error.code === "22P05") args = args.map((arg) => arg?.replace(/[^ -~]/g, "?"));
         await sleep(this.#length * 100);
       }
     }
@@ -307,10 +309,8 @@ class Worker {
       const given = Object.entries(job).filter(([key, value]) => key !== "handler" && value != null);
       const names = given.map(([key], i) => `${key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)} => $${i + 1}`);
       // as JSON an object would be read as some interval
-      await this.#asker.ask(
-        `SELECT shedlock_job(${names})`,
-        given.map(([, value]) => String(value)),
-      );
+      const values = given.map(([, value]) => String(value));
+      await this.#asker.ask(`SELECT shedlock_job(${names})`, values);
     }
   }
 
