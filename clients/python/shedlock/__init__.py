@@ -155,7 +155,7 @@ class _Session:
     def __init__(self, conninfo: ConnInfo, lease: float) -> None:
         self._conninfo, self._limit = conninfo, min(lease / 3, 30)
         self._db: psycopg.AsyncConnection[Any] | None = None
-        self._turn = asyncio.Lock()
+        self._turn: asyncio.Lock | None = None
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         given = conninfo_to_dict(self._conninfo() if callable(self._conninfo) else self._conninfo)
@@ -167,6 +167,7 @@ class _Session:
 
     async def ask(self, statement: str, *args: Any, wait: float = 0) -> Any:
         """Return a statement's row.  It may take wait seconds longer than others."""
+        self._turn = self._turn or asyncio.Lock()  # before Python 3.10 it needs the loop
         async with self._turn:
             timer = asyncio.get_running_loop().call_later(wait + self._limit, self.cut)
             try:
@@ -356,8 +357,7 @@ class Worker:
         for job in self.jobs:
             given = {name: value for name, value in vars(job).items() if name != "handler" and value is not None}
             if self.declare and job.schedule is not None:
-                arguments = ", ".join(f"{name} => %s" for name in given)
-                await self._asker.ask(f"SELECT shedlock_job({arguments})", *given.values())
+                await self._asker.ask(f"SELECT shedlock_job({' => %s, '.join(given)} => %s)", *given.values())
 
     async def _ask(self) -> None:
         pause = 0.0
