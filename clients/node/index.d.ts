@@ -83,7 +83,8 @@ export class Worker {
   start(): Promise<void>;
   /**
    * Begins no more runs, lets those at work end for stopAfter, and gives the rest back: these get
-   * their sign, and end as "returned" as soon as their handlers do.
+   * their sign, and end as "returned" as soon as their handlers do.  It waits for all of it, so a
+   * handler must not wait for it.
    */
   stop(): Promise<void>;
 }
