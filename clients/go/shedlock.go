@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"net"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -41,17 +39,19 @@ const (
 	lastWords = 5 * time.Second  // that runs have after their sign when the worker stops
 
 	checkSQL = `SELECT 'shedlock_next'::regproc`
-	nextSQL  = `SELECT name, token, extract(epoch FROM tick)::float8, attempt,
+	nextSQL  = `SELECT name, token, (extract(epoch FROM tick) * 1000000)::bigint, attempt,
     extract(epoch FROM next_at - clock_timestamp())::float8
-    FROM shedlock_next($1::text[], make_interval(secs => $2), make_interval(secs => $3), $4, $5)`
+    FROM shedlock_next($1::text[], $2::interval, $3::interval, $4, $5)`
 	// For how long a lease lasts from when its statement reached the server, which is after it was sent
-	leftSQL = `SELECT extract(epoch FROM lock_until - statement_timestamp())::float8
+	leftSQL = `SELECT coalesce(extract(epoch FROM max(lock_until) - statement_timestamp()), 0)::float8
     FROM shedlock_locks WHERE name = $1 AND token = $2`
-	extendSQL  = `SELECT shedlock_extend($1, $2, make_interval(secs => $3))`
+	extendSQL  = `SELECT shedlock_extend($1, $2, $3::interval)`
 	endSQL     = `SELECT shedlock_run_end($1, $2, $3, $4)`
-	acquireSQL = `SELECT shedlock_acquire_token($1,
-    make_interval(secs => $2), make_interval(secs => $3), make_interval(secs => $4), $5)`
+	acquireSQL = `SELECT shedlock_acquire_token($1, $2::interval, $3::interval, $4::interval, $5)`
 	releaseSQL = `SELECT shedlock_release($1, $2)`
+	jobSQL     = `SELECT shedlock_job($1, $2, nullif($3, ''), nullif($4, 0), nullif($5, '')::interval, nullif($6, ''),
+    nullif($7, '')::interval, nullif($8, '')::interval, nullif($9, '')::interval, nullif($10, '')::interval,
+    nullif($11, '')::interval, nullif($12, ''))`
 )
 
 // An instant by the monotonic clock, which can stand still while the host is suspended, and by the wall's
@@ -61,15 +61,13 @@ var now = func() instant { t := time.Now(); return instant{t, t.Round(0)} }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func who() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s %d", host, os.Getpid())
-}
+var host, _ = os.Hostname()
+var who = fmt.Sprintf("%s %d", host, os.Getpid())
 
-// isDone waits for at most a time, and says whether it is done.
-func isDone(done <-chan struct{}, limit time.Duration) bool {
+// isDone waits until ctx is done, for at most a time, and says whether it is.
+func isDone(ctx context.Context, limit time.Duration) bool {
 	select {
-	case <-done:
+	case <-ctx.Done():
 		return true
 	case <-time.After(limit):
 		return false
@@ -154,26 +152,6 @@ type Job struct {
 	Description                                                              string
 }
 
-// declaration returns a call of shedlock_job.
-func (j *Job) declaration() (string, []any) {
-	var list []string
-	var args []any
-	for _, setting := range [][2]string{
-		{"name => $%d", j.Name}, {"schedule => $%d", j.Schedule}, {"time_zone => $%d", j.TimeZone},
-		{"attempts => $%d::integer", fmt.Sprint(cmp.Or(j.Attempts, 1))}, {"backoff => $%d::interval", j.Backoff},
-		{"catch_up => $%d", j.CatchUp}, {"max_late => $%d::interval", j.MaxLate},
-		{"overdue_after => $%d::interval", j.OverdueAfter}, {"slow_after => $%d::interval", j.SlowAfter},
-		{"lock_at_most_for => $%d::interval", j.LockAtMostFor},
-		{"lock_at_least_for => $%d::interval", j.LockAtLeastFor}, {"description => $%d", j.Description},
-	} {
-		if setting[1] != "" {
-			args = append(args, setting[1])
-			list = append(list, fmt.Sprintf(setting[0], len(args)))
-		}
-	}
-	return "SELECT shedlock_job(" + strings.Join(list, ", ") + ")", args
-}
-
 // BeforeConnect can change the settings of each connection before it is opened, for passwords that expire.
 type BeforeConnect func(ctx context.Context, config *pgx.ConnConfig) error
 
@@ -198,12 +176,7 @@ func (s *session) connect(ctx context.Context) (*pgx.Conn, error) {
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "shedlock")
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, max(2*time.Second, s.limit()))
-	config.DialFunc = (&net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}).DialContext
-	if config.ValidateConnect == nil {
-		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { slog.Warn("shedlock", "notice", notice.Message) }
 	if s.beforeConnect != nil {
 		if err := s.beforeConnect(ctx, config); err != nil {
@@ -213,7 +186,7 @@ func (s *session) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// ask reads a statement's row, if it has one. It may take wait longer than others.
+// ask reads a statement's row. It may take wait longer than others.
 func (s *session) ask(ctx context.Context, wait time.Duration, sql string, args []any, row ...any) (err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -224,11 +197,10 @@ func (s *session) ask(ctx context.Context, wait time.Duration, sql string, args 
 	}
 	limited, cancel := context.WithTimeout(ctx, wait+s.limit())
 	defer cancel()
-	if err = s.db.QueryRow(limited, sql, args...).Scan(row...); err == nil || errors.Is(err, pgx.ErrNoRows) {
-		return nil
+	if err = s.db.QueryRow(limited, sql, args...).Scan(row...); err != nil {
+		_ = s.db.Close(context.Background())
+		s.db = nil
 	}
-	_ = s.db.Close(context.Background())
-	s.db = nil
 	return err
 }
 
@@ -252,37 +224,35 @@ func (s *session) findEnd(ctx context.Context, l *Lease) error {
 	return err
 }
 
-// keep extends a lease until its work is done, and cancels the work if the lease ends before.
-func (s *session) keep(ctx context.Context, l *Lease, done <-chan struct{}) {
-	extended := make(chan struct{})
-	go func() { s.extend(ctx, l, done); close(extended) }()
+// keep extends a lease while its work goes on, and cancels the work if the lease ends before.
+func (s *session) keep(ctx, working context.Context, l *Lease) {
+	var extending sync.WaitGroup
+	extending.Go(func() {
+		pause := min(s.length/3, l.left()-s.length/2)
+		for !isDone(working, pause) && l.left() > 0 {
+			pause = s.length / 3
+			var isFull bool
+			sent := now()
+			err := s.ask(ctx, 0, extendSQL, []any{l.Name, l.Token, s.length}, &isFull)
+			if isFull {
+				l.setEnd(sent, s.length)
+			} else if err == nil {
+				// it was lost, or cut by the lock_at_most_for of its job, and is left until then
+				err = s.findEnd(ctx, l)
+			}
+			if err != nil {
+				pause = s.length / 10
+				l.tell(err)
+			}
+		}
+	})
 	// no timer counts the time of a suspension, so the clocks are read again and again
-	for !isDone(done, min(time.Second, s.length/20)) {
+	for !isDone(working, min(time.Second, s.length/20)) {
 		if l.left() <= 0 {
 			l.lose()
 		}
 	}
-	<-extended
-}
-
-func (s *session) extend(ctx context.Context, l *Lease, done <-chan struct{}) {
-	pause := min(s.length/3, l.left()-s.length/2)
-	for !isDone(done, pause) && l.left() > 0 && ctx.Err() == nil {
-		var isFull bool
-		pause = s.length / 3
-		sent := now()
-		err := s.ask(ctx, 0, extendSQL, []any{l.Name, l.Token, s.length.Seconds()}, &isFull)
-		if err == nil && !isFull {
-			// it was lost, or cut by the lock_at_most_for of its job, and is left until then
-			err = s.findEnd(ctx, l)
-		} else if err == nil {
-			l.setEnd(sent, s.length)
-		}
-		if err != nil {
-			pause = s.length / 10
-			l.tell(err)
-		}
-	}
+	extending.Wait()
 }
 
 // release ends a lease, and says whether it was held until then.
@@ -293,7 +263,7 @@ func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any
 			break
 		}
 		l.tell(err)
-		isDone(ctx.Done(), s.length/10)
+		isDone(ctx, s.length/10)
 	}
 	if !isHeld {
 		l.lose()
@@ -328,7 +298,7 @@ type service struct {
 	life          context.Context // of the statements that extend and end runs
 	atWork        atomic.Int32
 	runs          sync.WaitGroup
-	wake          chan struct{}
+	wake          atomic.Pointer[context.CancelFunc] // ends the nap of the asker
 }
 
 // Run declares the jobs and runs them, in goroutines, until ctx is done. Then it begins no more runs, lets those at
@@ -336,7 +306,7 @@ type service struct {
 // end as "returned" as soon as their handlers do, for which Run waits for 5 s before it returns nil.
 //
 // Run returns an error if the database is away or refuses at the start: for a wrong password, for a wrong schedule.
-// After its start the worker goes on trying.
+// After its start the worker goes on trying. No listener is called after Run has returned, also if a handler goes on.
 func (w Worker) Run(ctx context.Context) error {
 	w.Lease, w.StopAfter = cmp.Or(w.Lease, 30*time.Second), cmp.Or(w.StopAfter, 20*time.Second)
 	w.Concurrency = cmp.Or(w.Concurrency, 4)
@@ -346,7 +316,7 @@ func (w Worker) Run(ctx context.Context) error {
 	if w.OnError == nil {
 		w.OnError = func(err error, run *Run) { slog.Error("shedlock", "run", run, "error", err) }
 	}
-	s := &service{Worker: w, handlers: map[string]Handler{}, stopping: ctx, wake: make(chan struct{}, 1)}
+	s := &service{Worker: w, handlers: map[string]Handler{}, stopping: ctx}
 	for _, job := range w.Jobs {
 		s.handlers[job.Name] = job.Handler
 		s.names = append(s.names, job.Name)
@@ -358,21 +328,22 @@ func (w Worker) Run(ctx context.Context) error {
 		session.connString, session.beforeConnect, session.length = w.ConnString, w.BeforeConnect, w.Lease
 		defer session.close()
 	}
-	var end, sign context.CancelCauseFunc
-	s.life, end = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.work, sign = context.WithCancelCause(s.life)
-	defer end(nil)
-	defer sign(nil)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	work, sign := context.WithCancelCause(life)
+	defer sign(nil)
+	s.life, s.work = life, work
 	s.ask(ctx)
-	idle := make(chan struct{})
-	go func() { s.runs.Wait(); close(idle) }()
-	if !isDone(idle, w.StopAfter) {
+	atWork, rest := context.WithCancel(life)
+	go func() { s.runs.Wait(); rest() }()
+	if !isDone(atWork, w.StopAfter) {
 		sign(ErrStopped)
-		isDone(idle, lastWords)
+		isDone(atWork, lastWords)
 	}
+	end()
+	s.runs.Wait()
 	return nil
 }
 
@@ -382,10 +353,10 @@ func (s *service) prepare(ctx context.Context) error {
 	if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "42883" {
 		return fmt.Errorf("%w: %w", ErrNoExtension, err)
 	}
-	for i := 0; i < len(s.Jobs) && err == nil; i++ {
-		if !s.NoDeclare && s.Jobs[i].Schedule != "" {
-			sql, args := s.Jobs[i].declaration()
-			err = s.asker.ask(ctx, 0, sql, args, &answer)
+	for _, j := range s.Jobs {
+		if err == nil && !s.NoDeclare && j.Schedule != "" {
+			err = s.asker.ask(ctx, 0, jobSQL, []any{j.Name, j.Schedule, j.TimeZone, j.Attempts, j.Backoff, j.CatchUp,
+				j.MaxLate, j.OverdueAfter, j.SlowAfter, j.LockAtMostFor, j.LockAtLeastFor, j.Description}, &answer)
 		}
 	}
 	return err
@@ -395,6 +366,8 @@ func (s *service) prepare(ctx context.Context) error {
 func (s *service) ask(ctx context.Context) {
 	var pause time.Duration
 	for ctx.Err() == nil {
+		napping, wake := context.WithCancel(ctx)
+		s.wake.Store(&wake)
 		nap, err := sleepMax, error(nil)
 		if int(s.atWork.Load()) < s.Concurrency {
 			nap, err = s.begin(ctx, s.Wait)
@@ -405,11 +378,8 @@ func (s *service) ask(ctx context.Context) {
 			s.OnError(err, nil)
 			nap, pause = pause, min(sleepMax, 2*pause+time.Second)
 		}
-		select {
-		case <-ctx.Done():
-		case <-s.wake:
-		case <-time.After(nap):
-		}
+		isDone(napping, nap)
+		wake()
 	}
 	if s.request != "" {
 		last, cancel := context.WithTimeout(s.life, lastWords)
@@ -421,11 +391,11 @@ func (s *service) ask(ctx context.Context) {
 // begin begins a run if one is due, and returns how long to sleep.
 func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration, error) {
 	var name *string
-	var token *int64
-	var tick, next *float64
+	var token, tick *int64
 	var attempt *int
+	var next *float64
 	s.request = cmp.Or(s.request, rand.Text())
-	args := []any{s.names, s.Lease.Seconds(), wait.Seconds(), who(), s.request}
+	args := []any{s.names, s.Lease, wait, who, s.request}
 	if err := s.asker.ask(ctx, wait, nextSQL, args, &name, &token, &tick, &attempt, &next); err != nil {
 		return 0, err
 	}
@@ -439,7 +409,7 @@ func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration,
 		}
 		return max(100*time.Millisecond, seconds(nap)), nil
 	}
-	run := &Run{Attempt: *attempt, Tick: time.UnixMicro(int64(math.Round(*tick * 1e6))).UTC()}
+	run := &Run{Tick: time.UnixMicro(*tick).UTC(), Attempt: *attempt}
 	run.Lease = newLease(s.work, *name, *token, func(err error) { s.OnError(err, run) }, func() { s.OnEvent("lost", run) })
 	if err := s.asker.findEnd(ctx, run.Lease); err != nil {
 		return 0, err
@@ -452,22 +422,30 @@ func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration,
 
 func (s *service) do(run *Run) {
 	defer run.cancel(nil)
-	outcome, message := "succeeded", (*string)(nil)
+	outcome, message := "succeeded", any(nil)
 	if s.stopping.Err() != nil {
 		run.cancel(ErrStopped)
 	} else {
 		s.OnEvent("begun", run)
+		working, end := context.WithCancel(s.life)
 		err := errors.New("the handler ended its goroutine") // unless it returns
-		done := make(chan struct{})
-		go func() { defer close(done); err = call(s.handlers[run.Name], run) }()
-		s.keeper.keep(s.life, run.Lease, done)
-		if err != nil {
-			text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "?")
-			outcome, message = "failed", &text
-		}
-		sign := context.Cause(run.ctx)
-		if err != nil && (sign == nil || !errors.Is(err, sign) && !errors.Is(err, context.Canceled)) {
-			s.OnError(err, run)
+		go func() {
+			defer end()
+			defer func() {
+				if cause := recover(); cause != nil {
+					err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+				}
+			}()
+			err = s.handlers[run.Name](run.ctx, run)
+		}()
+		s.keeper.keep(s.life, working, run.Lease)
+		if s.life.Err() != nil {
+			return // the handler goes on, and Run does not wait for it
+		} else if err != nil {
+			outcome, message = "failed", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "?")
+			if sign := context.Cause(run.ctx); sign == nil || !errors.Is(err, sign) && !errors.Is(err, context.Canceled) {
+				s.OnError(err, run)
+			}
 		}
 	}
 	if context.Cause(run.ctx) == ErrStopped {
@@ -480,20 +458,7 @@ func (s *service) do(run *Run) {
 	if s.atWork.Add(-1) == 0 {
 		s.keeper.close()
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func call(handler Handler, run *Run) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			slog.Error("shedlock", "run", run, "panic", cause, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", cause)
-		}
-	}()
-	return handler(run.ctx, run)
+	(*s.wake.Load())()
 }
 
 // LockOptions are the options of [Lock].
@@ -510,28 +475,29 @@ type LockOptions struct {
 // the error of the work, [ErrHeld] if the lock was not free in time, or [ErrLost] if it was lost.
 func Lock(ctx context.Context, connString, name string, options LockOptions,
 	work func(ctx context.Context, lease *Lease) error) (err error) {
-	var token *int64
 	length := cmp.Or(options.AtMost, 30*time.Second)
 	s := &session{connString: connString, beforeConnect: options.BeforeConnect, length: length}
 	defer s.close()
-	args := []any{name, length.Seconds(), options.AtLeast.Seconds(), options.Wait.Seconds(), who()}
+	var token *int64
+	args := []any{name, length, options.AtLeast, options.Wait, who}
 	if err = s.ask(ctx, options.Wait, acquireSQL, args, &token); err != nil {
 		return err
 	} else if token == nil {
 		return fmt.Errorf("lock %s: %w", name, ErrHeld)
 	}
 	tell := func(err error) { slog.Warn("shedlock", "lock", name, "error", err) }
-	life := context.WithoutCancel(ctx) // it is held, and released, also when ctx is done
 	lease := newLease(ctx, name, *token, tell, func() {})
 	defer lease.cancel(nil)
+	life := context.WithoutCancel(ctx) // it is held, and released, also when ctx is done
 	if err = s.findEnd(life, lease); err != nil {
 		return err
 	}
-	done, kept := make(chan struct{}), make(chan struct{})
-	go func() { s.keep(life, lease, done); close(kept) }()
+	working, end := context.WithCancel(life)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { s.keep(life, working, lease) })
 	defer func() {
-		close(done)
-		<-kept
+		end()
+		keeping.Wait()
 		if !s.release(life, lease, releaseSQL) && err == nil {
 			err = fmt.Errorf("lock %s: %w", name, ErrLost)
 		}

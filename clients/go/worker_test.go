@@ -3,6 +3,7 @@ package shedlock
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,15 +35,16 @@ func TestClockJumps(t *testing.T) {
 			skew := skewed(t)
 			lease, lost := held(time.Minute)
 			keeper := &session{length: time.Minute}
-			done, kept := make(chan struct{}), make(chan struct{})
-			go func() { keeper.keep(context.Background(), lease, done); close(kept) }()
-			defer func() { close(done); <-kept }()
+			working, end := context.WithCancel(context.Background())
+			var keeping sync.WaitGroup
+			keeping.Go(func() { keeper.keep(context.Background(), working, lease) })
+			defer func() { end(); keeping.Wait() }()
 
-			if isDone(lease.ctx.Done(), 1500*time.Millisecond) || lease.Check() != nil {
+			if isDone(lease.ctx, 1500*time.Millisecond) || lease.Check() != nil {
 				t.Fatal("the work is told without a reason")
 			}
 			skew[clock].Store(int64(61 * time.Second))
-			if !isDone(lease.ctx.Done(), 3*time.Second) {
+			if !isDone(lease.ctx, 3*time.Second) {
 				t.Fatal("the work is not told")
 			}
 			if !errors.Is(context.Cause(lease.ctx), ErrLost) || !errors.Is(lease.Check(), ErrLost) {
@@ -96,5 +98,35 @@ func TestClockSetBack(t *testing.T) {
 	lease.setEnd(now(), time.Minute)
 	if lease.left() > 0 {
 		t.Fatal("a lost lease lasts again")
+	}
+}
+
+// A handler that ignores its sign goes on when Run has returned, and nothing is told of it.
+func TestHandlerGoesOn(t *testing.T) {
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	told := make(chan string, 9)
+	goOn := make(chan struct{})
+	lease, _ := held(time.Minute)
+	lease.onLost = func() { told <- "lost" }
+	lease.ctx, lease.cancel = context.WithCancelCause(life)
+	s := &service{stopping: life, life: life, keeper: session{length: time.Minute}}
+	s.OnEvent = func(event string, _ *Run) { told <- event }
+	s.OnError = func(err error, _ *Run) { told <- err.Error() }
+	s.handlers = map[string]Handler{"a": func(_ context.Context, run *Run) error {
+		<-goOn
+		lease.setEnd(now(), -time.Minute)
+		return run.Check()
+	}}
+	s.runs.Go(func() { s.do(&Run{Lease: lease}) })
+	if event := <-told; event != "begun" {
+		t.Fatal(event, "is told")
+	}
+	end()
+	s.runs.Wait()
+	close(goOn)
+	time.Sleep(100 * time.Millisecond)
+	if len(told) > 0 {
+		t.Fatal(<-told, "is told")
 	}
 }
