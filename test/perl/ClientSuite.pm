@@ -324,7 +324,7 @@ sub comes_true
 }
 
 #
-# A proxy, which can be told to cut connections
+# A proxy, which can be told to cut connections, or by SIGUSR1 to forget them
 #
 
 # What a proxy's client has sent since the last answer, if that names a function that is to be
@@ -337,11 +337,12 @@ sub forward
 	return 0 unless $read;
 	if (!$is_answer)
 	{
-		($state->{asked}) = grep { index($bytes, "$_(") >= 0 } keys %{ $state->{cut} };
+		# a statement can come in pieces
+		($state->{asked}{$from}) = grep { defined } (grep { index($bytes, "$_(") >= 0 } keys %{ $state->{cut} }), $state->{asked}{$from};
 	}
-	elsif ($state->{asked} && delete $state->{cut}{ $state->{asked} })
+	elsif (my $asked = delete $state->{asked}{$to})
 	{
-		return 0;
+		return 0 if delete $state->{cut}{$asked};
 	}
 	while (length $bytes)
 	{
@@ -374,6 +375,7 @@ sub be_proxy
 	my (%other, %is_server);
 
 	$SIG{PIPE} = 'IGNORE';
+	$SIG{USR1} = sub { $select->remove(values %other) };
 	while (1)
 	{
 		foreach my $end ($select->can_read)
@@ -392,6 +394,7 @@ sub be_proxy
 
 			next if forward($end, $other, $is_server{$end}, \%state);
 			delete @other{ $end, $other };
+			delete @{ $state{asked} }{ $end, $other };
 			$select->remove($end, $other);
 			close $_ foreach $end, $other;
 		}
@@ -428,7 +431,10 @@ sub killed
 	my @arguments = ('lease=' . lease($self), 'wait=20', 'declare=no', "job=$job");
 	my $victim = start_worker($self, {}, @arguments, 'work=look:600');
 
-	hear($self, "step $job", 5);
+	hear($self, "begun $job", 1);
+
+	# until it has extended its lease
+	sleep(lease($self) / 2);
 	start_worker($self, {}, @arguments, 'work=look:' . 2 * lease($self)) foreach 1, 2;
 	my $end = lease($self) + time;
 	sleep(0.2);
@@ -596,7 +602,7 @@ sub suspended
 		my $moved = time;
 		my $lost = hear($self, "lost $job", 1);
 		cmp_ok(time - $moved, '<', 3 * $self->{slowness}, job($self) . ": the work is told soon, $clock");
-		hear($self, "done $job", 1);
+		cmp_ok($lost->[0], '<', hear($self, "done $job", 1)->[0], job($self) . ": while it works, $clock");
 		is(scalar(said($self, "ended $job")), 0, job($self) . ": it does not count, $clock");
 		answer($self, "SELECT shedlock_force_release('$job')");
 	}
@@ -664,13 +670,16 @@ sub pooler_restarted
 {
 	my ($self) = @_;
 	my $job = make_due($self, job($self, 'a'));
-	my $pooler = start_pooler($self->{node}, 'transaction', 4, 'listen_addr = 127.0.0.1');
+
+	# so few that connections change hands
+	my $pooler = start_pooler($self->{node}, 'transaction', 3, 'listen_addr = 127.0.0.1');
 
 	start_worker($self, { port => $pooler->{port} }, 'lease=' . 2 * lease($self), "wait=$_", 'declare=no', "job=$job", 'work=look:' . 3 * lease($self)) foreach 5, 0;
 	hear($self, "step $job", 3);
 
 	# until the connection for extends is there
 	sleep(lease($self));
+	is(scalar(said($self, 'error')), 0, job($self) . ': no error is told before');
 	restart_pooler($pooler);
 	hear($self, "ended $job", 1);
 	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
@@ -704,11 +713,12 @@ sub ignored
 	hear($self, "begun $job", 1);
 	my $other = start_worker($self, {}, 'lease=' . lease($self), 'wait=20', 'declare=no', "job=$job", 'work=look:' . 2 * lease($self));
 	kill 'STOP', $proxy->{pid};
-	hear($self, "lost $job", 1, $victim);
+	my $lost = hear($self, "lost $job", 1, $victim);
 	hear($self, "begun $job", 1, $other);
 	kill 'CONT', $proxy->{pid};
-	hear($self, "done $job", 1, $victim);
+	cmp_ok($lost->[0], '<', hear($self, "done $job", 1, $victim)->[0], job($self) . ': it is told while it works');
 	hear($self, "ended $job", 1, $other);
+	is(scalar(said($self, "lost $job", $victim)), 1, job($self) . ': it is told once');
 	is(scalar(said($self, "ended $job", $victim)), 0, job($self) . ': the first one does not count');
 	is(outcomes($self, $job), 'lost 1, succeeded 2', job($self) . ': the run is lost, and repeated');
 	return;
@@ -754,7 +764,8 @@ sub thirty
 		answer($self, "UPDATE _shedlock_job SET since = since - interval '10 days', created_at = created_at - interval '10 days', declared_at = declared_at - interval '10 days' WHERE name = '$jobs[ $n - 1 ]'");
 	}
 	start_worker($self, {}, 'declare=no', 'concurrency=4', map { ("job=$_", 'work=look:0.3') } reverse @jobs);
-	hear($self, 'ended', 30);
+	my $last = hear($self, 'ended', 30);
+	cmp_ok($last->[0] - (said($self, 'begun'))[0][0], '<', 20 * $self->{slowness}, job($self) . ': the next one begins as soon as one has ended');
 	my ($at_work, $most) = (0, 0);
 	foreach my $line (lines(@{ $self->{workers} }))
 	{
@@ -885,6 +896,25 @@ sub listen_at
 	return;
 }
 
+# Connections fall silent.  The other end's kernel still acknowledges what they send, and answers
+# keepalives, so that time limits alone tell.
+sub silent
+{
+	my ($self) = @_;
+	my ($long, $short) = map { job($self, $_) } 'a', 'b';
+	my $proxy = start_proxy($self);
+
+	start_worker($self, { port => $proxy->{port} }, 'lease=' . 2 * lease($self), 'wait=2',
+		"job=$long", 'schedule=every 1 day', 'max_late=1 day', 'work=look:' . 4 * lease($self), "job=$short", 'schedule=every 2 s', 'work=look:0.1');
+	hear($self, "ended $short", 1);
+	hear($self, "step $long", 1);
+	kill 'USR1', $proxy->{pid};
+	hear($self, "begun $short", 2 + said($self, "begun $short"));
+	hear($self, "ended $long", 1);
+	is(outcomes($self, $long), 'succeeded 1', job($self) . ': the run at work keeps its lock');
+	return;
+}
+
 # A lock for work that is no job
 sub locks
 {
@@ -897,8 +927,9 @@ sub locks
 	my $second = start_worker($self, {}, @arguments, 'seconds=0.5');
 	my $third = start_worker($self, {}, @arguments, 'seconds=600', 'wait=' . 10 * lease($self));
 	hear($self, "refused $lock", 1, $second);
-	hear($self, "released $lock", 1, $first);
-	hear($self, "step $lock", 1, $third);
+	my $free = hear($self, "released $lock", 1, $first);
+	my $next = hear($self, "step $lock", 1, $third);
+	cmp_ok($next->[0] - $free->[0], '<', lease($self) / 2, job($self) . ': the next holder need not wait for the end of the lease');
 	answer($self, "SELECT shedlock_force_release('$lock')");
 	my $released = time;
 	hear($self, "lost $lock", 1, $third);
@@ -936,7 +967,7 @@ my %scenarios = (
 	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
-	limited => \&limited, refused => \&refused, vanished => \&vanished, locks => \&locks, shown => \&shown);
+	limited => \&limited, refused => \&refused, vanished => \&vanished, silent => \&silent, locks => \&locks, shown => \&shown);
 
 sub short_scenarios { return qw(race killed small_pool lost_answer forced stop stop_waiting shown) }
 
