@@ -172,25 +172,23 @@ begin_first(Sight *sights, int n, ShedlockRun *run, ShedlockAnswer *answer)
 }
 
 /*
- * soonest - the job that can be begun first; NULL if nobody knows which
+ * soonest - the job that can be begun first; any one if nobody knows which
  *
- * Looks at the locks of as few jobs as it takes.
+ * Looks at the locks of as few jobs as it takes.  One of them is declared.
  */
 static Sight *
 soonest(Sight *sights, int n)
 {
 	for (;;)
 	{
-		Sight	   *first = &sights[0];
+		Sight	   *first = NULL;
 
-		for (int i = 1; i < n; i++)
+		for (int i = 0; i < n; i++)
 		{
-			if (sights[i].next_at < first->next_at)
+			if (sights[i].job.found && (first == NULL || sights[i].next_at < first->next_at))
 				first = &sights[i];
 		}
-		if (first->next_at == DT_NOEND)
-			return NULL;
-		if (first->saw_lock || first->next_at <= GetCurrentTimestamp())
+		if (first->saw_lock || first->next_at <= GetCurrentTimestamp() || first->next_at == DT_NOEND)
 			return first;
 		find_next(first);
 	}
@@ -220,8 +218,7 @@ nap(const Sight *first, int64 left)
 {
 	long		ms = (long) Min(LOOK_AGAIN_MS, left / 1000 + 1);
 
-	if (first)
-		ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), first->next_at));
+	ms = Min(ms, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), first->next_at));
 	if (ms > 0)
 		(void) ShedlockNap(ms);
 	ShedlockCheckClient();
@@ -265,7 +262,7 @@ ShedlockPickRun(ShedlockRun *run, const ShedlockName *names, int n, const Interv
 		left = give_up - ShedlockSteadyNow();
 		if (left <= 0 || is_answered(run, names[0].nsp))
 		{
-			run->request.name = first ? *first->name : names[0];
+			run->request.name = *first->name;
 			ShedlockTryRun(run, true, answer);
 			break;
 		}

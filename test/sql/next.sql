@@ -74,6 +74,7 @@ SELECT pg_temp.due_since('next a', 61), pg_temp.due_since('next b', 121);
 SELECT shedlock_pause('next b');
 SELECT pg_temp.next('next a', 'next b');
 SELECT * FROM shedlock_next('{next b}');
+SELECT * FROM shedlock_next('{next missing, next b}');
 SELECT state, next_at BETWEEN clock_timestamp() + interval '50 s' AND clock_timestamp() + interval '1 min' AS in_a_minute FROM shedlock_next('{next a, next b}');
 SELECT shedlock_resume('next b');
 SELECT pg_temp.next('next a', 'next b');
