@@ -615,12 +615,13 @@ sub connections_killed
 	my ($self) = @_;
 	my $job = make_due($self, job($self, 'a'));
 	my $killed = 0;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 
 	start_worker($self, {}, 'lease=' . lease($self), "wait=$_", 'declare=no', "job=$job", 'work=look:' . 2 * lease($self)) foreach 5, 0;
 	# at its start a worker would give up
 	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%'", 'both have started');
 	hear($self, "step $job", 2);
-	until (said($self, "done $job"))
+	until (said($self, "done $job") || time > $end)
 	{
 		$killed += answer($self, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '" . job($self) . "'");
 		sleep(0.2);
