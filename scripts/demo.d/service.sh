@@ -1,6 +1,12 @@
 # scripts/demo.d/service.sh - part 4: a service with ten jobs and three replicas, one of which is killed
 # shellcheck shell=bash
 
+# Does the replica with process id $1 hold a lock?
+is_at_work() {
+    [ "$(cluster_psql a -Atc "SELECT count(*) > 0 FROM shedlock_locks
+        WHERE name LIKE 'job-%' AND state = 'held' AND locked_by LIKE '% $1 #%'")" = t ]
+}
+
 service() {
     local replica killed_at
     local pids=()
@@ -18,7 +24,11 @@ TEXT
         pids+=("$SPAWNED")
     done
     await "SELECT count(DISTINCT tick) >= 2 AND count(DISTINCT split_part(locked_by, ' #', 1)) = 3 FROM shedlock_history WHERE name LIKE 'job-%' AND outcome = 'succeeded'"
-    await "SELECT count(*) > 0 FROM shedlock_locks WHERE name LIKE 'job-%' AND state = 'held' AND locked_by LIKE '% ${pids[0]} #%'"
+    # one that stands still ends no run between the look and the kill
+    until kill -STOP "${pids[0]}" && pause 0.3 && is_at_work "${pids[0]}"; do
+        kill -CONT "${pids[0]}"
+        pause 0.2
+    done
     killed_at=${EPOCHREALTIME/,/.}
     kill -KILL "${pids[0]}"
     { wait "${pids[0]}"; } 2>/dev/null || true
