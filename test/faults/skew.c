@@ -7,8 +7,8 @@
  * running server, as an administrator or a time daemon would.  Clocks that count
  * from the machine's start are not changed, nor are timers and sleeps.
  *
- * If SKEW_BOOTTIME is set, CLOCK_BOOTTIME is moved instead, as when the system was
- * suspended.  If SKEW_CHILDREN is set, those clocks are moved that the processes see
+ * If SKEW_STANDS is set, the clock stands still at that number.  If SKEW_BOOTTIME is set,
+ * CLOCK_BOOTTIME is moved instead, as when the system was suspended.  If SKEW_CHILDREN is set, those clocks are moved that the processes see
  * which the program forks, not its own.
  *
  * It uses system calls, not the library's functions, because everything must
@@ -27,6 +27,7 @@
 
 static volatile const int64_t *offset;
 static int	boottime;
+static int	stands;
 static pid_t unmoved = 0;
 
 /* Without the file a test would pass with a clock that never moves. */
@@ -50,6 +51,7 @@ map_offset(void)
 	}
 	offset = map;
 	boottime = getenv("SKEW_BOOTTIME") != NULL;
+	stands = getenv("SKEW_STANDS") != NULL;
 	if (getenv("SKEW_CHILDREN"))
 		unmoved = getpid();
 }
@@ -72,7 +74,11 @@ clock_gettime(clockid_t clock, struct timespec *now)
 	if (result == 0 && is_moved(clock))
 	{
 		int64_t		us = *offset;
-		int64_t		ns = now->tv_nsec + us % 1000000 * 1000;
+		int64_t		ns;
+
+		if (stands)
+			now->tv_sec = now->tv_nsec = 0;
+		ns = now->tv_nsec + us % 1000000 * 1000;
 
 		now->tv_sec += us / 1000000;
 		if (ns < 0 || ns >= 1000000000)

@@ -7,7 +7,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(with_skewed_clock with_movable_clock set_clock advance_clock);
+our @EXPORT = qw(with_skewed_clock with_standing_clock with_movable_clock set_clock advance_clock);
 
 my $offset_file;
 
@@ -29,7 +29,16 @@ sub with_skewed_clock(&)
 	return $code->();
 }
 
-# The same, but without the library the servers have the true clock, which cannot be moved.
+# The same with a clock that moves only by advance_clock(), and begins 32 s after a minute.
+sub with_standing_clock(&)
+{
+	my ($code) = @_;
+
+	local $ENV{SKEW_STANDS} = 1;
+	return with_skewed_clock { set_clock(time - time % 60 + 32); $code->() };
+}
+
+# The same as with_skewed_clock, but without the library the servers have the true clock, which cannot be moved.
 sub with_movable_clock(&)
 {
 	my ($code) = @_;

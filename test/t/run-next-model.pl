@@ -3,8 +3,9 @@
 # if none begins, the time to come back is the first that any of these calls is told.  No tick has
 # two runs that succeed.  So no job starves: whoever waits comes before all that begin to wait later.
 #
-# Random worlds with some jobs, in which the clock jumps, runs end in all ways or never, and
-# administrators allow a tick again and pause.  SHEDLOCK_SEED=3141 SHEDLOCK_ROUNDS=1 scripts/test
+# Random worlds with some jobs, in which runs end in all ways or never, and administrators allow a
+# tick again and pause.  The clock stands still but for its jumps, so that calls can be compared;
+# it never stands so shortly before a tick that a call waits for it.  SHEDLOCK_SEED=3141 SHEDLOCK_ROUNDS=1 scripts/test
 # tap/run-next-model repeats a world.
 
 use strict;
@@ -20,7 +21,7 @@ use Test::More;
 
 my $seed = $ENV{SHEDLOCK_SEED} || time % 1_000_000;
 my $worlds = $ENV{SHEDLOCK_ROUNDS} || 25;
-my $node = with_skewed_clock { start_node('main') };
+my $node = with_standing_clock { start_node('main') };
 my $session = session($node);
 my (%seen, @broken, %again);
 
@@ -88,26 +89,21 @@ sub compare
 	say_to('BEGIN; SAVEPOINT s');
 	my @each = rows("SELECT n, $fields FROM unnest($names) n, shedlock_run_begin(n, '5 min')");
 	say_to('ROLLBACK TO s');
-	my ($next) = rows("SELECT coalesce(name, ''), $fields, extract(epoch FROM clock_timestamp()) FROM shedlock_next($names, '5 min')");
+	my ($next) = rows("SELECT coalesce(name, ''), $fields FROM shedlock_next($names, '5 min')");
 	say_to('COMMIT');
-	my ($name, $token, $tick, $attempt, $state, $next_at, $now) = @$next;
+	my ($name, $token, $tick, $attempt, $state, $next_at) = @$next;
 	my @due = grep { $_->[1] ne '' } @each;
 	my @times = grep { $_ ne '' } map { $_->[5] } grep { $_->[1] eq '' } @each;
 	my $told = join '; ', map { join ' ', @$_ } $next, @each;
 
-	# the clock has come to one of these times since each was asked
-	if (@times && min(@times) <= $now)
-	{
-		$seen{'too late to compare'}++;
-	}
-	elsif (!@due)
+	if (!@due)
 	{
 		$seen{"none is due: $state"}++;
 		push @broken, "world $world: none is due, but: $told" if $name ne '';
 
 		# what cannot be foreseen is a time after the call
 		push @broken, "world $world: another time to come back: $told"
-		  if ($next_at eq '') != !@times || @times && abs($next_at - min(@times)) > 5;
+		  if ($next_at eq '') != !@times || @times && abs($next_at - min(@times)) > 1e-5;
 	}
 	else
 	{
@@ -142,7 +138,7 @@ foreach my $world ($seed .. $seed + $worlds - 1)
 	{
 		my $what = rand;
 
-		if ($what < 0.25) { advance_clock(among(1, 20, 60, 60, 300, 300, 3600)) }
+		if ($what < 0.25) { advance_clock(among(5, 20, 60, 60, 300, 300, 3600)) }
 		elsif ($what < 0.65)
 		{
 			my $run = compare($world, shuffle($names[0], grep { rand() < 0.8 } @names[ 1 .. $#names ]));
