@@ -151,8 +151,9 @@ execute_run(ShedlockRun *run)
  * make_runs - run a command, and again while a tick of its job is due
  *
  * So an older tick that shedlock_again() has allowed takes the place of none, and a backlog is
- * made up although a scheduler fires once a tick.  Ends with the first run that fails, and with
- * one whose lock could not be released.
+ * made up although a scheduler fires once a tick.  Ends with the first run that fails, with one
+ * whose lock could not be released, and with the one during which the client went away: a job
+ * whose work takes longer than its period would keep the session for ever.
  */
 static void
 make_runs(ShedlockRun *run)
@@ -169,6 +170,7 @@ make_runs(ShedlockRun *run)
 		if (run->attempt == 0 || ShedlockFindHolding(&run->request.name, run->token))
 			break;
 		ShedlockCommitAndStart();
+		ShedlockCheckClient();
 		EnsurePortalSnapshotExists();
 		ShedlockRestartStatementTimeout();
 		run->end_written = run->warned = run->ended = false;

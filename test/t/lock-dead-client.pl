@@ -180,5 +180,16 @@ $answer = $caller->query_until(qr/got .*\n/, '');
 like($answer, qr/got This request began the run with token $token of lock "[^"]+"; outcome: lost\./, 'the second call begins no run');
 $caller->quit;
 
+# A CALL whose client dies ends with its run, although a backlog of ticks is due.
+$node->safe_psql($dbname, "SELECT shedlock_job('backlog', 'every 1 s', catch_up => 'all'); UPDATE _shedlock_job SET since = since - interval '1 min'");
+$caller = session($node);
+$pid = pid_of($caller);
+$caller->query_until(qr/running/,
+	"SET client_connection_check_interval = 0;\n\\echo running\nCALL shedlock_run('backlog', 'SELECT pg_sleep(1.5)');\n");
+ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_history WHERE name = 'backlog'"), 'a CALL makes up a backlog');
+kill_client($caller);
+ok(defined await($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid"), 'its client is killed: it ends');
+is($node->safe_psql($dbname, "SELECT string_agg(outcome, ',') FROM shedlock_history WHERE name = 'backlog'"), 'succeeded', 'with the end of its run');
+
 $node->stop;
 done_testing();
