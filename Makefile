@@ -107,6 +107,7 @@ SQL_PARTS = \
 	sql/install/java.sql \
 	sql/install/schedules.sql \
 	sql/install/pg_cron.sql \
+	sql/install/problems.sql \
 	sql/install/privileges.sql
 JOIN         = awk 'FNR == 1 && NR > 1 { print "" } { print }'
 DATA_built   = $(UNRELEASED:%=sql/$(EXTENSION)--%.sql)
@@ -169,6 +170,7 @@ REGRESS = \
 	begin_returned \
 	why \
 	jobs_view \
+	problems \
 	forget \
 	many_locks \
 	no_bloat \

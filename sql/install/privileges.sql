@@ -48,9 +48,11 @@ REVOKE EXECUTE ON FUNCTION shedlock_skip(text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_stats_reset(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_purge(interval, boolean) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_adopt(regclass, name, name, name, name, boolean) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_news() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION shedlock_tell(text, text, timestamptz, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_schedule(text, text, text, text, text, boolean, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unschedule(text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_guard(text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION shedlock_cron_unguard(text) FROM PUBLIC;
 
-GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_jobs, shedlock_cron_jobs TO PUBLIC;
+GRANT SELECT ON shedlock_locks, shedlock_history, shedlock_stats, shedlock_jobs, shedlock_cron_jobs, shedlock_problems TO PUBLIC;

@@ -110,6 +110,7 @@ CREATE TABLE _shedlock_tick (
 	again_at timestamptz,
 	retry_at timestamptz,
 	skipped timestamptz,
+	gave_up_at timestamptz,
 	period interval,
 	CONSTRAINT _shedlock_tick_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
@@ -125,6 +126,7 @@ COMMENT ON COLUMN _shedlock_tick.done IS 'Whether the tick is used up, whatever 
 COMMENT ON COLUMN _shedlock_tick.again_at IS 'When shedlock_again allowed the next caller to claim or run the tick once more';
 COMMENT ON COLUMN _shedlock_tick.retry_at IS 'The next attempt does not begin before this time; infinity after the last one has failed';
 COMMENT ON COLUMN _shedlock_tick.skipped IS 'A tick that shedlock_skip has used up';
+COMMENT ON COLUMN _shedlock_tick.gave_up_at IS 'When a tick had no attempt left; NULL after a later one succeeded or was skipped, and after shedlock_again';
 COMMENT ON COLUMN _shedlock_tick.period IS 'Period of shedlock_once_every, if that claimed the tick';
 
 CREATE TABLE _shedlock_timeline (
@@ -219,6 +221,27 @@ COMMENT ON COLUMN _shedlock_stats.last_success_at IS 'When a run last succeeded'
 COMMENT ON COLUMN _shedlock_stats.last_failure_at IS 'When a run last failed, timed out or was found to be lost';
 COMMENT ON COLUMN _shedlock_stats.stats_since IS 'When the counters began';
 
+-- A row is there from the first sight of a problem until its end was told.
+CREATE TABLE _shedlock_told (
+	name text COLLATE "C" NOT NULL,
+	problem text COLLATE "C" NOT NULL,
+	since timestamptz NOT NULL,
+	message text NOT NULL,
+	description text,
+	begin_told boolean NOT NULL DEFAULT false,
+	over_at timestamptz,
+	CONSTRAINT _shedlock_told_pkey PRIMARY KEY (name, problem)
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE _shedlock_told IS 'Problems that shedlock_news has seen, and whose end was not told yet';
+COMMENT ON COLUMN _shedlock_told.name IS 'Name of the job';
+COMMENT ON COLUMN _shedlock_told.problem IS 'What is wrong, as in shedlock_problems';
+COMMENT ON COLUMN _shedlock_told.since IS 'When the problem began';
+COMMENT ON COLUMN _shedlock_told.message IS 'What is wrong, for people to read';
+COMMENT ON COLUMN _shedlock_told.description IS 'What the job is, and whose';
+COMMENT ON COLUMN _shedlock_told.begin_told IS 'Whether shedlock_tell was told that somebody heard of the problem';
+COMMENT ON COLUMN _shedlock_told.over_at IS 'When shedlock_news saw that the problem is over';
+
 SELECT pg_catalog.pg_extension_config_dump('shedlock_token_seq', '');
 -- A row that the trigger refuses would fail the whole restore.  It refuses leases
 -- without a token, which the protocol does not write, unless they hold no time
@@ -229,3 +252,4 @@ SELECT pg_catalog.pg_extension_config_dump('_shedlock_job', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_tick', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_history', '');
 SELECT pg_catalog.pg_extension_config_dump('_shedlock_stats', '');
+SELECT pg_catalog.pg_extension_config_dump('_shedlock_told', '');

@@ -209,11 +209,14 @@ CREATE FUNCTION _shedlock_jobs(
 	OUT next_due timestamptz,
 	OUT overdue interval,
 	OUT paused boolean,
-	OUT problem text)
+	OUT problem text,
+	OUT overdue_since timestamptz,
+	OUT gave_up_since timestamptz,
+	OUT slow_since timestamptz)
 RETURNS SETOF record LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 COMMENT ON FUNCTION _shedlock_jobs() IS
-'Returns the jobs that were declared, and how they are doing; the view shedlock_jobs shows them';
+'Returns the jobs that were declared, and how they are doing; the views shedlock_jobs and shedlock_problems show them';
 
 CREATE VIEW shedlock_jobs AS
 SELECT j.name,

@@ -30,7 +30,7 @@ enum
 
 /* The columns of _shedlock_jobs(): those of a declaration, and how the job is doing. */
 #define JOB_COLUMNS			(Anum_end - 1)
-#define STANDING_COLUMNS	11
+#define STANDING_COLUMNS	14
 
 /*
  * get_schedule - the schedule of the arguments schedule and time_zone
@@ -132,9 +132,12 @@ put_job(ReturnSetInfo *rsinfo, const ShedlockName *name, TupleTableSlot *slot)
 	SET(5, true, Int32GetDatum(standing.last.attempt));
 	SET_TIME(6, standing.attempt_at);
 	SET_TIME(7, standing.next_due);
-	SET(8, standing.overdue > 0, span(standing.overdue));
+	SET(8, standing.overdue_since != DT_NOEND, span(standing.now - standing.overdue_since));
 	SET(9, true, BoolGetDatum(standing.paused));
 	SET(10, standing.problem, CStringGetTextDatum(standing.problem));
+	SET_TIME(11, standing.overdue_since);
+	SET_TIME(12, standing.gave_up_since);
+	SET_TIME(13, standing.slow_since);
 #undef SET
 #undef SET_TIME
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -168,11 +168,27 @@ find_due(Try *try)
 }
 
 /*
+ * gave_up_at - when a tick had no attempt left, after which none was skipped or succeeded
+ */
+static TimestampTz
+gave_up_at(const ShedlockTick *last, const Try *try)
+{
+	if (last->tick == try->due.tick)
+		return last->gave_up_at;
+	if (ShedlockHasSkipped(last, &try->job) && last->skipped < try->due.tick)
+		return DT_NOBEGIN;
+	if (last->gave_up_at >= try->job.created_at || !ShedlockGivesUp(last) || last->token == try->job.spent_token)
+		return last->gave_up_at;
+	return try->now;
+}
+
+/*
  * set_state - what the tick's row says of a run that begins
  */
 static void
 set_state(ShedlockTick *last, const ShedlockRun *run, const Try *try)
 {
+	last->gave_up_at = gave_up_at(last, try);
 	last->tick = try->due.tick;
 	last->claimed_at = GetCurrentTimestamp();
 	last->claimed_by = ShedlockLockedBy(run->request.locked_by, run->token);

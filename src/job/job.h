@@ -85,9 +85,11 @@ typedef struct ShedlockTick
 	int			attempt;		/* runs of it that have begun */
 	bool		done;			/* it is used up */
 	TimestampTz again_at;		/* it can be claimed or run once more;
-								 * DT_NOBEGIN if null, as the next two */
+								 * DT_NOBEGIN if null, as the next three */
 	TimestampTz retry_at;		/* DT_NOEND: the last attempt has failed */
 	TimestampTz skipped;		/* a later tick that is used up */
+	TimestampTz gave_up_at;		/* a tick had no attempt left, and none has
+								 * succeeded since */
 	Interval   *period;			/* of a claim; or NULL */
 } ShedlockTick;
 
@@ -163,7 +165,10 @@ typedef struct ShedlockStanding
 	TimestampTz attempt_at;		/* of one more attempt; DT_NOEND if none
 								 * follows */
 	TimestampTz next_due;		/* the next tick; DT_NOEND if there is none */
-	int64		overdue;		/* microseconds; 0: it is not */
+	TimestampTz overdue_since;	/* this and the next two: DT_NOEND if it has
+								 * not that problem */
+	TimestampTz gave_up_since;
+	TimestampTz slow_since;
 	const char *problem;		/* or NULL */
 } ShedlockStanding;
 
@@ -231,6 +236,7 @@ extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
 extern bool ShedlockLockTick(const ShedlockName *name);
 extern void ShedlockUnlockTick(const ShedlockName *name);
 extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait);
+extern bool ShedlockGivesUp(const ShedlockTick *before);
 extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 							  ShedlockTick *before);

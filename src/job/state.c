@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/int.h"
 #include "job/job.h"
 #include "utils/timestamp.h"
 
@@ -63,6 +64,54 @@ gave_up(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 	return last->token != 0 && last->token != job->spent_token && !last->done &&
 		last->attempt > 0 && job->carried <= last->tick &&
 		!(ShedlockHasSkipped(last, job) && last->skipped <= now);
+}
+
+/*
+ * gave_up_since - since when a tick has had its attempts in vain; DT_NOEND if none has
+ *
+ * last: after which no tick has succeeded.  What is not written yet is that the last run is lost,
+ * or that a later tick has ended the attempts.  free_since: see ShedlockFreeSince().
+ */
+static TimestampTz
+gave_up_since(const ShedlockStanding *standing, const ShedlockJob *job, TimestampTz now,
+			  TimestampTz free_since)
+{
+	const ShedlockTick *last = &standing->last;
+
+	if (last->gave_up_at >= job->created_at && !(ShedlockHasSkipped(last, job) && last->skipped <= now))
+		return last->gave_up_at;
+	if (standing->at_work || standing->run.outcome == SHEDLOCK_RUN_UNKNOWN ||
+		standing->attempt_at != DT_NOEND || !gave_up(last, job, now))
+		return DT_NOEND;
+	return Max(last->claimed_at, standing->run.token != 0 && standing->run.ended_at != DT_NOBEGIN ?
+			   standing->run.ended_at : Min(free_since, now));
+}
+
+/*
+ * slow_since - since when the run that has the lock has been at work for too long; DT_NOEND if not
+ */
+static TimestampTz
+slow_since(const ShedlockRow *row, const ShedlockJob *job, TimestampTz now)
+{
+	TimestampTz since;
+
+	if (job->slow_after == NULL ||
+		pg_add_s64_overflow(row->locked_at, ShedlockIntervalMicroseconds(job->slow_after), &since))
+		return DT_NOEND;
+	return since <= now ? since : DT_NOEND;
+}
+
+/*
+ * overdue_since - since when a run could have begun, if that is too long ago; DT_NOEND if not
+ */
+static TimestampTz
+overdue_since(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now,
+			  TimestampTz free_since)
+{
+	TimestampTz since = ShedlockDueSince(last, job, now, free_since);
+
+	return since != DT_NOEND && now - since > ShedlockIntervalMicroseconds(job->overdue_after) ?
+		since : DT_NOEND;
 }
 
 /*
@@ -125,7 +174,7 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	ShedlockRow row;
 	bool		held;
 	ShedlockDue due;
-	TimestampTz since = DT_NOEND;
+	TimestampTz free_since;
 
 	ShedlockLookUpRow(name, &row);
 	ShedlockLookUpTick(name, last);
@@ -142,10 +191,12 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	standing->next_due = ShedlockComingTick(last, job, now);
 	standing->state = state_of(standing, job, &due, now);
 	standing->problem = problem_of(last, job, now);
-	if (!standing->at_work && !standing->paused && standing->state != SHEDLOCK_JOB_UNKNOWN)
-		since = ShedlockDueSince(last, job, now, ShedlockFreeSince(&row, held, now));
-	standing->overdue = since != DT_NOEND && now - since > ShedlockIntervalMicroseconds(job->overdue_after) ?
-		now - since : 0;
+	free_since = ShedlockFreeSince(&row, held, now);
+	standing->overdue_since =
+		standing->at_work || standing->paused || standing->state == SHEDLOCK_JOB_UNKNOWN ?
+		DT_NOEND : overdue_since(last, job, now, free_since);
+	standing->gave_up_since = gave_up_since(standing, job, now, free_since);
+	standing->slow_since = standing->at_work ? slow_since(&row, job, now) : DT_NOEND;
 }
 
 /*

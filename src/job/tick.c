@@ -34,7 +34,8 @@ static const ShedlockTick no_tick = {
 	.done = true,
 	.again_at = DT_NOBEGIN,
 	.retry_at = DT_NOBEGIN,
-	.skipped = DT_NOBEGIN
+	.skipped = DT_NOBEGIN,
+	.gave_up_at = DT_NOBEGIN
 };
 
 /*
@@ -131,6 +132,15 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 }
 
 /*
+ * ShedlockGivesUp - does no attempt follow the last run before the write of a later tick?
+ */
+bool
+ShedlockGivesUp(const ShedlockTick *before)
+{
+	return before->found && !before->done && before->token != 0;
+}
+
+/*
  * ShedlockGiveUpTick - record that no attempt follows the last run before the caller's write
  *
  * Returns true if that run has ended already, and listeners are to be told.
@@ -138,8 +148,7 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 bool
 ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before)
 {
-	return before->found && !before->done && before->token != 0 &&
-		ShedlockHistoryGaveUp(name, before->token);
+	return ShedlockGivesUp(before) && ShedlockHistoryGaveUp(name, before->token);
 }
 
 /*
@@ -167,6 +176,7 @@ use_up(ShedlockTick *last, TimestampTz tick)
 	last->done = true;
 	last->again_at = DT_NOBEGIN;
 	last->retry_at = DT_NOBEGIN;
+	last->gave_up_at = DT_NOBEGIN;
 }
 
 /*
@@ -343,6 +353,8 @@ end_tick(ShedlockTick *last, TickAct *end)
 	{
 		last->done = true;
 		last->retry_at = DT_NOBEGIN;
+		if (end->outcome == SHEDLOCK_SUCCEEDED)
+			last->gave_up_at = DT_NOBEGIN;
 		if (end->outcome == SHEDLOCK_SUCCEEDED && job.is_readable && !job.catch_up_all &&
 			last->again_at == DT_NOBEGIN)
 			use_up_passed(last, &job.schedule, now);
@@ -352,6 +364,9 @@ end_tick(ShedlockTick *last, TickAct *end)
 	else
 	{
 		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job.attempts;
+
+		if (end->gave_up && last->gave_up_at < job.created_at)
+			last->gave_up_at = now;
 
 		/* More attempts that are declared later are not for this tick. */
 		last->retry_at = end->gave_up ? DT_NOEND :
@@ -402,6 +417,7 @@ allow_again(ShedlockTick *last, TickAct *act)
 
 	/* What was allowed before the job was created does not count. */
 	last->again_at = Max(now, act->job.created_at);
+	last->gave_up_at = DT_NOBEGIN;
 	return true;
 }
 
@@ -455,6 +471,8 @@ skip_tick(ShedlockTick *last, TickAct *act)
 			return false;
 		use_up(last, last->skipped);
 	}
+	if (is_new)
+		last->gave_up_at = DT_NOBEGIN;
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
 	return act->tick != DT_NOEND;

@@ -133,6 +133,7 @@ typedef enum ShedlockOutcome
 	X(again_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(retry_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(skipped, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
+	X(gave_up_at, TIMESTAMPTZOID, false, DT_NOBEGIN, DatumGetTimestampTz, TimestampTzGetDatum) \
 	X(period, INTERVALOID, false, NULL, DatumGetIntervalCopy, IntervalPGetDatum)
 
 #define SHEDLOCK_TIMELINE_COLUMNS(X) \

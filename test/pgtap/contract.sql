@@ -31,7 +31,7 @@ SELECT results_eq(
 	$$SELECT r::regclass::text COLLATE "default", c COLLATE "default"
 	  FROM pg_extension e, unnest(e.extconfig, e.extcondition) u(r, c)
 	  WHERE e.extname = 'shedlock' ORDER BY r::regclass::text COLLATE "C"$$,
-	$$VALUES ('_shedlock_history', ''), ('_shedlock_job', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_token_seq', '')$$,
+	$$VALUES ('_shedlock_history', ''), ('_shedlock_job', ''), ('_shedlock_stats', ''), ('_shedlock_tick', ''), ('_shedlock_told', ''), ('shedlock', 'WHERE token <> 0 OR kind IS NULL OR kind <> ''lease'' OR paused_until > ''-infinity'' OR lock_until <= locked_at AND lock_until <= timezone(''UTC'', now())'), ('shedlock_token_seq', '')$$,
 	'pg_dump includes the rows of all tables, except leases without token, and the state of the sequence');
 
 --
@@ -90,6 +90,10 @@ INSERT INTO api VALUES
 ('shedlock_forget', 'name text', 'boolean'),
 ('shedlock_purge', 'older_than interval, ticks boolean DEFAULT false', 'bigint'),
 ('shedlock_stats_reset', 'name text DEFAULT NULL::text', 'void'),
+('shedlock_news',
+ 'OUT name text, OUT problem text, OUT state text, OUT since timestamp with time zone, OUT message text, OUT description text',
+ 'SETOF record'),
+('shedlock_tell', 'name text, problem text, since timestamp with time zone, state text', 'boolean'),
 ('shedlock_adopt',
  'old_table regclass, name_column name DEFAULT ''name''::name, lock_until_column name DEFAULT ''lock_until''::name, locked_at_column name DEFAULT ''locked_at''::name, locked_by_column name DEFAULT ''locked_by''::name, check_clock boolean DEFAULT true',
  'bigint'),
@@ -137,16 +141,16 @@ FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 SELECT is(f.proisstrict, a.name = 'shedlock_permits', 'calls of ' || a.name || ' with nulls')
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(f.proretset, a.name = 'shedlock_acquire_any', 'rows of ' || a.name)
+SELECT is(f.proretset, a.name IN ('shedlock_acquire_any', 'shedlock_news'), 'rows of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name;
 
-SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name = 'shedlock_adopt' THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
+SELECT is(l.lanname::text, CASE WHEN a.name LIKE 'shedlock_cron%' OR a.name IN ('shedlock_adopt', 'shedlock_news', 'shedlock_tell') THEN 'sql' ELSE 'c' END, 'language of ' || a.name)
 FROM api a LEFT JOIN member_function f ON f.proname = a.name LEFT JOIN pg_language l ON l.oid = f.prolang;
 
 SELECT is(f.proparallel::text, CASE f.proname WHEN 'shedlock_permits' THEN 's' ELSE 'u' END, 'parallel safety of ' || f.proname)
 FROM member_function f;
 
-SELECT ok(NOT f.prosecdef, f.proname || ' runs with the caller''s privileges')
+SELECT is(f.prosecdef, f.proname IN ('shedlock_news', 'shedlock_tell'), f.proname || ' runs with the privileges of the caller, or of the owner')
 FROM member_function f;
 
 SELECT ok(l.lanname = 'c' OR f.prosqlbody IS NOT NULL OR 'search_path=pg_catalog, pg_temp' = ANY (f.proconfig),
@@ -188,6 +192,8 @@ PREPARE p_skip AS SELECT shedlock_skip($1, $2);
 PREPARE p_forget AS SELECT shedlock_forget($1);
 PREPARE p_purge AS SELECT shedlock_purge($1, $2);
 PREPARE p_stats_reset AS SELECT shedlock_stats_reset($1);
+PREPARE p_news AS SELECT shedlock_news();
+PREPARE p_tell AS SELECT shedlock_tell($1, $2, $3, $4);
 PREPARE p_adopt AS SELECT shedlock_adopt($1, $2, $3, $4, $5, $6);
 PREPARE p_cron_schedule AS SELECT shedlock_cron_schedule($1, $2, $3, $4, $5, $6, $7);
 PREPARE p_cron_unschedule AS SELECT shedlock_cron_unschedule($1);
@@ -228,6 +234,8 @@ PREPARE n_skip AS SELECT shedlock_skip(name => $1, reason => $2);
 PREPARE n_forget AS SELECT shedlock_forget(name => $1);
 PREPARE n_purge AS SELECT shedlock_purge(older_than => $1, ticks => $2);
 PREPARE n_stats_reset AS SELECT shedlock_stats_reset(name => $1);
+PREPARE n_news AS SELECT shedlock_news();
+PREPARE n_tell AS SELECT shedlock_tell(name => $1, problem => $2, since => $3, state => $4);
 PREPARE n_adopt AS SELECT shedlock_adopt(old_table => $1, name_column => $2, lock_until_column => $3,
 	locked_at_column => $4, locked_by_column => $5, check_clock => $6);
 PREPARE n_cron_schedule AS SELECT shedlock_cron_schedule(job_name => $1, schedule => $2, command => $3, database => $4,
@@ -262,9 +270,9 @@ SELECT throws_ok($$CALL shedlock_run(command => 'SELECT 1', name => 'resolve', o
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "default", relkind::text COLLATE "default" FROM member_relation WHERE relkind <> 'i' ORDER BY relname::text COLLATE "C"$$,
-	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_job', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'),
+	$$VALUES ('_shedlock_history', 'r'), ('_shedlock_job', 'r'), ('_shedlock_stats', 'r'), ('_shedlock_tick', 'r'), ('_shedlock_timeline', 'r'), ('_shedlock_told', 'r'),
 			 ('shedlock', 'r'), ('shedlock_cron_jobs', 'v'), ('shedlock_history', 'v'), ('shedlock_jobs', 'v'), ('shedlock_locks', 'v'),
-			 ('shedlock_stats', 'v'), ('shedlock_token_seq', 'S')$$,
+			 ('shedlock_problems', 'v'), ('shedlock_stats', 'v'), ('shedlock_token_seq', 'S')$$,
 	'these relations and no others');
 
 CREATE FUNCTION pg_temp.columns_of(regclass) RETURNS SETOF text LANGUAGE sql AS $$
@@ -324,6 +332,7 @@ SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_tick')$$,
 		  'again_at timestamp with time zone',
 		  'retry_at timestamp with time zone',
 		  'skipped timestamp with time zone',
+		  'gave_up_at timestamp with time zone',
 		  'period interval'],
 	'columns of _shedlock_tick');
 SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_history')$$,
@@ -383,6 +392,13 @@ SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_cron_jobs')$$,
 		  'last_outcome text', 'last_started_at timestamp with time zone', 'last_duration interval',
 		  'next_due timestamp with time zone', 'overdue interval', 'problem text'],
 	'columns of shedlock_cron_jobs');
+SELECT results_eq($$SELECT pg_temp.columns_of('_shedlock_told')$$,
+	ARRAY['name text NOT NULL', 'problem text NOT NULL', 'since timestamp with time zone NOT NULL', 'message text NOT NULL',
+		  'description text', 'begin_told boolean NOT NULL DEFAULT false', 'over_at timestamp with time zone'],
+	'columns of _shedlock_told');
+SELECT results_eq($$SELECT pg_temp.columns_of('shedlock_problems')$$,
+	ARRAY['name text', 'problem text', 'since timestamp with time zone', 'message text', 'description text'],
+	'columns of shedlock_problems');
 
 -- Names are compared as bytes, so no change of a locale can break the index.
 SELECT is(a.attcollation::regcollation::text, '"C"', 'names in ' || c.relname || ' have no locale')
@@ -395,17 +411,18 @@ SELECT col_is_pk('_shedlock_tick', 'name', 'a job has one row of ticks');
 SELECT col_is_pk('_shedlock_history', 'token', 'a run has one row of history');
 SELECT col_is_pk('_shedlock_stats', 'name', 'a name has one row of counters');
 SELECT col_is_pk('_shedlock_timeline', 'timeline', 'a timeline ended once');
+SELECT col_is_pk('_shedlock_told', ARRAY['name', 'problem'], 'a problem is told once');
 
 -- Rows that are updated often need free space in their page, and no index on changed columns.
 SELECT is(c.reloptions, ARRAY['fillfactor=' || CASE c.relname WHEN '_shedlock_tick' THEN 50 ELSE 70 END],
 	'fillfactor of ' || c.relname)
 FROM member_relation c WHERE c.relkind = 'r' AND c.relname <> '_shedlock_timeline';
 SELECT results_eq(
-	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request)\)( |$)'
+	$$SELECT i.indexrelid::regclass::text COLLATE "default", pg_get_indexdef(i.indexrelid, 0, true) ~ '\((name|token|name, token|timeline|started_at|request|name, problem)\)( |$)'
 	  FROM pg_index i JOIN member_relation c ON c.id = i.indrelid WHERE c.relkind = 'r' ORDER BY i.indexrelid::regclass::text COLLATE "C"$$,
 	$$VALUES ('_shedlock_history_name_idx', true), ('_shedlock_history_pkey', true), ('_shedlock_history_request_idx', true),
 			 ('_shedlock_history_started_at_idx', true), ('_shedlock_job_pkey', true), ('_shedlock_stats_pkey', true), ('_shedlock_tick_pkey', true),
-			 ('_shedlock_timeline_pkey', true), ('shedlock_pkey', true)$$,
+			 ('_shedlock_timeline_pkey', true), ('_shedlock_told_pkey', true), ('shedlock_pkey', true)$$,
 	'no index has a column that changes while a lock is used');
 
 SELECT throws_ok($$INSERT INTO shedlock (name, lock_until, locked_at, locked_by, kind) VALUES ('x', now(), now(), '', 'x')$$,
@@ -475,11 +492,12 @@ SELECT is(shedlock_job('job of app', '@daily'), 'created', 'a plain role declare
 SELECT is((SELECT count(*)::integer FROM shedlock_jobs), 1, 'a plain role reads the jobs');
 SELECT ok(shedlock_forget('job of app'), 'a plain role forgets its job');
 SELECT is_empty('SELECT * FROM shedlock_cron_jobs', 'a plain role reads the jobs of pg_cron');
+SELECT is_empty('SELECT * FROM shedlock_problems', 'a plain role reads the problems');
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'a plain role does not read ' || t)
-FROM unnest('{shedlock,_shedlock_job,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,shedlock_token_seq}'::text[]) t;
+FROM unnest('{shedlock,_shedlock_job,_shedlock_tick,_shedlock_history,_shedlock_stats,_shedlock_timeline,_shedlock_told,shedlock_token_seq}'::text[]) t;
 SELECT throws_ok('SELECT ' || call, '42501', NULL, 'a plain role is refused ' || call)
 FROM unnest(ARRAY['shedlock_force_release(''x'')', 'shedlock_cancel(''x'')', 'shedlock_pause(''x'')', 'shedlock_resume(''x'')',
-				  'shedlock_again(''x'')', 'shedlock_skip(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
+				  'shedlock_again(''x'')', 'shedlock_skip(''x'')', 'shedlock_purge(''1 day'')', 'shedlock_stats_reset()', 'shedlock_news()', 'shedlock_tell(''x'', ''overdue'', now(), ''begun'')', 'shedlock_adopt(''pg_class'')', 'shedlock_cron_schedule(''x'', ''* * * * *'', ''SELECT 1'')',
 				  'shedlock_cron_unschedule(''x'')', 'shedlock_cron_guard(''x'')', 'shedlock_cron_unguard(''x'')',
 				  'nextval(''shedlock_token_seq'')']) call;
 RESET ROLE;

@@ -169,6 +169,8 @@ SELECT open.shedlock_cron_schedule('job'::$t, '*/5 1-3 * jan mon'::$t, 'SELECT 1
 SELECT open.shedlock_cron_schedule('job'::$t, '1 1 1 1 *'::$t, 'SELECT 1'::$t, NULL::$t, NULL::$t, true, NULL::$t), open.shedlock_again('job'::$t);
 SELECT open.shedlock_cron_guard('job'::$t, '*/2 * * * *'::$t);
 SELECT * FROM open.shedlock_cron_jobs;
+SELECT * FROM open.shedlock_problems;
+SELECT open.shedlock_tell(n.name, n.problem, n.since, 'begun'::$t) FROM open.shedlock_news() n;
 SELECT open.shedlock_cron_unguard('job'::$t);
 SELECT open.shedlock_cron_unschedule('job'::$t);
 SELECT open.shedlock_adopt('public.old'::pg_catalog.regclass, 'name'::pg_catalog.name, 'lock_until'::pg_catalog.name,

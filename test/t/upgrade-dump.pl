@@ -39,7 +39,11 @@ $node->safe_psql('source', $in . "SET session_replication_role = replica; INSERT
 my $session = session($node, dbname => 'source');
 ask($session, $in . "SELECT shedlock_acquire_session('session')");
 
+is($node->safe_psql('source', $in . q{SELECT FROM shedlock_job('late', '@yearly'); UPDATE _shedlock_job SET schedule = 'never' WHERE name = 'late';
+	SELECT state, shedlock_tell(name, problem, since, state) FROM shedlock_news()}), 'begun|t', 'the source has a problem that somebody has heard of');
+
 my %queries = (
+	told => 'SELECT t FROM "My Locks"._shedlock_told t ORDER BY name',
 	locks => 'SELECT l FROM "My Locks".shedlock l WHERE name NOT LIKE $$unseen%$$ ORDER BY name',
 	jobs => 'SELECT j FROM "My Locks"._shedlock_job j ORDER BY name',
 	ticks => 'SELECT t FROM "My Locks"._shedlock_tick t ORDER BY name',
@@ -50,7 +54,7 @@ my %queries = (
 	privileges => 'SELECT relname, relacl FROM pg_class WHERE relname LIKE \'shedlock%\' ORDER BY 1');
 my %before = map { $_ => $node->safe_psql('source', $queries{$_}) } keys %queries;
 is(scalar(split /\n/, $before{locks}), 57, 'the source has locks to dump');
-is(scalar(split /\n/, $before{jobs}), 3, 'the source has jobs to dump');
+is(scalar(split /\n/, $before{jobs}), 4, 'the source has jobs to dump');
 like($before{counters}, qr/\A\(fails,0,1,.*\n\(run,1,0,/, 'the source has counters to dump');
 
 my $dump = PostgreSQL::Test::Utils::tempdir;

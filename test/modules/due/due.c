@@ -469,8 +469,8 @@ watch(int64 arg)
 	{
 		ShedlockLookUpJob(&world.name, &job);
 		ShedlockFindStanding(&world.name, &job, &standing);
-		if (standing.overdue > 0)
-			note("overdue since %d s", (int) (standing.overdue / SECOND));
+		if (standing.overdue_since != DT_NOEND)
+			note("overdue since %d s", (int) ((standing.now - standing.overdue_since) / SECOND));
 		ledger_watched(&standing);
 	}
 	after(30 * SECOND + some_time(world.cycle / 4), watch, 0);

@@ -709,7 +709,7 @@ void
 ledger_watched(const ShedlockStanding *standing)
 {
 	TimestampTz now = stage_clock;
-	bool		overdue = standing->overdue > 0;
+	bool		overdue = standing->overdue_since != DT_NOEND;
 	bool		is_free = ledger_is_free(now);
 	const Fact *last = find_fact(ledger.last);
 	bool		gave_up_late;	/* a retry would have come after max_late */
@@ -726,6 +726,8 @@ ledger_watched(const ShedlockStanding *standing)
 			 (!is_open() || ledger.retry_at - ledger.last > ledger.settings.max_late ||
 			  (!ledger.settings.all && ledger.retry_at >= plan_next(&ledger.plan, now)))),
 			"state: a job has given up if its last tick has no attempt left");
+	promise(standing->state != SHEDLOCK_JOB_GAVE_UP || standing->gave_up_since <= now,
+			"P9 a job that has given up has that problem");
 	promise(!(last && last->gave_up && newest() == DT_NOBEGIN && owed() == DT_NOBEGIN) ||
 			ledger.again || is_skipped() ||
 			standing->state != SHEDLOCK_JOB_WAITING,
