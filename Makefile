@@ -84,8 +84,10 @@ PROGRAM_OBJS = \
 	src/program/dryrun.o \
 	src/program/tree.o \
 	src/program/output.o \
+	src/program/watch.o \
 	src/program/guardian.o \
 	src/program/keeper.o \
+	src/program/supervisor.o \
 	src/program/main.o
 
 # To judge the caches, and to find what only they do: see src/base/base.h.

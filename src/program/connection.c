@@ -83,7 +83,8 @@ limit_memory(struct rlimit *before)
 /*
  * NewServer - prepare for connections; connects to nothing yet
  *
- * wakeup: a descriptor that becomes readable to end a wait for the lock.
+ * wakeup: a descriptor that becomes readable to end a wait for the lock.  A child process
+ * prepares its own: that of its parent was forgotten.
  */
 Server *
 NewServer(const Options *options, int wakeup)
@@ -91,6 +92,10 @@ NewServer(const Options *options, int wakeup)
 	static Server server;
 	unsigned char bytes[16];
 
+	server = (Server)
+	{
+		0
+	};
 	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
 		Die(EXIT_NO_RESOURCES, "could not get random numbers");
 	for (size_t i = 0; i < sizeof(bytes); i++)
@@ -448,7 +453,7 @@ send_statement(Server *server, const char *statement)
 /*
  * is_expected - is this an answer to a statement that the program sends?
  *
- * columns: of the only row, or 0 for none.  An error counts if it comes from the server,
+ * columns: as for Ask().  An error counts if it comes from the server,
  * and so has an SQLSTATE.
  */
 static bool
@@ -458,15 +463,17 @@ is_expected(const PGresult *result, int columns)
 		return PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL;
 	if (columns == 0)
 		return PQresultStatus(result) == PGRES_COMMAND_OK;
-	return PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 && PQnfields(result) == columns;
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		return false;
+	return columns > 0 ? PQntuples(result) == 1 && PQnfields(result) == columns : PQnfields(result) == -columns;
 }
 
 /*
  * Ask - send a statement, and wait for its answer
  *
- * columns: how many the only row has; 0: the statement returns no rows.
+ * columns: how many the only row has; 0: the statement returns no rows; or ROWS().
  * interruptible: cancel it when the program is told to end, and close the connection.
- * Returns a row, COMMAND_OK or an error of the server; NULL, with the connection closed,
+ * Returns a row or ROWS(), COMMAND_OK or an error of the server; NULL, with the connection closed,
  * if there is no such answer.
  */
 PGresult *

@@ -61,7 +61,7 @@ ListeningSocket(const Server *server)
 }
 
 /*
- * HearsOf - has a notification come that has this token?
+ * HearsOf - has a notification come that has this token? 0: has any?
  *
  * Does not wait.  A connection that is broken tells nothing more; the next statement finds
  * out, and replaces it.  If too many come about others' runs, the connection is closed, and
@@ -84,7 +84,7 @@ HearsOf(Server *server, int64_t token)
 	(void) snprintf(quoted, sizeof(quoted), "\"%lld\"", (long long) token);
 	while ((notification = PQnotifies(server->conn)) != NULL)
 	{
-		if (strstr(notification->extra, quoted))
+		if (token == 0 || strstr(notification->extra, quoted))
 			heard = true;
 		else
 			server->strangers++;

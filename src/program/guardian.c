@@ -140,6 +140,8 @@ execute(const Start *start, pid_t guardian)
 		(void) signal(number, sigismember(&start->ignored, number) == 1 ? SIG_IGN : SIG_DFL);
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
+	if (start->options->watch)
+		Watch(start->options);
 	(void) execvp(command[0], command);
 	problem = errno;
 	(void) signal(SIGPIPE, SIG_IGN);

@@ -127,7 +127,7 @@ dry_run(const Options *options)
 	/* If a stream is closed, the connection would take its place. */
 	flush_output();
 	HoldStreams();
-	status = ShowCall(NewServer(options, -1));
+	status = options->watch ? ShowNews(NewServer(options, -1)) : ShowCall(NewServer(options, -1));
 	flush_output();
 	return status != 0 ? status : command;
 }
@@ -138,5 +138,7 @@ main(int argc, char **argv)
 	static Options options;
 
 	ParseOptions(argc, argv, &options);
-	return options.dry_run ? dry_run(&options) : KeepRun(&options);
+	if (options.dry_run)
+		return dry_run(&options);
+	return options.watch ? Supervise(&options) : KeepRun(&options);
 }

@@ -23,6 +23,12 @@
 
 #define DEFAULT_LEASE		(60 * USEC_PER_SEC)
 
+/* Defaults of --watch; a host that has waited for an hour asks again */
+#define WATCH_NAME			"shedlock-watch"
+#define WATCH_EVERY			(30 * USEC_PER_SEC)
+#define WATCH_AT_MOST		(60 * USEC_PER_SEC)
+#define WATCH_WAIT			(3600 * USEC_PER_SEC)
+
 /* How much of the command line --description has by default: the history keeps little more */
 #define DESCRIPTION_MAX		8000
 
@@ -34,6 +40,7 @@ static const char help[] =
 "\n"
 "Usage:\n"
 "  shedlock --name NAME [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+"  shedlock --watch [OPTION]... [--] COMMAND [ARGUMENT]...\n"
 "\n"
 "The lock:\n"
 "  -n, --name=NAME          name of the lock and of the job (required)\n"
@@ -61,6 +68,11 @@ static const char help[] =
 "                           from SIGTERM to SIGKILL (10 s, or a quarter of the lease)\n"
 "      --tail=BYTES         how much of its standard error the history keeps (4kB)\n"
 "\n"
+"Watching:\n"
+"      --watch              run it for each problem of a job that begins or is over\n"
+"      --every=DURATION     look for problems so often (30 s)\n"
+"      --alive=COMMAND      what a shell runs after each look at which all was told\n"
+"\n"
 "      --quiet-for=DURATION say only once in that time that no server can be reached\n"
 "      --busy-exit=STATUS   exit status if it is not run (75)\n"
 "      --dry-run            check all of this; show the times of the lease, the next ticks,\n"
@@ -80,6 +92,7 @@ static const char help[] =
 enum
 {
 	OPTION_FIRST = UCHAR_MAX + 1,
+	OPTION_ALIVE,
 	OPTION_AT_LEAST,
 	OPTION_AT_MOST,
 	OPTION_ATTEMPTS,
@@ -88,6 +101,7 @@ enum
 	OPTION_CATCH_UP,
 	OPTION_DESCRIPTION,
 	OPTION_DRY_RUN,
+	OPTION_EVERY,
 	OPTION_HELP,
 	OPTION_KILL_AFTER,
 	OPTION_LEASE,
@@ -100,10 +114,12 @@ enum
 	OPTION_TAIL,
 	OPTION_TIME_ZONE,
 	OPTION_VERSION,
-	OPTION_WAIT
+	OPTION_WAIT,
+	OPTION_WATCH
 };
 
 static const struct option long_options[] = {
+	{"alive", required_argument, NULL, OPTION_ALIVE},
 	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
 	{"at-most", required_argument, NULL, OPTION_AT_MOST},
 	{"attempts", required_argument, NULL, OPTION_ATTEMPTS},
@@ -113,6 +129,7 @@ static const struct option long_options[] = {
 	{"dbname", required_argument, NULL, 'd'},
 	{"description", required_argument, NULL, OPTION_DESCRIPTION},
 	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
+	{"every", required_argument, NULL, OPTION_EVERY},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"kill-after", required_argument, NULL, OPTION_KILL_AFTER},
 	{"lease", required_argument, NULL, OPTION_LEASE},
@@ -128,6 +145,7 @@ static const struct option long_options[] = {
 	{"verbose", no_argument, NULL, 'v'},
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{"wait", required_argument, NULL, OPTION_WAIT},
+	{"watch", no_argument, NULL, OPTION_WATCH},
 	{NULL, 0, NULL, 0}
 };
 
@@ -269,6 +287,8 @@ text_option(Options *options, int option)
 			return &options->dbname;
 		case 'n':
 			return &options->name;
+		case OPTION_ALIVE:
+			return &options->alive;
 		case OPTION_AT_LEAST:
 			return &options->at_least;
 		case OPTION_ATTEMPTS:
@@ -304,6 +324,8 @@ duration_option(Options *options, int option)
 	{
 		case OPTION_AT_MOST:
 			return &options->at_most;
+		case OPTION_EVERY:
+			return &options->every;
 		case OPTION_KILL_AFTER:
 			return &options->lease.kill_after;
 		case OPTION_LEASE:
@@ -336,6 +358,9 @@ set_other_option(Options *options, int option, const char *name, const char *val
 			break;
 		case OPTION_DRY_RUN:
 			options->dry_run = true;
+			break;
+		case OPTION_WATCH:
+			options->watch = true;
 			break;
 		case OPTION_TAIL:
 			options->tail = parse_size(name, value);
@@ -411,6 +436,30 @@ set_job(Options *options)
 }
 
 /*
+ * set_watch - set what --watch makes of the options; exits if they exclude each other
+ */
+static void
+set_watch(Options *options)
+{
+	if (!options->watch)
+	{
+		if (options->every != 0 || options->alive)
+			Die(EXIT_USAGE, "--%s needs --watch", options->alive ? "alive" : "every");
+		return;
+	}
+	if (options->schedule || options->period)
+		Die(EXIT_USAGE, "--watch and --schedule exclude each other");
+	if (options->name == NULL)
+		options->name = WATCH_NAME;
+	if (options->every == 0)
+		options->every = WATCH_EVERY;
+	if (options->wait < 0)
+		options->wait = WATCH_WAIT;
+	options->each_at_most = options->at_most == NEVER ? WATCH_AT_MOST : options->at_most;
+	options->at_most = NEVER;
+}
+
+/*
  * set_lease - set the times of the lease; exits if there are none
  */
 static void
@@ -418,7 +467,7 @@ set_lease(Options *options)
 {
 	Usec		shortest;
 
-	if (options->at_most <= 0)
+	if (options->at_most <= 0 || (options->watch && options->each_at_most <= 0))
 		Die(EXIT_USAGE, "--at-most must be positive");
 	if (options->schedule && options->at_most < RUN_MIN)
 		Die(EXIT_USAGE, "--at-most of a job must be at least %.2f s", (double) RUN_MIN / (double) USEC_PER_SEC);
@@ -442,6 +491,7 @@ ParseOptions(int argc, char **argv, Options *options)
 	options->lease.length = DEFAULT_LEASE;
 	options->lease.kill_after = -1;
 	read_options(argc, argv, options);
+	set_watch(options);
 	if (options->name == NULL)
 		Die(EXIT_USAGE, "--name is required");
 	if (argv[optind])

@@ -100,6 +100,13 @@ extern char *TailText(const Tail *tail, size_t length, bool ascii);
 typedef struct Options
 {
 	const char *dbname;			/* conninfo, or NULL */
+
+	bool		watch;			/* this and the next three: tell the command
+								 * of problems */
+	Usec		every;			/* from one look at them to the next */
+	Usec		each_at_most;	/* how long the command may take for one */
+	const char *alive;			/* for sh; or NULL */
+
 	const char *name;
 	Lease		lease;
 	Usec		at_most;		/* or NEVER */
@@ -211,6 +218,10 @@ extern void CopyOutput(void);
 extern bool OutputCopied(void);
 extern void AbandonOutput(void);
 
+/* watch.c: the work of --watch, in the place of the command */
+extern void Watch(const Options *options) __attribute__((noreturn));
+extern int	ShowNews(Server *server);
+
 /* guardian.c: the process that watches the command */
 typedef enum MessageKind
 {
@@ -246,5 +257,8 @@ extern void Guard(const Start *start) __attribute__((noreturn));
 
 /* keeper.c: the process that keeps the lock */
 extern int	KeepRun(const Options *options);
+
+/* supervisor.c: the process that begins runs of --watch */
+extern int	Supervise(const Options *options);
 
 #endif							/* SHEDLOCK_PROGRAM_H */

@@ -41,6 +41,9 @@ struct Server
 /* How long a statement that does not wait for a lock may take, beyond the time it has */
 #define PATIENCE			(30 * USEC_PER_SEC)
 
+/* For Ask(): an answer of any number of rows with so many columns */
+#define ROWS(columns)		(-(columns))
+
 /* A statement that is being written */
 typedef struct Statement
 {

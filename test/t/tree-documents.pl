@@ -38,7 +38,7 @@ use ShedlockNode;
 use SkewedClock;
 use Test::More;
 
-my @files = ('README.md', map { "doc/$_.md" } qw(services hosts pg_cron java operations monitoring failures reference orms compared));
+my @files = ('README.md', map { "doc/$_.md" } qw(services hosts hearing pg_cron java operations monitoring failures reference orms compared));
 my @linked = (@files, 'CONTRIBUTING.md', 'CHANGELOG.md', 'bench/README.md', 'bench/peers/results.md');
 
 # The databases, and their contents before the reader's blocks
