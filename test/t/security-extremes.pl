@@ -35,7 +35,7 @@ $extremes{name} = $extremes{text};
 # What a call needs besides the argument with the extreme
 my %needed = (
 	command => "'SELECT 1'", every => "'1 h'", tick => "'2026-01-01'", after => 'now()', schedule => "'* * * * *'", token => '1', outcome => "'failed'",
-	permits => '2', older_than => "'1 h'", old_table => "'old_locks'");
+	permits => '2', problem => "'slow'", since => 'now()', state => "'begun'", older_than => "'1 h'", old_table => "'old_locks'");
 
 # The public functions and procedures, with the names, types and defaults of their arguments
 my %function;

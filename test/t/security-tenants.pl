@@ -54,7 +54,8 @@ sub all_refused
 }
 
 # A call of each function that takes a lock's name, or names, except for those that only
-# build a text with it, and one for shedlock_history, which has its own rule
+# build a text with it, one for shedlock_history, which has its own rule, and shedlock_tell, which
+# is for watchers alone
 sub calls
 {
 	my ($name) = @_;
@@ -64,7 +65,7 @@ sub calls
 			SELECT p.oid, a.name, a.n, a.type
 			FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid,
 				 unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a(name, type, n)
-			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('shedlock_permits', '_shedlock_cron_call', '_shedlock_run_outcome') AND
+			WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proname NOT IN ('shedlock_permits', 'shedlock_tell', '_shedlock_cron_call', '_shedlock_run_outcome') AND
 				  d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'shedlock') AND
 				  a.n <= p.pronargs - p.pronargdefaults)
 		SELECT format('%s %s(%s)', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname, string_agg(

@@ -103,7 +103,7 @@ my @changes = (
 	[ q{GRANT EXECUTE ON FUNCTION shedlock_purge TO another}, qr/^-.*shedlock_purge.* proacl = .*another=X/m ],
 	[ q{ALTER FUNCTION shedlock_new OWNER TO owner}, qr/^-.*shedlock_new.* proowner = "role owner"/m ],
 	[ q{DROP FUNCTION shedlock_resume(text)}, qr/^\+function .*shedlock_resume/m ],
-	[ q{DROP VIEW shedlock_cron_jobs}, qr/^\+view .*shedlock_cron_jobs/m ],
+	[ q{DROP VIEW shedlock_stats}, qr/^\+view .*shedlock_stats/m ],
 	[ q{ALTER TABLE _shedlock_tick ADD COLUMN new text}, qr/^-table .*_shedlock_tick new pg_attribute/m ],
 	[ q{ALTER TABLE shedlock ALTER COLUMN first_new SET DEFAULT 'new'}, qr/^-.* pg_attrdef SQL = "'new'::text"/m ],
 	[ q{ALTER TABLE _shedlock_history ALTER COLUMN message SET NOT NULL}, qr/^-.*_shedlock_history message .* attnotnull = "true"/m ],
