@@ -9,7 +9,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(fault_run program_run judge judge_program rules_of);
+our @EXPORT = qw(fault_run program_run watch_run judge judge_program rules_of);
 
 my $faults = "$FindBin::RealBin/../faults";
 my $runs = 0;
@@ -29,6 +29,14 @@ sub program_run
 	my ($node, %options) = @_;
 
 	return run_of($node, "$faults/program/run", child => "$faults/program/child", %options);
+}
+
+# The same for the watchers of problems.  Options are those of test/faults/watch/run.
+sub watch_run
+{
+	my ($node, %options) = @_;
+
+	return run_of($node, "$faults/watch/run", %options);
 }
 
 sub run_of
