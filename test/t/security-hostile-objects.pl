@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use CronNode;
+use HostProgram;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -406,13 +407,12 @@ my ($path) = $markdown =~ /^```sql owned\n(SET search_path = scheduling;)/m or d
 my @blocks = $markdown =~ /^```sql\b[^\n]*\n(.*?)^```$/msg;
 my ($role, $own_schema) = slurp_file('doc/monitoring.md') =~ /^```sql\n(.*?)^```$/msg;
 my %query = slurp_file('doc/monitoring/queries.yaml') =~ /^(\w+):\n  query: \|\n((?:    .*\n)+)/mg;
-my $listener = join "\n", slurp_file('doc/operations.md') =~ /^```python listener\n(.*?)^```$/msg;
-my $can_listen = eval { run_log([ '/usr/bin/python3', '-c', 'import psycopg' ]) };
+my ($watcher) = slurp_file('doc/hearing.md') =~ /^```sql\n(CREATE ROLE watcher.*?)^```$/ms or die 'hearing.md has no role';
 cmp_ok(@blocks + keys %query, '>', 50, 'texts are found');
 
 # In these a call can fit a trap better than what pg_catalog has, because none there has
 # exactly its types.
-my %words = map { $_ => 1 } join("\n", slurp_file('doc/timeline.sql'), values %query, $listener) =~ /(\w+)\(/g;
+my %words = map { $_ => 1 } join("\n", slurp_file('doc/timeline.sql'), values %query) =~ /(\w+)\(/g;
 my $fitting = sprintf q{
 SET search_path = pg_catalog;
 DO $do$
@@ -475,13 +475,16 @@ foreach my $dbname (sort keys %schema)
 	}
   SKIP:
 	{
-		skip 'this needs Python with psycopg', 1 if !$can_listen;
+		skip 'this system does not have the program shedlock', 3 if !defined program_path();
 
-		# It ends when it begins to wait for events.
-		my $code = $listener =~ s/\bpublic\.shedlock/$schema.shedlock/gr;
-		my ($said, $trouble) = run_command([ '/usr/bin/python3', '-c',
-			"$code\nclass select:\n    select = lambda *_: sys.exit('listens')\n" . 'listen("' . $node->connstr($dbname) . ' user=prometheus")' ]);
-		like($trouble, qr/^listens\z/m, "$dbname: the listener calls no trap");
+		$node->psql($dbname, "SET search_path = $schema; " . $watcher =~ s/ON SCHEMA public/ON SCHEMA $schema/r, on_error_stop => 0);
+		my $program = start_program($node, '-d', "dbname=$dbname user=watcher", '--watch', '--', 'sh', '-c', 'echo told $SHEDLOCK_NAME');
+		ok($program->await_out(qr/^told fails$/m), "$dbname: a watcher tells a problem");
+		ok( eventually(sub { $node->safe_psql($dbname, "SET search_path = $schema; SELECT count(*) = 0 FROM _shedlock_told WHERE NOT begin_told") eq 't' }),
+			'  and the server is told of that');
+		$program->signal('TERM');
+		$program->finish;
+		is($program->err, '', '  without calling a trap');
 	}
 }
 

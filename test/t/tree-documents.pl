@@ -20,7 +20,9 @@
 #	```LANGUAGE job   not here, but in run-recipes.pl and test/slow/lock-clients.pl
 #	```python call    not run
 #	```python program two processes run it at the same time
-#	```python listener   not here, but in monitoring-listener.pl
+#	```sh hear       not here, but in monitoring-hearing.pl, with the rest of doc/hearing.md
+#	```msmtprc       the same
+#	```json          the same
 #
 # Comments after a statement that are compared:
 #
@@ -47,6 +49,7 @@ my $orders = 'CREATE TABLE orders (id bigint PRIMARY KEY, paid boolean);';
 my %prepare = (
 	'README.md' => '',
 	'services.md' => "$extension $orders INSERT INTO orders SELECT n, false FROM generate_series(1001, 1500) n;",
+	'hearing.md' => $extension,
 	'hosts.md' => "$extension CREATE TABLE reports (made_at timestamptz)",
 	'pg_cron.md' => "$extension $orders",
 	'java.md' => $extension,
@@ -82,8 +85,8 @@ my $compared = 0;
 # Text, file, line and database of each block, by the words after the backquotes
 sub read_blocks
 {
-	my %known = map { $_ => 1 } 'java', 'python program', 'python listener', map({ "$_ service" } qw(python js go java)), 'sh', 'sh command', 'sql back', 'sql tenants', 'yaml cluster',
-	  qw(crontab systemd yaml ini dockerfile), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
+	my %known = map { $_ => 1 } 'java', 'python program', map({ "$_ service" } qw(python js go java)), 'sh', 'sh command', 'sh hear', 'sql back', 'sql tenants', 'yaml cluster',
+	  qw(crontab systemd yaml ini dockerfile msmtprc json), map { /\.md$/ ? 'sql' : "sql $_" } keys %prepare;
 
 	is_deeply([ sort grep { /^doc/ } @files ], [ sort glob 'doc/*.md' ], 'all files in doc/ are read');
 	foreach my $file (@files)
