@@ -1,6 +1,6 @@
 # The lists of grants in doc/operations.md, for a role on call and for a monitoring role,
 # are complete: an empty role that gets them sees and ends what another role runs, and can
-# schedule nothing.  No statement in them is superfluous: without any one of them that is
+# schedule nothing.  So is the list in doc/hearing.md for a watcher, which does nothing else.  No statement in them is superfluous: without any one of them that is
 # not so.  A role with the list for jobs of its own makes and ends them, also after that.
 
 use strict;
@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use CronNode;
+use HostProgram;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -20,9 +21,9 @@ my $node;
 # the statements that name pg_cron, as the text says.
 sub grants_of
 {
-	my ($role) = @_;
-	my ($list) = slurp_file('doc/operations.md') =~ /^```sql pg_cron\n(CREATE ROLE $role LOGIN;\n.*?)^```$/ms
-	  or BAIL_OUT("doc/operations.md has no list for $role");
+	my ($role, $file) = @_;
+	my ($list) = slurp_file($file // 'doc/operations.md') =~ /^```sql(?: pg_cron)?\n(CREATE ROLE $role LOGIN;\n.*?)^```$/ms
+	  or BAIL_OUT("there is no list for $role");
 	my @statements = $list =~ /\G(.*?;)[^;\n]*\n/gs;
 
 	is(join('', map { s/\s//gr } @statements), $list =~ s/--.*//gr =~ s/\s//gr, "the list for $role was read");
@@ -199,6 +200,41 @@ foreach my $role (sort keys %never)
 			map { $grants[$_] } grep { $_ != $without } 0 .. $#grants);
 		is(deeds_of($role), all_but($never{$role}, lost_without($grants[$without])), "$role: incomplete without " . ($grants[$without] =~ s{\s+}{ }gr));
 	}
+}
+
+# Where the extension has a schema of its own, PUBLIC has no USAGE on it.
+$node->safe_psql('postgres', 'CREATE DATABASE watched; ALTER DATABASE watched SET search_path = scheduling');
+$node->safe_psql('watched', 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling; GRANT USAGE ON SCHEMA scheduling TO worker');
+$node->psql('watched', "SELECT shedlock_job('fails', 'every 20000 days'); CALL shedlock_run('fails', 'SELECT 1 / 0')", extra_params => [ '-U', 'worker' ]);
+
+# Returns the arguments of a watcher.
+sub watching
+{
+	return ('-d', 'dbname=watched user=watcher', '--watch', @_);
+}
+
+SKIP:
+{
+	skip 'this system does not have the program shedlock', 9 unless defined program_path();
+
+	my ($create, @grants) = map { s/ON SCHEMA public/ON SCHEMA scheduling/r } grants_of('watcher', 'doc/hearing.md');
+	foreach my $without (0 .. $#grants)
+	{
+		$node->safe_psql('watched', join ' ', $create, map { $grants[$_] } grep { $_ != $without } 0 .. $#grants);
+		is((run_program($node, watching('--dry-run')))[0], 69, 'watcher: incomplete without ' . ($grants[$without] =~ s{\s+}{ }gr));
+		$node->safe_psql('watched', 'DROP OWNED BY watcher; DROP ROLE watcher');
+	}
+	$node->safe_psql('watched', join ' ', $create, @grants);
+	my $watcher = start_program($node, watching('--', 'sh', '-c', 'echo "$SHEDLOCK_NAME: $SHEDLOCK_PROBLEM"'));
+	ok($watcher->await_out(qr/^fails: gave up$/m), 'watcher: the list is complete: it tells of the job of another role');
+	ok(eventually(sub { $node->safe_psql('watched', 'SELECT begin_told FROM _shedlock_told') eq 't' }), '  and the server is told of that');
+	$watcher->signal('TERM');
+	is($watcher->finish, 0, '  it ends when it is told to') or diag $watcher->err;
+	is($node->safe_psql('watched', 'SELECT name FROM shedlock_history', extra_params => [ '-U', 'watcher' ]), 'shedlock-watch', '  it sees no run but its own');
+	like(error_of($node, "SELECT shedlock_pause('fails')", dbname => 'watched', extra_params => [ '-U', 'watcher' ]), qr/^42501/, '  and cannot end or pause anything');
+	$node->safe_psql('watched', 'REVOKE EXECUTE ON FUNCTION shedlock_tell FROM watcher');
+	like(error_of($node, "SELECT shedlock_tell('fails', 'gave up', now(), 'over')", dbname => 'watched', extra_params => [ '-U', 'watcher' ]),
+		qr/^42501: permission denied for function shedlock_tell/, '  EXECUTE is the permission to tell');
 }
 
 SKIP:
