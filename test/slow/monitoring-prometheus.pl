@@ -115,7 +115,7 @@ sub check_files
 	is_deeply([ missing($tests, @rules) ], [], 'each alert has a test');
 	is_deeply([ missing($manual, @rules, @metrics) ], [], 'the manual has each alert and metric');
 
-	push @unknown, grep { !$known{$_} } /\b(shedlock_(?!history|jobs\b|locks|why|again)\w+)/g
+	push @unknown, grep { !$known{$_} } /\b(shedlock_(?!history|jobs\b|locks|problems|why|again)\w+)/g
 	  foreach $alerts =~ s/^ *#.*//mgr, map { $_->{expr} } map { @{ $_->{targets} } } @panels;
 	is_deeply(\@unknown, [], 'the queries make each metric of the alerts and the dashboard');
 
@@ -356,9 +356,11 @@ sub make_fates
 	$node->safe_psql('postgres', "SELECT shedlock_run_begin('died', '1 s')");
 	defined await($node, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = 'died'") or die 'the run is not lost';
 
-	in_background($_, "CALL shedlock_run('$_', 'SELECT pg_sleep(600)')") foreach 'running', 'held too long';
-	held('running');
+	declare($period, ", slow_after => '1 s'", 'slow');
+	in_background($_, "CALL shedlock_run('$_', 'SELECT pg_sleep(600)')") foreach 'running', 'held too long', 'slow';
+	held($_) foreach 'running', 'slow';
 	held('held too long', 'long');
+	declare($_, ", overdue_after => '1 day'", 'in turns') foreach ($period, 'every 10000 days') x 2;
 
 	# Neither is held for too long, because leaders hold their locks for weeks.
 	in_background('leader', "SELECT shedlock_acquire_session('leader', '1 day')", 'SELECT pg_sleep(600)');
@@ -389,13 +391,14 @@ my @expected = (
 	'ShedlockRunFailed: gave up', 'ShedlockGaveUp: gave up',
 	'ShedlockRunFailed: lost',
 	'ShedlockGaveUp: died',
-	'ShedlockHeldTooLong: held too long',
+	'ShedlockHeldTooLong: held too long', 'ShedlockHeldTooLong: slow',
+	'ShedlockJobProblem: in turns',
 	'ShedlockWaitersPileUp: crowd',
 	'ShedlockOverdue: never called', 'ShedlockNoSuccess: never called',
 	'ShedlockOverdue: always late', 'ShedlockNoSuccess: always late');
 
 my %figures = (
-	'Runs at work' => 2,
+	'Runs at work' => 3,
 	'Other locks held' => 2,
 	'Overdue' => 3,
 	'Failures of the last day' => 4,
@@ -418,6 +421,8 @@ my %states = (
 	'died' => 'gave up',
 	'running' => 'at work',
 	'held too long' => 'at work',
+	'slow' => 'at work',
+	'in turns' => 'idle',
 	'crowd' => undef,
 	'leader' => undef,
 	'claimed' => undef);
