@@ -1,0 +1,1 @@
+SELECT * FROM shedlock_problems;
