@@ -58,7 +58,7 @@ span AS (
 -- Twice the range, to know the tick before the first one in it.  When a run that is lost
 -- ended is unknown.  Times that were written by hand may be of any year.
 seen AS MATERIALIZED (
-	SELECT name, token, outcome, started_at, ended_at, coalesce(least(ended_at, now), CASE outcome WHEN 'lost' THEN started_at ELSE now END) AS till,
+	SELECT name, token, outcome, started_at, ended_at, CASE WHEN outcome = 'lost' AND ended_at IS NULL THEN started_at ELSE least(ended_at, now) END AS till,
 		   CASE WHEN tick > '0001-01-02 00:00Z' AND tick < '9000-01-01 00:00Z' THEN tick END AS tick, attempt,
 		   gave_up, sqlstate, message, exit_code, run_role, locked_by
 	FROM :"shedlock".shedlock_history, span

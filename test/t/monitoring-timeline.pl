@@ -126,7 +126,7 @@ foreach my $outcome ('returned', 'skipped')
 like((bars($page, 'failed'))[0], qr/\nfailed.*\n&lt;\/title&gt;&lt;b&gt; &amp; &quot;quoted&quot;\?\n\]\]&gt;$/s, 'the message is escaped');
 has($page, qr{>&lt;script&gt;alert\(&quot;1&quot;\)&lt;/script&gt; &amp; 'c\.\.\.\n<title>\Q$shown\E}, 'a long name is clipped, and its title has all of it');
 has((bars($page, 'lost'))[0], qr/^lost\nlost\nfrom [^\n]+, its end is unknown\n/, 'the end of a lost run is unknown');
-my ($width) = $page =~ /<rect class="bar lost" x="[\d.]+" y="[\d.]+" width="([\d.]+)"/;
+my ($width) = page('postgres', '--since', $node->safe_psql('postgres', 'SELECT min(started_at) FROM shedlock_history')) =~ /<rect class="bar lost" x="[\d.]+" y="[\d.]+" width="([\d.]+)"/;
 is($width, '3.0', 'a lost run has a short bar');
 is_deeply([ sort { $a <=> $b } keys %{ { map { $_ => 1 } $page =~ /<text class="weak mid" x="[\d.]+" y="([\d.]+)">/g } } ],
 	[ 16, 54 + 26 * $node->safe_psql('postgres', 'SELECT count(DISTINCT name) + 1 FROM shedlock_history') ], 'the axis has labels above and below the jobs');
