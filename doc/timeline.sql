@@ -5,7 +5,8 @@
 --	psql -X -d mydb -v since='2026-11-21 22:00' -v until='2026-11-22 06:00' -f timeline.sql > runs.html
 --
 -- The page is one file without scripts, and loads nothing.  It shows what the role can see in
--- shedlock_history and shedlock_jobs, without the commands, which may contain passwords.
+-- shedlock_history, shedlock_jobs and shedlock_problems, without the commands, which may contain
+-- passwords.
 
 \set QUIET on
 \set ON_ERROR_STOP on
@@ -81,14 +82,20 @@ schedule AS MATERIALIZED (SELECT * FROM :"shedlock".shedlock_jobs),
 pause AS (
 	SELECT name, paused, paused_until, paused_by, pause_reason FROM :"shedlock".shedlock_locks WHERE paused
 ),
+problem AS MATERIALIZED (SELECT * FROM :"shedlock".shedlock_problems),
+trouble AS (
+	SELECT p.name, now - min(p.since) FILTER (WHERE p.problem = 'overdue') AS overdue, string_agg(p.message, E'\n' ORDER BY p.problem) AS messages,
+		   string_agg(CASE p.problem WHEN 'overdue' THEN 'overdue by ' || date_trunc('second', now - p.since) ELSE p.problem END, ', ' ORDER BY p.problem) AS problems
+	FROM problem p, span GROUP BY p.name, now
+),
 job AS MATERIALIZED (
-	SELECT row_number() OVER (ORDER BY overdue IS NULL, NOT troubled, name COLLATE "C") AS n, j.*
-	FROM (SELECT names.name, s.schedule, s.time_zone, s.last_tick, s.attempts, s.next_attempt_at, s.next_due, s.overdue,
+	SELECT row_number() OVER (ORDER BY problems IS NULL, NOT troubled, name COLLATE "C") AS n, j.*
+	FROM (SELECT names.name, s.schedule, s.time_zone, s.last_tick, s.attempts, s.next_attempt_at, s.next_due, t.overdue, t.problems, t.messages,
 				 p.paused, p.paused_until, p.paused_by, p.pause_reason,
 				 coalesce(r.outcome NOT IN ('succeeded', 'running', 'returned', 'skipped'), false) AS troubled
-		  FROM (SELECT name FROM run UNION SELECT name FROM schedule UNION SELECT name FROM pause) names
+		  FROM (SELECT name FROM run UNION SELECT name FROM schedule UNION SELECT name FROM pause UNION SELECT name FROM trouble) names
 			   LEFT JOIN schedule s ON s.name = names.name LEFT JOIN pause p ON p.name = names.name
-			   LEFT JOIN run r ON r.name = names.name AND r.age = 1) j
+			   LEFT JOIN trouble t ON t.name = names.name LEFT JOIN run r ON r.name = names.name AND r.age = 1) j
 ),
 -- Pixels: names until 230, times from 240 to 980, then what comes next
 scale AS (
@@ -177,7 +184,7 @@ td:nth-child(2) { white-space: normal; min-width: 8em; max-width: 20em }
 			format('no run for a tick: %s', (SELECT count(*) FROM gap)), '</span>'
 	UNION ALL SELECT 3, 4, 0, '<span><svg width="26" height="18" aria-hidden="true"><rect class="overdue" x="1" y="5" width="20" height="8"/></svg> ',
 			format('overdue: %s', (SELECT count(overdue) FROM job)), '</span>'
-	UNION ALL SELECT 3, 5, 0, '', '', '</p>'
+	UNION ALL SELECT 3, 5, 0, '<span>', format('problems now: %s', (SELECT count(*) FROM problem)), '</span></p>'
 	UNION ALL SELECT 4, 0, 0, format('<div class="scroll">
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 %s" width="1200" height="%1$s" role="img" aria-labelledby="shedlock-title shedlock-desc">
 <title id="shedlock-title">', bottom + 26), what, '</title>' FROM heading, scale
@@ -226,22 +233,29 @@ svg .sign { font: bold 10px sans-serif; text-anchor: middle } svg .mid { text-an
 		FROM (SELECT *, row_number() OVER (PARTITION BY name, floor((x + width / 2) / 9) ORDER BY token DESC) AS nth FROM bar WHERE letter <> '') b WHERE nth = 1
 	UNION ALL SELECT 4, 11, 2 * n, format('<text x="8" y="%s" clip-path="url(#shedlock-names)">', 36 + 26 * n - 8), CASE WHEN length(name) > 34 THEN left(name, 32) || '...' ELSE name END, '' FROM job
 	UNION ALL SELECT 4, 11, 2 * n + 1, '<title>', concat_ws(E'\n', name, schedule || coalesce(', time zone ' || time_zone, '')), '</title></text>' FROM job
-	UNION ALL SELECT 4, 12, 2 * n, format('<text x="992" y="%s" class="%s">', 36 + 26 * n - 8, CASE WHEN overdue IS NOT NULL THEN 'bad' ELSE 'weak' END),
-			CASE WHEN paused THEN 'paused until ' || coalesce(to_char(paused_until, 'YYYY-MM-DD HH24:MI'), 'resumed')
-				 WHEN overdue IS NOT NULL THEN 'overdue by ' || date_trunc('second', overdue + interval '1 min')
+	UNION ALL SELECT 4, 12, 2 * n, format('<text x="992" y="%s" class="%s">', 36 + 26 * n - 8, CASE WHEN problems IS NOT NULL THEN 'bad' ELSE 'weak' END),
+			CASE WHEN problems IS NOT NULL THEN concat_ws(', ', problems, CASE WHEN paused THEN 'paused' END)
+				 WHEN paused THEN 'paused until ' || coalesce(to_char(paused_until, 'YYYY-MM-DD HH24:MI'), 'resumed')
 				 WHEN next_attempt_at IS NOT NULL THEN 'attempt ' || to_char(next_attempt_at, 'YYYY-MM-DD HH24:MI:SS')
 				 WHEN next_due IS NOT NULL THEN 'next ' || to_char(next_due, 'YYYY-MM-DD HH24:MI:SS') END, '' FROM job
-	UNION ALL SELECT 4, 12, 2 * n + 1, '<title>', concat_ws(E'\n', name, 'paused by ' || paused_by, pause_reason,
+	UNION ALL SELECT 4, 12, 2 * n + 1, '<title>', concat_ws(E'\n', name, messages, 'paused by ' || paused_by, pause_reason,
 			'next attempt ' || next_attempt_at, 'next tick ' || next_due), '</title></text>' FROM job
 	UNION ALL SELECT 4, 13, 0, '</svg></div>', '', ''
-	UNION ALL SELECT 5, 0, 0, '<h2>Runs that did not succeed, the last ones first</h2>
+	UNION ALL SELECT 5, 0, 0, '<h2>Problems now</h2>
+<table><thead><tr><th>Since</th><th>Name</th><th>Problem</th><th>Message</th><th>Description</th></tr></thead><tbody>', '', '' WHERE EXISTS (SELECT FROM problem)
+	UNION ALL SELECT 5, place, cell, CASE cell WHEN 1 THEN '<tr><td>' ELSE '<td>' END, content, CASE cell WHEN 5 THEN '</td></tr>' ELSE '</td>' END
+		FROM (SELECT row_number() OVER (ORDER BY since, name COLLATE "C", problem) AS place, * FROM problem) p,
+			 LATERAL (VALUES (1, to_char(since, 'YYYY-MM-DD HH24:MI:SS')), (2, name), (3, problem), (4, message), (5, description)) c (cell, content)
+		WHERE place <= 50
+	UNION ALL SELECT 6, 0, 0, '</tbody></table>', '', '' WHERE EXISTS (SELECT FROM problem)
+	UNION ALL SELECT 7, 0, 0, '<h2>Runs that did not succeed, the last ones first</h2>
 <table><thead><tr><th>Started</th><th>Name</th><th>Outcome</th><th>Attempt</th><th>SQLSTATE</th><th>Message</th></tr></thead><tbody>', '', '' FROM (SELECT count(*) AS n FROM run WHERE outcome NOT IN ('succeeded', 'running')) r WHERE n > 0
-	UNION ALL SELECT 5, place, cell, CASE cell WHEN 1 THEN '<tr><td>' ELSE '<td>' END, content, CASE cell WHEN 6 THEN '</td></tr>' ELSE '</td>' END
+	UNION ALL SELECT 7, place, cell, CASE cell WHEN 1 THEN '<tr><td>' ELSE '<td>' END, content, CASE cell WHEN 6 THEN '</td></tr>' ELSE '</td>' END
 		FROM (SELECT row_number() OVER (ORDER BY started_at DESC, token DESC) AS place, * FROM bar WHERE outcome NOT IN ('succeeded', 'running')) b,
 			 LATERAL (VALUES (1, to_char(started_at, 'YYYY-MM-DD HH24:MI:SS')), (2, name), (3, outcome || CASE WHEN gave_up THEN ', gave up' ELSE '' END), (4, attempt::text), (5, sqlstate), (6, left(message, 400))) c (cell, content)
 		WHERE place <= 50
-	UNION ALL SELECT 6, 0, 0, '</tbody></table>', '', '' FROM (SELECT count(*) AS n FROM run WHERE outcome NOT IN ('succeeded', 'running')) r WHERE n > 0
-	UNION ALL SELECT 7, 0, 0, '</body></html>', '', ''
+	UNION ALL SELECT 8, 0, 0, '</tbody></table>', '', '' FROM (SELECT count(*) AS n FROM run WHERE outcome NOT IN ('succeeded', 'running')) r WHERE n > 0
+	UNION ALL SELECT 9, 0, 0, '</body></html>', '', ''
 )
 -- Control characters are not XML, and those of text direction would reorder the page.
 SELECT before || replace(replace(replace(replace(

@@ -1,5 +1,5 @@
 # scripts/timeline draws every run with its outcome, ticks, ticks without a run and jobs
-# that are overdue.  Its page is well-formed whatever names and messages contain, and
+# that are overdue, and says what is wrong with jobs now.  Its page is well-formed whatever names and messages contain, and
 # shows a role what the views show it.
 
 use strict;
@@ -101,10 +101,14 @@ $node->safe_psql('postgres', $_) foreach q{SELECT shedlock_job(name, 'every 2000
   q{SELECT shedlock_run_end('returned', token, 'returned') FROM shedlock_run_begin('returned')}, q{SELECT shedlock_skip('skipped', 'not tonight')};
 $node->safe_psql('postgres', q{SELECT shedlock_pause('paused', reason => '<not tonight>')});
 
+# A problem without a run
+$node->safe_psql('postgres', $_) foreach q{SELECT shedlock_job('<problem>', '@yearly', description => '<i>Ann</i>')},
+  q{UPDATE _shedlock_job SET schedule = '<never>' WHERE name = '<problem>'}, q{SELECT shedlock_pause('<problem>')};
+
 my $page = page('postgres');
 my $runs = $node->safe_psql('postgres', 'SELECT count(*) FROM shedlock_history');
 is(form($page), 'well-formed', 'the page is well-formed');
-ok($page !~ qr/<script|<b>|\bhref=|\bsrc=|https?:(?!\/\/www\.w3\.org)/, 'the page has no scripts and no links');
+ok($page !~ qr/<script|<b>|<i>|\bhref=|\bsrc=|https?:(?!\/\/www\.w3\.org)/, 'the page has no scripts and no links');
 has($page, qr/default-src 'none'/, 'the page forbids scripts and links');
 is(scalar(bars($page, '(?:ok|failed|late|off|lost|runs)')), $runs, 'every run is drawn');
 my %class = ('succeeds' => 'ok', $shown => 'failed', 'late' => 'late', 'cancelled' => 'off', 'lost' => 'lost', 'running' => 'runs');
@@ -129,11 +133,16 @@ has((bars($page, 'lost'))[0], qr/^lost\nlost\nfrom [^\n]+, its end is unknown\n/
 my ($width) = page('postgres', '--since', $node->safe_psql('postgres', 'SELECT min(started_at) FROM shedlock_history')) =~ /<rect class="bar lost" x="[\d.]+" y="[\d.]+" width="([\d.]+)"/;
 is($width, '3.0', 'a lost run has a short bar');
 is_deeply([ sort { $a <=> $b } keys %{ { map { $_ => 1 } $page =~ /<text class="weak mid" x="[\d.]+" y="([\d.]+)">/g } } ],
-	[ 16, 54 + 26 * $node->safe_psql('postgres', 'SELECT count(DISTINCT name) + 1 FROM shedlock_history') ], 'the axis has labels above and below the jobs');
+	[ 16, 54 + 26 * $node->safe_psql('postgres', 'SELECT count(DISTINCT name) + 2 FROM shedlock_history') ], 'the axis has labels above and below the jobs');
 is(scalar(grep { $_ < 3 } $page =~ /<rect class="bar [^>]* width="([\d.]+)"/g), 0, 'no bar is too thin');
 cmp_ok(scalar(() = $page =~ /<path class="tick" d="M\d+ /g), '>=', 2, 'ticks are drawn');
 like(join('', bars($page, 'gap')), qr/^with gap\nno run for tick 20/, 'ticks without a run are drawn, and no others');
 like(join('', bars($page, 'overdue')), qr/^overdue\noverdue by (?:01:5|02:)/, 'the job that is overdue is drawn, and no other');
+has($page, qr/class="bad">overdue by (?:01:5|02:)\S+\n<title>overdue\nA run of &quot;overdue&quot; is overdue\n/, 'its row says so');
+has($page, qr/class="bad">job, paused\n<title>&lt;problem&gt;\nJob &quot;&lt;problem&gt;&quot;: .+\npaused by postgres/, 'a row says what is wrong with a job');
+is(scalar(() = $page =~ /class="bad"/g), 2, 'the other rows have no problem');
+has($page, qr/>problems now: 2</, 'problems are counted');
+has($page, qr{<td>&lt;problem&gt;</td>\n<td>job</td>\n<td>Job &quot;&lt;problem&gt;&quot;: .+</td>\n<td>&lt;i&gt;Ann&lt;/i&gt;</td></tr>}, 'problems are listed');
 has($page, qr/>paused until resumed\n<title>paused\npaused by postgres\n&lt;not tonight&gt;</, 'a pause is shown');
 ok($page !~ qr/pg_sleep/, 'commands are not shown');
 
@@ -169,6 +178,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE empty');
 $node->safe_psql('empty', 'CREATE SCHEMA "Odd schema"; CREATE EXTENSION shedlock SCHEMA "Odd schema"');
 $page = page('empty');
 is(form($page), 'well-formed', 'the page of an empty history is well-formed');
+has($page, qr/>problems now: 0<(?!.*>Problems now<)/s, 'it says that there is no problem');
 has($page, qr/>No runs in this range</, 'it says that there are no runs');
 $node->safe_psql('empty', q{SET search_path = "Odd schema"; INSERT INTO _shedlock_history
 	(token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
