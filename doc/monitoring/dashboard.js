@@ -95,7 +95,8 @@ function table(title, width, description, columns)
 }
 
 const unit = (value) => ({ id: 'unit', value });
-const never = { id: 'mappings', value: [{ type: 'value', options: { 0: { text: 'never' } } }] };
+const word_for_0 = (text) => ({ id: 'mappings', value: [{ type: 'value', options: { 0: { text } } }] });
+const never = word_for_0('never');
 const by_job = (expr) => `max by (datname, name) (${expr})`;
 
 const board = new dashboard.DashboardBuilder('shedlock')
@@ -134,6 +135,12 @@ board
 		'Ticks that were given up', true))
 	.withPanel(figure('Paused', `count(shedlock_lock_paused{${jobs}} == 1)`,
 		'Locks that cannot be acquired until they are resumed'))
+
+	.withPanel(table('Problems now', 24, 'What is wrong with jobs now; empty if all is well.  shedlock_problems says more of each',
+		[['datname', 'Database'], ['name', 'Job'], ['problem', 'Problem'],
+			['Value', 'Since', unit('dateTimeFromNow'), word_for_0('not known')]])
+		.height(6)
+		.withTarget(as_table(`max by (datname, name, problem) (shedlock_problem_since_timestamp_seconds{${jobs}}) * 1000`)))
 
 	.withPanel(panel('statetimeline', 'Timeline of runs', 24, 10,
 		'What each job does.  A run that is shorter than the interval between two scrapes may leave no bar; shedlock_history has every run.')

@@ -103,7 +103,7 @@ sub calls_of
 my %reading = map { $_ => "SELECT * FROM $_" } split /\n/, $node->safe_psql('postgres', q{SELECT relname FROM pg_class WHERE relkind = 'v' AND relname LIKE 'shedlock\_%'});
 my $queries = slurp_file('doc/monitoring/queries.yaml');
 $reading{"query $1"} = $2 while $queries =~ /^(\w+):\n  query: \|\n((?:    .*\n)+)/mg;
-cmp_ok(scalar(grep { /^query/ } keys %reading), '>=', 6, 'the queries of doc/monitoring are found');
+cmp_ok(scalar(grep { /^query/ } keys %reading), '>=', 7, 'the queries of doc/monitoring are found');
 delete $reading{shedlock_cron_jobs} if !$has_cron;
 
 my $python = q{
