@@ -1,13 +1,14 @@
 # scripts/demo.d/hosts.sh - part 3: hosts that run a script, one of which vanishes
 # shellcheck shell=bash
 
-# Starts host $1, a session of processes; its number is then in SPAWNED.
+# Starts host $1, a session of processes that begins with script $2; its number is then in
+# SPAWNED.
 host_start() {
     local programs
     programs=$WORK/dest$("$PG_BIN/pg_config" --bindir)
     [ -x "$programs/shedlock" ] || die "the program shedlock was not built"
     spawn "HOST=$1" "PATH=$programs:$PARTS:/usr/bin:/bin" "PGHOST=$WORK/s/a" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres \
-        setsid host.sh >"$WORK/$1.log" 2>&1
+        setsid "$2" >"$WORK/$1.log" 2>&1
 }
 
 # Prints the processes of session $1.  A minimal Debian has no pgrep.
@@ -38,13 +39,13 @@ host_kill() {
 host_await() {
     local deadline=$(($(date +%s) + 300))
     until grep -qs "$2" "$WORK/$1"; do
-        [ "$(date +%s)" -lt "$deadline" ] || { tail -n 5 "$WORK"/host-?.log; die "this did not come into $1: $2"; }
+        [ "$(date +%s)" -lt "$deadline" ] || { tail -n 5 "$WORK"/{host,watcher}-?.log; die "this did not come into $1: $2"; }
         pause 0.1
     done
 }
 
 # A tick that comes in the middle of the part would end the attempts of the one before.
-hosts_pass_midnight() {
+pass_midnight() {
     while [ $(($(date +%s) % 86400)) -ge 86310 ]; do
         pause 1
     done
@@ -61,9 +62,9 @@ hosts() {
 
 TEXT
     show host.sh crontab
-    hosts_pass_midnight
+    pass_midnight
     for host in host-1 host-2; do
-        host_start "$host"
+        host_start "$host" host.sh
         session[$host]=$SPAWNED
     done
     host_await backup.csv ',1,2,.*[0-9]$'

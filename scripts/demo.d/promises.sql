@@ -70,6 +70,20 @@ FROM shedlock_history first LEFT JOIN shedlock_history second
 	 ON second.name = first.name AND second.tick = first.tick AND second.token > first.token
 WHERE first.name LIKE 'job-%' AND first.outcome = 'lost';
 
+-- What the command of two watchers was told of a job.
+INSERT INTO demo.promise (claim, kept, evidence)
+SELECT 'nobody calls a job: that is told, and once',
+	   count(*) = 1 AND bool_and(news ->> 'problem' = 'overdue' AND at > extract(epoch FROM declared_at + overdue_after)),
+	   format('%s s after it was declared', round(max(at - extract(epoch FROM declared_at)), 1))
+FROM demo.told JOIN shedlock_jobs ON name = news ->> 'name'
+WHERE name = 'send-report' AND news ->> 'state' = 'begun'
+UNION ALL
+SELECT 'it runs: so is the end of that, and once',
+	   count(*) = 1 AND bool_and(news ->> 'problem' = 'overdue' AND at > extract(epoch FROM started_at)),
+	   format('%s s after the run began', round(max(at - extract(epoch FROM started_at)), 1))
+FROM demo.told JOIN shedlock_history ON name = news ->> 'name'
+WHERE name = 'send-report' AND news ->> 'state' = 'over';
+
 -- Ticks as both launchers count them, runs as the history has them.
 INSERT INTO demo.promise (claim, kept, evidence)
 SELECT 'pg_cron: VACUUM runs under a lock',
@@ -122,5 +136,5 @@ WHERE job = 'rebuild';
 
 -- No row, no proof: each promise above must have left one.
 INSERT INTO demo.promise (claim, kept, evidence)
-SELECT 'the demo: all of these were checked', count(*) = 20, format('%s of 20', count(*))
+SELECT 'the demo: all of these were checked', count(*) = 22, format('%s of 22', count(*))
 FROM demo.promise;

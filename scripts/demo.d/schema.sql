@@ -36,6 +36,12 @@ CREATE TABLE demo.backup (
 	PRIMARY KEY (host, tick, attempt, step)
 );
 
+-- The watchers: what they told of, from the file that their command writes.
+CREATE TABLE demo.told (
+	at numeric NOT NULL,				-- seconds since 1970
+	news jsonb NOT NULL
+);
+
 -- The pg_cron jobs: one row per run.
 CREATE TABLE demo.run (
 	variant text NOT NULL,				-- with, without

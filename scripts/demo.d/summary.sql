@@ -47,7 +47,7 @@ FROM (SELECT variant, job, count(DISTINCT tick) AS ticks, count(*) AS tries, cou
 	  GROUP BY variant, job) r
 	 LEFT JOIN demo.race_duplicate d USING (variant, job);
 
--- pg_cron: every run has a variant and a tick; those of part 5 are in the
+-- pg_cron: every run has a variant and a tick; those of part 6 are in the
 -- history only.
 CREATE VIEW demo.cron_run AS
 SELECT 'with' AS variant, name AS job, tick, started_at, ended_at
@@ -86,8 +86,8 @@ CREATE VIEW demo.summary AS
 SELECT j.n, j.part, j.job, w.ticks, w.tries, w.runs, w.tries - w.runs AS skips, w.duplicates,
 	   o.runs AS runs_without, o.duplicates AS duplicates_without
 FROM (VALUES (1, 1, 'send-mail'), (2, 1, 'refresh-prices'), (3, 1, 'write-invoices'),
-			 (4, 5, 'vacuum-orders'), (5, 5, 'add-order'), (6, 5, 'divide'), (7, 5, 'endless'),
-			 (8, 6, 'report'), (9, 7, 'rebuild')) AS j (n, part, job)
+			 (4, 6, 'vacuum-orders'), (5, 6, 'add-order'), (6, 6, 'divide'), (7, 6, 'endless'),
+			 (8, 7, 'report'), (9, 8, 'rebuild')) AS j (n, part, job)
 	 JOIN demo.count w USING (job)
 	 LEFT JOIN demo.count o ON o.job = j.job AND o.variant = 'without'
 WHERE w.variant = 'with';

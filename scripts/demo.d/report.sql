@@ -1,0 +1,4 @@
+-- Somebody calls it at last.
+
+-- show run
+CALL shedlock_run('send-report', 'SELECT 1');
