@@ -120,7 +120,10 @@ like($uncalled->{since}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+]00:00$/, '
 $waiting->signal('TERM');
 is($waiting->finish, 0, 'SIGTERM ends a watcher, with exit status 0');
 ok(eventually(sub { !$waiting->processes }), 'nothing of it is left');
-is(ask($jobs, "SELECT string_agg(outcome, ' ' ORDER BY token) FROM shedlock_history WHERE name = 'shedlock-watch'"), 'lost returned', 'the history has both watchers');
+
+# the keeper of the one that was killed may have lived a little longer than its parent
+like(ask($jobs, "SELECT string_agg(outcome, ' ' ORDER BY token) FROM shedlock_history WHERE name = 'shedlock-watch'"),
+	qr/^(?:lost|returned) returned$/, 'the history has both watchers');
 ask($jobs, 'SELECT shedlock_forget(name) FROM shedlock_jobs');
 
 #
