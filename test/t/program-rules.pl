@@ -118,6 +118,7 @@ finds('not in the history, tick order, too many attempts', 'a tick follows a new
 finds('wrong exit status, wrong outcome', 'a success of a command that failed', '102.5 0 main', '102.5 1 main', '102.7 end 2 0', '102.7 end 2 256');
 finds('wrong outcome', 'a success without an exit code', '102.6 succeeded 0', '102.6 succeeded _');
 finds('wrong exit status, wrong outcome', 'cancelled by nobody', '101.6 failed', '101.6 cancelled', '101.7 end 1 1792', '101.7 end 1 0');
+finds('none', 'a run is lost whose lease lasts as long as its job allows', '107.5 lost', '107.5 timed~out');
 finds('wrong exit status, wrong outcome', 'timed out without --at-most', '101.6 failed', '101.6 timed~out');
 finds('wrong outcome', 'returned by nobody', '101.6 failed', '101.6 returned', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 2', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 1',
 	'tick-2 2 T1 2', 'tick-2 2 T1 1');
