@@ -286,18 +286,23 @@ try_change(Watcher *watcher, const PGresult *news, int row)
 	}
 	else
 		free(key);
-	if (!(*trial)->told && Now() >= (*trial)->again_at)
-	{
-		(*trial)->told = run(watcher, watcher->options->command, news, row);
-		(*trial)->nap = (*trial)->nap == 0 ? RETRY_FIRST : (*trial)->nap * 2;
-		if ((*trial)->nap > RETRY_MAX)
-			(*trial)->nap = RETRY_MAX;
-		(*trial)->again_at = Now() + (*trial)->nap;
-	}
-	if (!(*trial)->told || !tell_server(watcher->server, news, row))
+	if (Now() < (*trial)->again_at)
 		return false;
-	free_trial(trial);
-	return true;
+	if (!(*trial)->told && run(watcher, watcher->options->command, news, row))
+	{
+		(*trial)->told = true;
+		(*trial)->nap = 0;
+	}
+	if ((*trial)->told && tell_server(watcher->server, news, row))
+	{
+		free_trial(trial);
+		return true;
+	}
+	(*trial)->nap = (*trial)->nap == 0 ? RETRY_FIRST : (*trial)->nap * 2;
+	if ((*trial)->nap > RETRY_MAX)
+		(*trial)->nap = RETRY_MAX;
+	(*trial)->again_at = Now() + (*trial)->nap;
+	return false;
 }
 
 /*

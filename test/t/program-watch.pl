@@ -186,6 +186,21 @@ is($slowly->finish, 0, 'SIGTERM ends the watcher');
 like($slowly->out, qr/\Astarted\ndone\n\z/, 'the command has come to its end');
 is(ask($jobs, q{SELECT begin_told FROM _shedlock_told WHERE name = 'stuck'}), 't', 'and the server knows');
 
+# What the server does not take note of is told once, and the server is asked later and later.
+ask($jobs, 'CREATE ROLE half LOGIN; GRANT EXECUTE ON FUNCTION shedlock_news() TO half');
+ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs; TRUNCATE _shedlock_told});
+break_job('noted');
+my $half = start_program($node, @watch, '--dbname', 'user=half', teller("$files/half"));
+is_told("$files/half", 'begun', 'job', 'noted');
+ok(eventually(sub { $half->err =~ /(?:permission denied for function shedlock_tell\n.*){2}/s }), 'the server refuses to take note, and is asked again');
+sleep(2);
+unlike($half->err, qr/has more to say/, 'not all the time');
+ask($jobs, 'GRANT EXECUTE ON FUNCTION shedlock_tell TO half');
+ok(defined await($jobs, q{SELECT begin_told FROM _shedlock_told WHERE name = 'noted'}), 'it notes in the end');
+is(scalar(told("$files/half")), 1, 'the command was run once');
+$half->signal('TERM');
+is($half->finish, 0, 'SIGTERM ends it');
+
 #
 # Refusals
 #
