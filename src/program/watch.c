@@ -31,6 +31,13 @@
 #define RETRY_FIRST			USEC_PER_SEC
 #define RETRY_MAX			(300 * USEC_PER_SEC)
 
+/*
+ * An open transaction that has seen the same news would hold up the statements of a watcher.  The
+ * server does not notice that one of them is given up, so it ends them by itself: else each try
+ * would leave a session.  Less than PATIENCE.
+ */
+#define LOCK_PATIENCE		"SET LOCAL lock_timeout = '10s'; "
+
 /* The columns of a change, and the JSON of all of them */
 enum
 {
@@ -228,7 +235,7 @@ statement_of_news(const Server *server)
 
 	BeginStatement(&statement);
 	fprintf(statement.stream,
-			"SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}', "
+			LOCK_PATIENCE "SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}', "
 			"n.message, n.description, pg_catalog.row_to_json(n) FROM %s.shedlock_news() n", server->schema);
 	return EndStatement(&statement);
 }
@@ -248,7 +255,7 @@ tell_server(Server *server, const PGresult *news, int row)
 	if (!ConnectServer(server))
 		return false;
 	BeginStatement(&statement);
-	fprintf(statement.stream, "SELECT %s.shedlock_tell(", server->schema);
+	fprintf(statement.stream, LOCK_PATIENCE "SELECT %s.shedlock_tell(", server->schema);
 	for (size_t i = 0; i < sizeof(arguments) / sizeof(arguments[0]); i++)
 	{
 		fputs(i > 0 ? ", " : "", statement.stream);

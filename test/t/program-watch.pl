@@ -198,6 +198,18 @@ unlike($half->err, qr/has more to say/, 'not all the time');
 ask($jobs, 'GRANT EXECUTE ON FUNCTION shedlock_tell TO half');
 ok(defined await($jobs, q{SELECT begin_told FROM _shedlock_told WHERE name = 'noted'}), 'it notes in the end');
 is(scalar(told("$files/half")), 1, 'the command was run once');
+
+# An open transaction that has seen the news holds the watcher up, and no session is left behind.
+my $reader = session($node);
+ask($reader, 'BEGIN');
+break_job('unseen');
+ask($reader, 'SELECT count(*) FROM shedlock_news()');
+ok(eventually(sub { $half->err =~ /canceling statement due to lock timeout/ }), 'a watcher does not wait for ever for an open transaction');
+cmp_ok(ask($jobs, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shedlock' AND query LIKE '%shedlock_news%' AND state = 'active'}), '<', 2,
+	'nor do sessions of it');
+ask($reader, 'ROLLBACK');
+$reader->quit;
+is_told("$files/half", 'begun', 'job', 'unseen');
 $half->signal('TERM');
 is($half->finish, 0, 'SIGTERM ends it');
 
