@@ -193,6 +193,8 @@ await(const Watcher *watcher, pid_t pid)
 		if (Now() < end)
 			continue;
 		(void) kill(-pid, number);
+		if (getpgid(pid) != pid)	/* it has left its group */
+			(void) kill(pid, number);
 		number = SIGKILL;
 		end = Now() + watcher->options->lease.kill_after;
 	}

@@ -186,6 +186,13 @@ is($slowly->finish, 0, 'SIGTERM ends the watcher');
 like($slowly->out, qr/\Astarted\ndone\n\z/, 'the command has come to its end');
 is(ask($jobs, q{SELECT begin_told FROM _shedlock_told WHERE name = 'stuck'}), 't', 'and the server knows');
 
+# A command that leaves its process group is ended, too.
+break_job('stray');
+my $stray = start_program($node, @watch, '--at-most', '1s', '--kill-after', '500ms', '--', 'perl', '-e',
+	'$| = 1; setpgrp(0, getpgrp(getppid)); $SIG{TERM} = "IGNORE"; print "started\n"; sleep 600');
+ok($stray->await_out(qr/started.*started/s), 'a command that leaves its process group and hangs is ended');
+$stray->kill_all;
+
 # What the server does not take note of is told once, and the server is asked later and later.
 ask($jobs, 'CREATE ROLE half LOGIN; GRANT EXECUTE ON FUNCTION shedlock_news() TO half');
 ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs; TRUNCATE _shedlock_told});
