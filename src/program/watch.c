@@ -163,6 +163,7 @@ execute(Watcher *watcher, char *const *command, const PGresult *news, int row, p
 			(void) setenv(variables[column], PQgetvalue(news, row, column), 1);
 	}
 	(void) signal(SIGPIPE, SIG_DFL);
+	(void) signal(SIGTSTP, SIG_DFL);
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) execvp(command[0], command);
@@ -495,6 +496,9 @@ Watch(const Options *options)
 		watcher.alive = strdup(options->alive);
 	(void) prctl(PR_SET_NAME, "shedlock-watch");
 	(void) signal(SIGPIPE, SIG_IGN);
+
+	/* Ctrl-Z: the lease would be extended, and no host would watch. */
+	(void) signal(SIGTSTP, SIG_IGN);
 	(void) sigemptyset(&child);
 	(void) sigaddset(&child, SIGCHLD);
 	(void) sigemptyset(&ends);

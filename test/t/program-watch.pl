@@ -138,6 +138,14 @@ sub break_job
 	return ask($jobs, "SELECT shedlock_job('$name', '\@yearly'); UPDATE _shedlock_job SET schedule = 'never' WHERE name = '$name'");
 }
 
+# Process ID of the parent of a process
+sub parent
+{
+	my ($pid) = @_;
+
+	return slurp_file("/proc/$pid/stat") =~ /.*\) \S (\d+)/s ? $1 : 0;
+}
+
 break_job($_) foreach qw(bad good);
 ask($jobs, "SELECT count(*) FROM shedlock_news()");
 is(join('', map { (run_program($node, '--watch', '--dry-run', @$_))[0] } [], ['--'], ['true']), '000', '--dry-run needs no command');
@@ -185,6 +193,17 @@ append_to_file("$files/go", '');
 is($slowly->finish, 0, 'SIGTERM ends the watcher');
 like($slowly->out, qr/\Astarted\ndone\n\z/, 'the command has come to its end');
 is(ask($jobs, q{SELECT begin_told FROM _shedlock_told WHERE name = 'stuck'}), 't', 'and the server knows');
+
+# What Ctrl-Z signals in a terminal: the process that the user has started, and the keeper
+my $stopped = start_program($node, @watch, teller("$files/stopped"));
+break_job('before');
+is_told("$files/stopped", 'begun', 'job', 'before');
+$stopped->signal('STOP');
+kill 'TSTP', parent($stopped->guardian);
+break_job('behind');
+is_told("$files/stopped", 'begun', 'job', 'behind');
+$stopped->signal($_) foreach qw(TERM CONT);
+is($stopped->finish, 0, 'SIGTERM ends it once it goes on');
 
 # A command that leaves its process group is ended, too.
 break_job('stray');
