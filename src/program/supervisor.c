@@ -76,14 +76,18 @@ start_keeper(const Options *options, const sigset_t *ends, const sigset_t *unblo
 
 /*
  * await_keeper - wait for its end; returns its exit status, or 0
+ *
+ * The first process of a container gets what a dead keeper has left, and nobody else reaps it.
  */
 static int
 await_keeper(void)
 {
 	int			status = 0;
+	pid_t		pid;
 
-	while (waitpid((pid_t) keeper, &status, 0) < 0 && errno == EINTR)
-		;
+	do
+		pid = waitpid(-1, &status, 0);
+	while (pid != keeper && (pid > 0 || errno == EINTR));
 	keeper = 0;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }

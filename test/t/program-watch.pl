@@ -239,6 +239,22 @@ is_told("$files/half", 'begun', 'job', 'unseen');
 $half->signal('TERM');
 is($half->finish, 0, 'SIGTERM ends it');
 
+# As the first process of a container it gets what a dead keeper has left.
+SKIP:
+{
+	my @apart = qw(unshare --user --map-current-user --pid --fork --mount-proc);
+
+	skip 'this system has no namespaces for users', 3 if system("@apart true 2>$files/unshare") != 0;
+	my $first = start_program($node, { wrapper => \@apart }, @watch, 'true');
+	ok(eventually(sub { $first->guardian }), 'the watcher is the first process of a namespace');
+	my $guardian = $first->guardian;
+	my ($keeper, $supervisor) = map { parent($_) } $guardian, parent($guardian);
+	kill 'KILL', $keeper;
+	ok(eventually(sub { !-e "/proc/$guardian" }), 'no zombie is left of a run whose keeper was killed');
+	kill 'TERM', $supervisor;
+	is($first->finish, 0, 'SIGTERM ends it');
+}
+
 #
 # Refusals
 #
