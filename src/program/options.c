@@ -71,7 +71,7 @@ static const char help[] =
 "Watching:\n"
 "      --watch              run it for each problem of a job that begins or is over\n"
 "      --every=DURATION     look for problems so often (30 s)\n"
-"      --alive=COMMAND      what a shell runs after each look at which all was told\n"
+"      --alive=COMMAND      what a shell runs after a look at which all was told\n"
 "\n"
 "      --quiet-for=DURATION say only once in that time that no server can be reached\n"
 "      --busy-exit=STATUS   exit status if it is not run (75)\n"

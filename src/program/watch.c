@@ -76,6 +76,7 @@ typedef struct Watcher
 	const Options *options;
 	Server	   *server;
 	char	   *alive;			/* --alive, or NULL */
+	Usec		alive_at;		/* it is run at no look before */
 	int			children;		/* signalfd of SIGCHLD */
 	Trial	   *trials;
 } Watcher;
@@ -433,7 +434,8 @@ look(Watcher *watcher)
 {
 	const Options *options = watcher->options;
 	char	   *alive[] = {"sh", "-c", watcher->alive, NULL};
-	Usec		next = Now() + options->every;
+	Usec		start = Now();
+	Usec		next = start + options->every;
 	PGresult   *news;
 	int			left;
 
@@ -447,8 +449,13 @@ look(Watcher *watcher)
 	/* The end of what was told just now may be news. */
 	if (left < PQntuples(news))
 		next = Now();
+	else if (left == 0 && watcher->alive && start < watcher->alive_at)
+		next = watcher->alive_at;
 	else if (left == 0 && watcher->alive)
+	{
 		(void) run(watcher, alive, NULL, 0);
+		watcher->alive_at = next;
+	}
 	PQclear(news);
 	for (Trial *trial = watcher->trials; trial; trial = trial->next)
 	{

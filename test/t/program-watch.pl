@@ -176,6 +176,20 @@ ok(eventually(sub { -e "$files/alive" }), '--alive is run when all is told');
 $fails->signal('TERM');
 is($fails->finish, 0, 'it ends by SIGTERM');
 
+# Notifications bring looks, and no signs of life.
+my $often = start_program($node, @watch, '--every', '1h', '--alive', "echo alive >>$files/signs", teller("$files/often"));
+ok(eventually(sub { -e "$files/signs" }), '--alive is run at the first look');
+foreach my $name (qw(heard seen))
+{
+	break_job($name);
+	ask($jobs, 'NOTIFY shedlock');
+	is_told("$files/often", 'begun', 'job', $name);
+}
+is(slurp_file("$files/signs"), "alive\n", '--alive is not run at looks that come before its time');
+$often->signal('TERM');
+is($often->finish, 0, 'it ends by SIGTERM');
+ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs; TRUNCATE _shedlock_told});
+
 break_job('stuck');
 my $hung = start_program($node, @watch, '--at-most', '1s', '--kill-after', '500ms', '--', 'sh', '-c', 'trap "" TERM; echo started; sleep 600 & wait; wait');
 ok($hung->await_out(qr/started.*started/s), 'a command that hangs is ended, and tried again');
