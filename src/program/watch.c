@@ -38,6 +38,9 @@
  */
 #define LOCK_PATIENCE		"SET LOCAL lock_timeout = '10s'; "
 
+/* Changes in one answer: more of them would be too long for READS_MAX on a network with small packets. */
+#define NEWS_MAX			"100"
+
 /* The columns of a change, and the JSON of all of them */
 enum
 {
@@ -231,16 +234,18 @@ run(Watcher *watcher, char *const *command, const PGresult *news, int row)
 
 /*
  * statement_of_news - the statement that asks for the changes that were not told
+ *
+ * most: how many, or "ALL"; the first ones.
  */
 static char *
-statement_of_news(const Server *server)
+statement_of_news(const Server *server, const char *most)
 {
 	Statement	statement;
 
 	BeginStatement(&statement);
 	fprintf(statement.stream,
 			LOCK_PATIENCE "SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}', "
-			"n.message, n.description, pg_catalog.row_to_json(n) FROM %s.shedlock_news() n", server->schema);
+			"n.message, n.description, pg_catalog.row_to_json(n) FROM %s.shedlock_news() n LIMIT %s", server->schema, most);
 	return EndStatement(&statement);
 }
 
@@ -356,16 +361,18 @@ tell_all(Watcher *watcher, const PGresult *news)
 /*
  * ask_for_news - ask for the changes that were not told; NULL, with the connection closed, if
  * there is no answer
+ *
+ * most: see statement_of_news().
  */
 static PGresult *
-ask_for_news(Server *server)
+ask_for_news(Server *server, const char *most)
 {
 	PGresult   *result = NULL;
 	char	   *statement;
 
 	if (!ConnectServer(server) || FindSchema(server) != 0)
 		return NULL;
-	statement = statement_of_news(server);
+	statement = statement_of_news(server, most);
 	result = Ask(server, statement, ROWS(COLUMNS), Now() + PATIENCE, true);
 	free(statement);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
@@ -440,13 +447,13 @@ look(Watcher *watcher)
 	int			left;
 
 	listen_first(watcher->server);
-	news = ask_for_news(watcher->server);
+	news = ask_for_news(watcher->server, NEWS_MAX);
 	if (news == NULL)
 		return Now() + RETRY_FIRST;
 	forget_trials(watcher, news);
 	left = tell_all(watcher, news);
 
-	/* The end of what was told just now may be news. */
+	/* There may be more, or the end of what was told just now. */
 	if (left < PQntuples(news))
 		next = Now();
 	else if (left == 0 && watcher->alive && start < watcher->alive_at)
@@ -541,7 +548,7 @@ ShowNews(Server *server)
 	if (status != 0)
 		return status;
 	begun = Ask(server, "BEGIN", 0, Now() + PATIENCE, false);
-	news = begun ? ask_for_news(server) : NULL;
+	news = begun ? ask_for_news(server, "ALL") : NULL;
 	if (news == NULL)
 	{
 		ComplainOnce(server, "the server did not answer");

@@ -6,7 +6,10 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use HostProgram;
+use IO::Select;
+use IO::Socket::UNIX;
 use JSON::PP;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ShedlockNode;
@@ -146,6 +149,35 @@ sub parent
 	return slurp_file("/proc/$pid/stat") =~ /.*\) \S (\d+)/s ? $1 : 0;
 }
 
+# Starts a process that passes on what the server sends in packets of 200 bytes; returns its ID.
+sub start_network
+{
+	my ($directory) = @_;
+	my $socket = '/.s.PGSQL.' . $node->port;
+	my $listener = IO::Socket::UNIX->new(Local => $directory . $socket, Listen => 5) or die "socket: $!";
+	my $pid = fork // die "fork: $!";
+
+	return $pid if $pid;
+	$SIG{CHLD} = $SIG{TERM} = 'DEFAULT';
+	while (my $client = $listener->accept)
+	{
+		next if fork;
+		my $server = IO::Socket::UNIX->new(Peer => $node->host . $socket) or POSIX::_exit(1);
+		my $both = IO::Select->new($client, $server);
+		while (my @ready = $both->can_read)
+		{
+			foreach my $from (@ready)
+			{
+				my $is_answer = $from == $server;
+				sysread($from, my $data, $is_answer ? 200 : 65536) or POSIX::_exit(0);
+				syswrite($is_answer ? $client : $server, $data) or POSIX::_exit(0);
+				sleep(0.001) if $is_answer;
+			}
+		}
+	}
+	POSIX::_exit(0);
+}
+
 break_job($_) foreach qw(bad good);
 ask($jobs, "SELECT count(*) FROM shedlock_news()");
 is(join('', map { (run_program($node, '--watch', '--dry-run', @$_))[0] } [], ['--'], ['true']), '000', '--dry-run needs no command');
@@ -252,6 +284,18 @@ $reader->quit;
 is_told("$files/half", 'begun', 'job', 'unseen');
 $half->signal('TERM');
 is($half->finish, 0, 'SIGTERM ends it');
+
+# More news than the program reads as one answer, on a network with small packets
+my $directory = PostgreSQL::Test::Utils::tempdir_short;
+my $network = start_network($directory);
+ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs; TRUNCATE _shedlock_told});
+ask($jobs, q{SELECT count(shedlock_job('many ' || n, '@yearly', description => repeat('What it is. ', 20))) FROM generate_series(1, 300) n; UPDATE _shedlock_job SET schedule = 'never'});
+my $many = start_program($node, { environment => { PGHOST => $directory } }, @watch, 'true');
+ok(defined await($jobs, q{SELECT count(*) = 300 FROM _shedlock_told WHERE begin_told}), 'any number of problems is told');
+$many->signal('TERM');
+is($many->finish, 0, 'SIGTERM ends it');
+kill 'TERM', $network;
+waitpid $network, 0;
 
 # As the first process of a container it gets what a dead keeper has left.
 SKIP:
