@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * watch.c
- *	  The work of --watch: tells a command what is wrong with jobs, and what is not any more.
+ *	  The work of --watch: tells a command what is wrong with jobs, and what is right again.
  *
  * It is the command of a run, and so of one host at a time: the guardian ends it when the lease
  * is over.  The server remembers what was told.  It is told of that after the command, so that a
@@ -64,7 +64,7 @@ static const char *const variables[] = {
 	[COLUMN_DESCRIPTION] = "SHEDLOCK_DESCRIPTION"
 };
 
-/* A change that the command or the server was told of in vain */
+/* A change of which the command, or the server, could not be told yet */
 typedef struct Trial
 {
 	struct Trial *next;
@@ -388,7 +388,7 @@ ask_for_news(Server *server, const char *most)
 }
 
 /*
- * listen - LISTEN, if the session is the connection's own, and nobody has yet
+ * listen_first - LISTEN, if the session is the connection's own, and nobody has yet
  *
  * Before the look at the news, so that nothing is missed.
  */
