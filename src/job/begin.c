@@ -179,7 +179,8 @@ gave_up_at(const ShedlockTick *last, const Try *try)
 		return DT_NOBEGIN;
 	if (last->gave_up_at >= try->job.created_at || !ShedlockGivesUp(last) || last->token == try->job.spent_token)
 		return last->gave_up_at;
-	return try->now;
+	/* The clock may have been set back since the job was created. */
+	return Max(try->now, try->job.created_at);
 }
 
 /*

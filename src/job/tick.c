@@ -365,8 +365,9 @@ end_tick(ShedlockTick *last, TickAct *end)
 	{
 		end->gave_up = last->again_at == DT_NOBEGIN && last->attempt >= job.attempts;
 
+		/* The clock may have been set back since the job was created. */
 		if (end->gave_up && last->gave_up_at < job.created_at)
-			last->gave_up_at = now;
+			last->gave_up_at = Max(now, job.created_at);
 
 		/* More attempts that are declared later are not for this tick. */
 		last->retry_at = end->gave_up ? DT_NOEND :

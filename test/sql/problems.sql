@@ -107,6 +107,17 @@ SELECT problem FROM pg_temp.problems();
 SELECT pg_temp.start('report') > 0 AS began;
 SELECT * FROM pg_temp.problems();
 
+-- also if the clock was set back after the job was created
+UPDATE _shedlock_job SET created_at = '2300-01-01', declared_at = '2300-01-01';
+SELECT pg_temp.finish('report', 'failed') \gset
+SELECT pg_temp.start('report') > 0 AS began;
+SELECT pg_temp.finish('report', 'failed') \gset
+SELECT pg_temp.age('report', '366 days') \gset
+SELECT pg_temp.start('report') > 0 AS began;
+SELECT problem, message FROM pg_temp.problems();
+UPDATE _shedlock_job SET created_at = '2001-01-01', declared_at = '2001-01-01';
+UPDATE _shedlock_tick SET gave_up_at = '2001-01-02';
+
 -- what was given up before a job was forgotten and declared again is no problem of that
 SELECT pg_temp.finish('report', 'failed') \gset
 SELECT shedlock_forget('report');
