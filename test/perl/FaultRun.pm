@@ -9,7 +9,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(fault_run program_run watch_run judge judge_program rules_of);
+our @EXPORT = qw(fault_run program_run watch_run judge judge_program judge_watch rules_of);
 
 my $faults = "$FindBin::RealBin/../faults";
 my $runs = 0;
@@ -67,6 +67,14 @@ sub judge_program
 	my ($dir, @options) = @_;
 
 	return report_of("$faults/program/check", @options, $dir);
+}
+
+# The same for logs of the watchers.
+sub judge_watch
+{
+	my ($dir, @options) = @_;
+
+	return report_of("$faults/watch/check", @options, $dir);
 }
 
 sub report_of
