@@ -19,11 +19,11 @@ const failures = 'outcome=~"failed|timed out|lost"';
 const states = [
 	['at work', 'blue', `shedlock_lock_held_seconds{${runs}, ${jobs}}`],
 	['paused', 'purple', `shedlock_lock_paused{${jobs}} == 1`],
-	['overdue', 'orange', `shedlock_schedule_overdue_seconds{${jobs}} > 0`],
-	['gave up', 'dark-red', `shedlock_schedule_gave_up{${jobs}} == 1`],
+	['overdue', 'orange', `shedlock_job_overdue_seconds{${jobs}} > 0`],
+	['gave up', 'dark-red', `shedlock_job_gave_up{${jobs}} == 1`],
 	['last run failed', 'light-red',
-		`shedlock_job_last_failure_timestamp_seconds{${jobs}} > shedlock_job_last_success_timestamp_seconds{${jobs}}`],
-	['idle', 'text', `shedlock_job_last_success_timestamp_seconds{${jobs}}`],
+		`shedlock_run_last_failure_timestamp_seconds{${jobs}} > shedlock_run_last_success_timestamp_seconds{${jobs}}`],
+	['idle', 'text', `shedlock_run_last_success_timestamp_seconds{${jobs}}`],
 ];
 const colours = { succeeded: 'green', failed: 'red', 'timed out': 'orange', cancelled: 'purple', lost: 'dark-red' };
 
@@ -127,11 +127,11 @@ board
 		'Runs that hold their lock now'))
 	.withPanel(figure('Other locks held', `count(shedlock_lock_held_seconds{kind=~"lease|session", ${jobs}})`,
 		'Leases and session locks that have a holder now'))
-	.withPanel(figure('Overdue', `count(shedlock_schedule_overdue_seconds{${jobs}} > 0)`,
+	.withPanel(figure('Overdue', `count(shedlock_job_overdue_seconds{${jobs}} > 0)`,
 		'Jobs of which a run is late by more than their overdue_after', true))
 	.withPanel(figure('Failures of the last day', `sum(${in_a_day(`shedlock_runs_total{${failures}, ${jobs}}`)})`,
 		'Runs that failed, timed out or were lost', true))
-	.withPanel(figure('Gave up in the last day', `sum(${in_a_day(`shedlock_job_gave_up_total{${jobs}}`)})`,
+	.withPanel(figure('Gave up in the last day', `sum(${in_a_day(`shedlock_run_gave_up_total{${jobs}}`)})`,
 		'Ticks that were given up', true))
 	.withPanel(figure('Paused', `count(shedlock_lock_paused{${jobs}} == 1)`,
 		'Locks that cannot be acquired until they are resumed'))
@@ -183,16 +183,16 @@ board
 			['Value #B', 'Last failure', unit('dateTimeFromNow'), never],
 			['Value #C', 'Next tick', unit('dateTimeFromNow')],
 			['Value #D', 'Runs take', unit('s')]])
-		.withTarget(as_table(`${by_job(`shedlock_job_last_success_timestamp_seconds{${jobs}}`)} * 1000`))
-		.withTarget(as_table(`${by_job(`shedlock_job_last_failure_timestamp_seconds{${jobs}}`)} * 1000`))
-		.withTarget(as_table(`${by_job(`shedlock_schedule_next_due_timestamp_seconds{${jobs}}`)} * 1000 < Inf`))
-		.withTarget(as_table(`max by (datname, name) (shedlock_job_run_seconds_total{${jobs}})
+		.withTarget(as_table(`${by_job(`shedlock_run_last_success_timestamp_seconds{${jobs}}`)} * 1000`))
+		.withTarget(as_table(`${by_job(`shedlock_run_last_failure_timestamp_seconds{${jobs}}`)} * 1000`))
+		.withTarget(as_table(`${by_job(`shedlock_job_next_due_timestamp_seconds{${jobs}}`)} * 1000 < Inf`))
+		.withTarget(as_table(`max by (datname, name) (shedlock_run_seconds_total{${jobs}})
 	/ (sum by (datname, name) (shedlock_runs_total{outcome!="lost", ${jobs}}) > 0)`)))
 
 	.withPanel(lines('Durations', 's', 'How long each run has been at work; the height of a tooth is the duration of a run')
 		.withTarget(over_time(by_job(`shedlock_lock_held_seconds{${runs}, ${jobs}}`), '{{name}}')))
 	.withPanel(lines('Overdue', 's', 'For how long runs that are due have not begun')
-		.withTarget(over_time(`${by_job(`shedlock_schedule_overdue_seconds{${jobs}}`)} > 0`, '{{name}}')))
+		.withTarget(over_time(`${by_job(`shedlock_job_overdue_seconds{${jobs}}`)} > 0`, '{{name}}')))
 
 	.withPanel(lines('Waiters', 'short', 'Sessions that wait for a lock')
 		.decimals(0)

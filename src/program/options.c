@@ -60,6 +60,8 @@ static const char help[] =
 "      --max-late=DURATION  begin no run later than that after its tick\n"
 "      --overdue-after=DURATION\n"
 "                           the job is overdue if a run that is due begins no sooner (5 min)\n"
+"      --slow-after=DURATION\n"
+"                           the job is slow if a run of it takes longer\n"
 "      --description=TEXT   what the job is; what the history says of the run (the command line)\n"
 "\n"
 "The command:\n"
@@ -111,6 +113,7 @@ enum
 	OPTION_OVERDUE_AFTER,
 	OPTION_QUIET_FOR,
 	OPTION_SCHEDULE,
+	OPTION_SLOW_AFTER,
 	OPTION_TAIL,
 	OPTION_TIME_ZONE,
 	OPTION_VERSION,
@@ -140,6 +143,7 @@ static const struct option long_options[] = {
 	{"overdue-after", required_argument, NULL, OPTION_OVERDUE_AFTER},
 	{"quiet-for", required_argument, NULL, OPTION_QUIET_FOR},
 	{"schedule", required_argument, NULL, OPTION_SCHEDULE},
+	{"slow-after", required_argument, NULL, OPTION_SLOW_AFTER},
 	{"tail", required_argument, NULL, OPTION_TAIL},
 	{"time-zone", required_argument, NULL, OPTION_TIME_ZONE},
 	{"verbose", no_argument, NULL, 'v'},
@@ -307,6 +311,8 @@ text_option(Options *options, int option)
 			return &options->overdue_after;
 		case OPTION_SCHEDULE:
 			return &options->schedule;
+		case OPTION_SLOW_AFTER:
+			return &options->slow_after;
 		case OPTION_TIME_ZONE:
 			return &options->time_zone;
 		default:
@@ -418,7 +424,8 @@ set_job(Options *options)
 		{"backoff", options->backoff},
 		{"catch-up", options->catch_up},
 		{"max-late", options->max_late},
-		{"overdue-after", options->overdue_after}
+		{"overdue-after", options->overdue_after},
+		{"slow-after", options->slow_after}
 	};
 
 	if (options->period && options->schedule)

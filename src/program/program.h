@@ -123,6 +123,7 @@ typedef struct Options
 	const char *catch_up;
 	const char *max_late;
 	const char *overdue_after;
+	const char *slow_after;
 	const char *job_description;
 	const char *period;			/* of --once-every, which is a schedule; or
 								 * NULL */

@@ -148,6 +148,7 @@ StatementOfJob(Server *server)
 	add_argument(&statement, server, "catch_up", options->catch_up);
 	add_argument(&statement, server, "max_late", options->max_late);
 	add_argument(&statement, server, "overdue_after", options->overdue_after);
+	add_argument(&statement, server, "slow_after", options->slow_after);
 	if (options->at_most != NEVER)
 		add_duration(&statement, "lock_at_most_for", options->at_most);
 	add_printable(&statement, server, "description", options->job_description);

@@ -471,7 +471,7 @@ sub check_counters
 	is(join("\n", sort map { "$_->[0]{name}|$_->[0]{problem}|" . ($_->[1] > 1e9 || 0) } series('shedlock_problem_since_timestamp_seconds')),
 		join("\n", sort split /\n/, $node->safe_psql('postgres', 'SELECT name, problem, (since IS NOT NULL)::integer FROM shedlock_problems')),
 		'the problems are those of shedlock_problems');
-	is(scalar(series('shedlock_schedule_overdue_seconds{name="claimed"}')), 0, 'a claim is not run, and never late');
+	is(scalar(series('shedlock_job_overdue_seconds{name="claimed"}')), 0, 'a claim is not run, and never late');
 	is(join(' ', sort map { $_->[0]{datname} } series('shedlock_info')), 'other postgres', 'the exporter asks two databases');
 	return;
 }

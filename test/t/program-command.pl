@@ -108,7 +108,7 @@ refused(64, qr/"256" is not a number from 0 to 255/, undef, @named, '--busy-exit
 refused(64, qr/unrecognized option '--nonsense'\nTry "shedlock --help"\.$/, undef, @named, '--nonsense');
 refused(64, qr/invalid option -- 'x'\nTry/, undef, @named, '-x');
 refused(64, qr/^shedlock: --[a-z-]+ needs --schedule or --once-every$/, undef, @named, $_)
-  foreach '--time-zone=UTC', '--attempts=2', '--backoff=1s', '--catch-up=all', '--max-late=1h', '--overdue-after=1h';
+  foreach '--time-zone=UTC', '--attempts=2', '--backoff=1s', '--catch-up=all', '--max-late=1h', '--overdue-after=1h', '--slow-after=1h';
 refused(64, qr/^shedlock: --once-every and --schedule exclude each other$/, undef, @named, '--once-every=1h', '--schedule=0 3 * * *');
 refused(64, qr/^shedlock: --at-most of a job must be at least 1\.25 s$/, undef, @named, '--once-every=1h', '--at-most=1s');
 my ($status, $out, $err) = run_program(undef, @named);
@@ -117,7 +117,7 @@ is("$status $err", "64 shedlock: there is no command to run\n", 'without a comma
 refused(64, qr/^shedlock: /, $node, @named, @$_)
   foreach ['--schedule=nightly'], [ '--schedule=0 3 * * *', '--time-zone=Moon/Base' ], ['--at-least=2min'], ['--at-least=soon'],
   map { [ '--once-every=1h', $_ ] } '--catch-up=some', '--catch-up=none', '--attempts=0', '--attempts=many', '--backoff=soon', '--max-late=-1s',
-  '--overdue-after=0', '--description=' . 'x' x 256, '--time-zone=UTC+2';
+  '--overdue-after=0', '--slow-after=0', '--description=' . 'x' x 256, '--time-zone=UTC+2';
 refused(64, qr/^shedlock: /, $node, @named, "--once-every=$_") foreach '1 month', '-1h', 'soon', '';
 refused(64, qr/^shedlock: invalid schedule: "30 seconds"\n.*\n.*"every 5 min"/, $node, @named, '--schedule=30 seconds');
 refused(64, qr/^shedlock: /, $node, '--name', $_) foreach '', 'x' x 256, "\xff";
@@ -169,7 +169,7 @@ refused(64, $duration, undef, '--name=wrong', '--quiet-for=soon');
 # --dry-run checks what it is given.
 @named = ('--name=dry', '--schedule=30 3 * * *', '--time-zone=Europe/Berlin', '--dry-run');
 ($status, $out, $err) = run_program($node, @named, '--at-least=1s', '--attempts=3', '--backoff=1min', '--max-late=1h', '--catch-up=all',
-	'--overdue-after=1h', '--description=the whole of it', '--', 'true');
+	'--overdue-after=1h', '--slow-after=2h', '--description=the whole of it', '--', 'true');
 is("$status $err", '0 ', '--dry-run of a call that is right');
 like($out, qr/^command: \/\S+\/true$/m, 'it shows where the command is');
 my $ticks = ask($watcher, q{
@@ -178,7 +178,7 @@ FROM (SELECT shedlock_next_tick('30 3 * * *', 'Europe/Berlin', now() + d * inter
 like($out, qr/^next ticks \(Europe\/Berlin\): \Q$ticks\E$/m, 'it shows the next three ticks in their zone');
 is((run_program($node, @named, @$_, '--', 'true'))[0], 64, "exit status 64 of --dry-run with @$_")
   foreach map { [$_] } '--schedule=61 3 * * *', '--time-zone=Moon/Base', '--attempts=0', '--backoff=soon', '--at-least=2h', '--catch-up=some',
-  '--once-every=1h', '--max-late=-1s', '--overdue-after=soon', '--description=' . 'x' x 256;
+  '--once-every=1h', '--max-late=-1s', '--overdue-after=soon', '--slow-after=soon', '--description=' . 'x' x 256;
 ($status, $out, $err) = run_program($node, '--name=dry', '--once-every=90 s', '--dry-run', 'true');
 like($out, qr/^next ticks \(UTC\): (?:[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:[03]0(?:, |$)){3}/m, 'the ticks of a period, with their seconds');
 foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/passwd' ], [ 127, '' ])
@@ -420,10 +420,10 @@ sub declared
 }
 
 my @whole = ('--name=whole', '--schedule=every 20000 days', '--time-zone=UTC', '--attempts=7', '--backoff=2min', '--catch-up=all',
-	'--max-late=30000 days', '--overdue-after=1h', '--description=Who, and why', '--at-most=2h');
+	'--max-late=30000 days', '--overdue-after=1h', '--slow-after=90 min', '--description=Who, and why', '--at-most=2h');
 my $whole = 'schedule, time_zone, attempts, backoff, catch_up, max_late, overdue_after, slow_after, lock_at_most_for, lock_at_least_for, description';
 is((run_program($node, @whole, 'true'))[0], 0, 'a call that says all of its job');
-is(declared('whole', $whole), 'every 20000 days|UTC|7|00:02:00|all|30000 days|01:00:00||02:00:00||Who, and why', 'it is declared');
+is(declared('whole', $whole), 'every 20000 days|UTC|7|00:02:00|all|30000 days|01:00:00|01:30:00|02:00:00||Who, and why', 'it is declared');
 is(last_run('whole', 'command'), 'Who, and why', 'the history has the description');
 my $when = declared('whole', 'declared_at');
 my $xid = ask($watcher, 'SELECT txid_snapshot_xmax(txid_current_snapshot())');

@@ -180,7 +180,7 @@ FROM (SELECT name, tick FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite
 	 (VALUES (now() - interval '1 h', now()), (now() - interval '1 min', NULL)) r (b, e), unnest('{failed, running, lost}'::text[]) o;
 });
 all_is_read('with rows that were written by hand');
-is($node->safe_psql('postgres', "SELECT count(*) FROM ($reading{'query shedlock_schedule'}) q WHERE gave_up IS NULL"), 0, 'whether a job gave up is never unknown');
+is($node->safe_psql('postgres', "SELECT count(*) FROM ($reading{'query shedlock_job'}) q WHERE gave_up IS NULL"), 0, 'whether a job gave up is never unknown');
 is($node->safe_psql('postgres', q{SELECT count(*), bool_and(v.problem = 'its schedule cannot be read any more') FROM shedlock_jobs v JOIN _shedlock_job j USING (name) WHERE abs(extract(year FROM j.backoff)) > 100}) =~ /^\d{3,}\|t$/ ? 1 : 0,
 	1, 'a job with a duration of millions of years cannot be read');
 
