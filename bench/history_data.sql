@@ -10,7 +10,7 @@ FROM generate_series(0, :jobs - 1) n;
 
 -- written like the extension's own writes, without the trigger
 SET session_replication_role = replica;
-INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT n, 'job-' || n % :jobs, 'SELECT work()', date_trunc('minute', at), 1, at, at + interval '0.1 s',
 	   CASE WHEN n / :jobs % 50 = 0 THEN 'failed' ELSE 'succeeded' END, 'pg_database_owner'::regrole, 'pg_cron@[local] #' || n, 4711
 FROM generate_series(1, :runs) n, LATERAL (SELECT now() - (:runs - n) * (interval '30 days' / :runs)) t (at);

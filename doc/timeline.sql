@@ -61,7 +61,7 @@ span AS (
 seen AS MATERIALIZED (
 	SELECT name, token, outcome, started_at, ended_at, CASE WHEN outcome = 'lost' AND ended_at IS NULL THEN started_at ELSE least(ended_at, now) END AS till,
 		   CASE WHEN tick > '0001-01-02 00:00Z' AND tick < '9000-01-01 00:00Z' THEN tick END AS tick, attempt,
-		   gave_up, sqlstate, message, exit_code, run_role, locked_by
+		   gave_up, sqlstate, message, exit_code, locked_role, locked_by
 	FROM :"shedlock".shedlock_history, span
 	WHERE started_at <= upto AND isfinite(started_at) AND
 		  (started_at > since - (upto - since) OR ended_at IS NULL OR ended_at >= since)
@@ -224,7 +224,7 @@ svg .sign { font: bold 10px sans-serif; text-anchor: middle } svg .mid { text-an
 			round(least(x, 977)::numeric, 1), CASE letter WHEN '' THEN y + 11 ELSE y + 9 END, round(width::numeric, 1), CASE letter WHEN '' THEN 7 ELSE 11 END),
 			concat_ws(E'\n', name, outcome || CASE WHEN gave_up THEN ', gave up' ELSE '' END,
 				'from ' || date_trunc('milliseconds', started_at) || coalesce(' to ' || date_trunc('milliseconds', ended_at), CASE outcome WHEN 'lost' THEN ', its end is unknown' ELSE '' END),
-				CASE WHEN outcome <> 'lost' THEN 'for ' || date_trunc('milliseconds', till - started_at) END, 'tick ' || tick || ', attempt ' || attempt, 'role ' || run_role || ', holder ' || locked_by,
+				CASE WHEN outcome <> 'lost' THEN 'for ' || date_trunc('milliseconds', till - started_at) END, 'tick ' || tick || ', attempt ' || attempt, 'role ' || locked_role || ', holder ' || locked_by,
 				'token ' || token, 'SQLSTATE ' || sqlstate, 'exit code ' || exit_code, left(message, 400)), '</title></rect>' FROM bar
 	UNION ALL SELECT 4, 9, 0, format('<path class="tick" d="M%s %sv4"/>', x, y), '', ''
 		FROM (SELECT DISTINCT round((240 + per_second * extract(epoch FROM tick - since))::numeric) AS x, 36 + 26 * (j.n - 1) + 21 AS y

@@ -150,7 +150,7 @@ CREATE TABLE _shedlock_history (
 	outcome text NOT NULL,
 	sqlstate text,
 	message text,
-	run_role oid NOT NULL,
+	locked_role oid NOT NULL,
 	locked_by varchar(255) NOT NULL,
 	pid integer NOT NULL,
 	warning text,
@@ -184,7 +184,7 @@ COMMENT ON COLUMN _shedlock_history.ended_at IS 'When the outcome was recorded';
 COMMENT ON COLUMN _shedlock_history.outcome IS 'running, succeeded, failed, timed out, cancelled, returned or lost; or skipped, of a tick without a run';
 COMMENT ON COLUMN _shedlock_history.sqlstate IS 'SQLSTATE of the error';
 COMMENT ON COLUMN _shedlock_history.message IS 'Message of the error, or what the caller of shedlock_run_end says';
-COMMENT ON COLUMN _shedlock_history.run_role IS 'Role that began the run';
+COMMENT ON COLUMN _shedlock_history.locked_role IS 'Role that began the run';
 COMMENT ON COLUMN _shedlock_history.locked_by IS 'Name of the holder, for people to read';
 COMMENT ON COLUMN _shedlock_history.pid IS 'Process ID of the server process that began the run';
 COMMENT ON COLUMN _shedlock_history.warning IS 'Last WARNING of the command that the server logged';

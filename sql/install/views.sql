@@ -109,13 +109,13 @@ SELECT r.name,
 	   r.sqlstate,
 	   r.message,
 	   r.exit_code,
-	   pg_catalog.pg_get_userbyid(r.run_role) AS run_role,
+	   pg_catalog.pg_get_userbyid(r.locked_role) AS locked_role,
 	   r.locked_by,
 	   r.pid,
 	   r.warning,
 	   r.request
 FROM _shedlock_history r
-WHERE pg_catalog.pg_has_role(r.run_role, 'USAGE') OR
+WHERE pg_catalog.pg_has_role(r.locked_role, 'USAGE') OR
 	  pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
 ORDER BY r.token DESC;
 
@@ -135,7 +135,7 @@ COMMENT ON COLUMN shedlock_history.command IS 'The guarded command, or the descr
 COMMENT ON COLUMN shedlock_history.sqlstate IS 'SQLSTATE of the error';
 COMMENT ON COLUMN shedlock_history.message IS 'Message of the error, or what the caller of shedlock_run_end says';
 COMMENT ON COLUMN shedlock_history.exit_code IS 'Exit code of a program, as the caller of shedlock_run_end says';
-COMMENT ON COLUMN shedlock_history.run_role IS 'Role that began the run';
+COMMENT ON COLUMN shedlock_history.locked_role IS 'Role that began the run';
 COMMENT ON COLUMN shedlock_history.locked_by IS 'Name of the holder';
 COMMENT ON COLUMN shedlock_history.pid IS 'Server process that began the run';
 COMMENT ON COLUMN shedlock_history.warning IS

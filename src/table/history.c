@@ -143,7 +143,7 @@ ShedlockHistoryStart(const ShedlockName *name, const ShedlockRow *row,
 	}
 	ShedlockSetColumn(&columns, Anum_started_at, TimestampTzGetDatum(row->locked_at));
 	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[SHEDLOCK_RUNNING]));
-	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(row->locked_role));
+	ShedlockSetColumn(&columns, Anum_locked_role, ObjectIdGetDatum(row->locked_role));
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(row->locked_by));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(row->pid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
@@ -179,7 +179,7 @@ ShedlockHistorySkip(const ShedlockName *name, TimestampTz tick, const char *reas
 	ShedlockSetColumn(&columns, Anum_ended_at, TimestampTzGetDatum(now));
 	ShedlockSetColumn(&columns, Anum_outcome, CStringGetTextDatum(shedlock_outcome_names[SHEDLOCK_SKIPPED]));
 	set_text_if_given(&columns, Anum_message, reason);
-	ShedlockSetColumn(&columns, Anum_run_role, ObjectIdGetDatum(GetUserId()));
+	ShedlockSetColumn(&columns, Anum_locked_role, ObjectIdGetDatum(GetUserId()));
 	ShedlockSetColumn(&columns, Anum_locked_by, CStringGetTextDatum(ShedlockLockedBy(NULL, token)));
 	ShedlockSetColumn(&columns, Anum_pid, Int32GetDatum(MyProcPid));
 	ShedlockSetColumn(&columns, Anum_gave_up, BoolGetDatum(false));
@@ -218,7 +218,7 @@ ShedlockSlotToHistoryRun(TupleTableSlot *slot, ShedlockHistoryRun *past)
 	d = slot_getattr(slot, Anum_ended_at, &isnull);
 	past->ended_at = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	past->gave_up = DatumGetBool(slot_getattr(slot, Anum_gave_up, &isnull));
-	past->role = DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull));
+	past->role = DatumGetObjectId(slot_getattr(slot, Anum_locked_role, &isnull));
 	d = slot_getattr(slot, Anum_tick, &isnull);
 	past->tick = isnull ? DT_NOBEGIN : DatumGetTimestampTz(d);
 	d = slot_getattr(slot, Anum_attempt, &isnull);

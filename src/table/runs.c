@@ -124,7 +124,7 @@ is_own(TupleTableSlot *slot)
 {
 	bool		isnull;
 
-	return DatumGetObjectId(slot_getattr(slot, Anum_run_role, &isnull)) == GetUserId();
+	return DatumGetObjectId(slot_getattr(slot, Anum_locked_role, &isnull)) == GetUserId();
 }
 
 /*

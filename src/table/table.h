@@ -151,7 +151,7 @@ typedef enum ShedlockOutcome
 	X(outcome, TEXTOID, true) \
 	X(sqlstate, TEXTOID, false) \
 	X(message, TEXTOID, false) \
-	X(run_role, OIDOID, true) \
+	X(locked_role, OIDOID, true) \
 	X(locked_by, VARCHAROID, true) \
 	X(pid, INT4OID, true) \
 	X(warning, TEXTOID, false) \

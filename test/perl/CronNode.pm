@@ -220,7 +220,7 @@ sub first_run
 	my ($node, $database, $name) = @_;
 
 	return $node->safe_psql($database,
-		"SELECT outcome, sqlstate, run_role FROM shedlock_history WHERE name = '$name' ORDER BY token LIMIT 1");
+		"SELECT outcome, sqlstate, locked_role FROM shedlock_history WHERE name = '$name' ORDER BY token LIMIT 1");
 }
 
 sub check_jobs

@@ -14,7 +14,7 @@ CALL shedlock_run('history', 'SELECT 2');
 SELECT command, outcome, sqlstate, message, tick AT TIME ZONE 'UTC' AS tick
 FROM shedlock_history WHERE name = 'history' ORDER BY token;
 SELECT bool_and(started_at <= ended_at) AS ended_at, bool_and(duration = ended_at - started_at) AS duration,
-	   bool_and(run_role = current_user) AS run_role, bool_and(pid = pg_backend_pid()) AS pid,
+	   bool_and(locked_role = current_user) AS locked_role, bool_and(pid = pg_backend_pid()) AS pid,
 	   bool_and(locked_by LIKE '%#' || token) AS locked_by,
 	   max(duration) BETWEEN '200 ms' AND '10 s' AS slept
 FROM shedlock_history WHERE name = 'history';
@@ -71,7 +71,7 @@ DROP TABLE history_seen;
 -- writes it to the table.
 SELECT shedlock_acquire_token('history dead', '1 h') AS token \gset
 UPDATE shedlock SET kind = 'run', pid = 0, backend_start = '2026-01-01' WHERE name = 'history dead';
-INSERT INTO _shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, outcome, locked_role, locked_by, pid)
 VALUES (:token, 'history dead', 'SELECT 1', clock_timestamp(), 'running', current_user::regrole, 'somebody', 0);
 SELECT outcome FROM shedlock_history WHERE name = 'history dead';
 SELECT outcome FROM _shedlock_history WHERE name = 'history dead';
@@ -87,7 +87,7 @@ SELECT outcome, started_at, ended_at, duration FROM shedlock_history WHERE name 
 -- Each 16th run of a session, the first one included, deletes a bounded number of runs
 -- that are older than shedlock.history_keep, also those without an outcome.  The last run
 -- of a name stays.
-INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', now() - interval '40 days', now() - interval '40 days',
 	   CASE n WHEN 300 THEN 'running' ELSE 'succeeded' END, 10, 'somebody', 0
 FROM generate_series(1, 301) n;
@@ -113,7 +113,7 @@ SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
 -- The end of a leased run does it in the caller's transaction.  A run that began while the
 -- clock was ahead keeps none of the others.
-INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT -n, 'history old', 'SELECT 1', began, began, 'succeeded', 10, 'somebody', 0
 FROM generate_series(2, 5) n, LATERAL (SELECT now() + CASE n WHEN 5 THEN '5 years' ELSE '-40 days' END::interval) t(began);
 \c -
@@ -146,7 +146,7 @@ TRUNCATE _shedlock_history;
 -- The last runs of names that never ran again stay, and a run reads only a few of
 -- them; old runs after them are deleted all the same.  Here each of a hundred nights,
 -- long ago and far apart in tokens, began with such names.
-INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT night * 100000 + n, CASE WHEN n <= 30 THEN 'history gone ' || night || ' ' || n ELSE 'history other ' || n END, 'SELECT 1',
 	   now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
 FROM generate_series(-100, -1) night, generate_series(1, 70) n;
@@ -170,7 +170,7 @@ SELECT count(*) FROM shedlock_history WHERE name = 'history prune';
 
 -- So they are where a page has room for few runs.
 TRUNCATE _shedlock_history;
-INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT -n, 'history gone ' || n, '', now() - interval '40 days', now() - interval '40 days', 'succeeded', 10, 'somebody', 0
 FROM generate_series(1, 30) n;
 \c -

@@ -1,6 +1,6 @@
 -- A query of the last runs reads these runs and few others, however many there are, and
 -- however long ago a job last ran.
-INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT n - 50000, CASE n % 3 WHEN 0 THEN 'reads often' WHEN 1 THEN 'reads ' || n % 100 ELSE 'reads ' || CASE WHEN n < 30000 THEN 'ago' ELSE 'lately' END END,
 	   'SELECT 1', now() - (40000 - n) * interval '1 min', now(), CASE WHEN n % 10 < 7 THEN 'failed' ELSE 'succeeded' END, 10, 'somebody', 0
 FROM generate_series(1, 40000) n;

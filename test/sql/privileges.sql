@@ -20,7 +20,7 @@ SELECT shedlock_acquire_session('privileges'), shedlock_release('privileges');
 SELECT shedlock_once('privileges', '2026-01-01'), shedlock_once_every('privileges period', '36500 days');
 CALL shedlock_run('privileges', 'SELECT current_user');
 SELECT shedlock_job('privileges job', '@daily'), shedlock_forget('privileges job');
-SELECT name, outcome, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+SELECT name, outcome, locked_role FROM shedlock_history WHERE name LIKE 'privileges%';
 SELECT shedlock_acquire('privileges');
 SELECT name, state, kind, locked_by ~ '#' AS locked_by FROM shedlock_locks WHERE name LIKE 'privileges%';
 
@@ -127,13 +127,13 @@ REVOKE regress_shedlock_alice FROM regress_shedlock_bob;
 -- Only members of a run's role and of pg_read_all_stats see the run in the history.
 SET ROLE regress_shedlock_bob;
 CALL shedlock_run('privileges bob', 'SELECT 1');
-SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+SELECT name, locked_role FROM shedlock_history WHERE name LIKE 'privileges%';
 SET ROLE regress_shedlock_alice;
-SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%';
+SELECT name, locked_role FROM shedlock_history WHERE name LIKE 'privileges%';
 RESET ROLE;
 GRANT pg_read_all_stats TO regress_shedlock_alice;
 SET ROLE regress_shedlock_alice;
-SELECT name, run_role FROM shedlock_history WHERE name LIKE 'privileges%' ORDER BY token;
+SELECT name, locked_role FROM shedlock_history WHERE name LIKE 'privileges%' ORDER BY token;
 RESET ROLE;
 REVOKE pg_read_all_stats FROM regress_shedlock_alice;
 

@@ -29,7 +29,7 @@ SET shedlock.max_wait = '1 s';
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1', wait => '1 min');
 SELECT pg_temp.error_of($$SELECT shedlock_run_begin('begin', request => 'r2', wait => '1 min')$$);
 RESET shedlock.max_wait;
-INSERT INTO _shedlock_history (token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT nextval('shedlock_token_seq'), 'begin', now(), now(), 'succeeded', current_user::regrole, 'somebody', 1 FROM generate_series(1, 150);
 SELECT token = :token AS token, reason FROM shedlock_run_begin('begin', request => 'r1');
 DELETE FROM _shedlock_history WHERE locked_by = 'somebody';

@@ -24,7 +24,7 @@ SELECT pg_temp.years(shedlock_skip('skip', 'no stocktaking'));
 SELECT * FROM pg_temp.show('skip');
 SELECT pg_temp.why('skip');
 SELECT pg_temp.years(shedlock_skip('skip'));
-SELECT name, outcome, pg_temp.years(tick) AS tick, attempt, gave_up, duration, command, message, run_role = current_role AS run_role FROM shedlock_history WHERE name = 'skip' ORDER BY started_at;
+SELECT name, outcome, pg_temp.years(tick) AS tick, attempt, gave_up, duration, command, message, locked_role = current_role AS locked_role FROM shedlock_history WHERE name = 'skip' ORDER BY started_at;
 SELECT * FROM shedlock_stats WHERE name = 'skip';
 SELECT state FROM shedlock_run_begin('skip');
 SELECT pg_temp.years(next_at) AS next_at FROM shedlock_run_begin('skip');

@@ -251,7 +251,7 @@ my $once_call = query("SELECT command FROM cron.job WHERE command LIKE '%once%'"
 query("SET ROLE other_role; $once_call");
 is(query("SELECT count(*) FROM cron.job") . query("SELECT count(*) $ran"), '20', 'another role that calls it runs and deletes nothing');
 $node->safe_psql('postgres', $once_call, extra_params => $as[0]);
-is(query("SELECT outcome, run_role $ran"), 'succeeded|plain', 'its role runs the command of the job');
+is(query("SELECT outcome, locked_role $ran"), 'succeeded|plain', 'its role runs the command of the job');
 is(query($once), '', 'and it is deleted');
 is(query("SELECT count(*) FROM cron.job WHERE jobid = $ticks_id"), '1', 'not the job');
 

@@ -181,7 +181,7 @@ is(form($page), 'well-formed', 'the page of an empty history is well-formed');
 has($page, qr/>problems now: 0<(?!.*>Problems now<)/s, 'it says that there is no problem');
 has($page, qr/>No runs in this range</, 'it says that there are no runs');
 $node->safe_psql('empty', q{SET search_path = "Odd schema"; INSERT INTO _shedlock_history
-	(token, name, started_at, ended_at, outcome, run_role, locked_by, pid)
+	(token, name, started_at, ended_at, outcome, locked_role, locked_by, pid)
 	SELECT i, 'job ' || i % 50, now() - i * interval '1 s', now(), 'succeeded', 10, '', 0 FROM generate_series(1, 10050) i});
 $page = page('empty');
 is(scalar(bars($page, 'ok')), 10000, 'the latest 10,000 runs are drawn');

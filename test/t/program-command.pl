@@ -1173,7 +1173,7 @@ ok(!$hampered->has_ended, 'a wait does not end by the statement_timeout and lock
 ask($watcher, "SELECT shedlock_release('hamper\\ed')");
 is($hampered->finish . $hampered->err, '0', 'a role with settings in the way: the run succeeds, and no statement fails');
 is($hampered->out, last_run('hamper\\ed', q{to_char(tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}) . "\n", 'its tick is right');
-is(last_run('hamper\\ed', 'outcome, run_role'), 'succeeded|hampered', 'the history has the run');
+is(last_run('hamper\\ed', 'outcome, locked_role'), 'succeeded|hampered', 'the history has the run');
 
 #
 # A server that does not let the lease be extended before the command is started, after a

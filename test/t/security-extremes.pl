@@ -174,7 +174,7 @@ FROM unnest('{infinity, -infinity, 4714-11-24 BC, 294276-12-31 23:59:59.999999+0
 	 unnest('{@yearly, * * * * *, every 1, every 1 s, every 178000000 years, nonsense}'::text[]) s, unnest('{UTC, UTC+2, X3, Nowhere}'::text[]) z,
 	 unnest('{latest, all, none}'::text[]) WITH ORDINALITY v (c, j), unnest('{true, false}'::boolean[]) with_tick,
 	 LATERAL (SELECT ('{178000000 years, -178000000 years, NULL, -1 us}'::interval[])[1 + (i + j) % 4]) d (n);
-INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, run_role, locked_by, pid)
+INSERT INTO _shedlock_history (token, name, command, tick, attempt, started_at, ended_at, outcome, locked_role, locked_by, pid)
 SELECT 1000000 + row_number() OVER (), name, '', tick, 1, b, e, o, 10, 'x', 1
 FROM (SELECT name, tick FROM _shedlock_tick WHERE name LIKE 'hand%' AND isfinite(tick) AND extract(year FROM tick) BETWEEN 1 AND 9998) k,
 	 (VALUES (now() - interval '1 h', now()), (now() - interval '1 min', NULL)) r (b, e), unnest('{failed, running, lost}'::text[]) o;

@@ -327,7 +327,7 @@ SKIP:
 		is($out . $err, 'of app', "a function in WHERE sees no run of another role, without $join");
 	}
 	$node->safe_psql('postgres', "INSERT INTO open._shedlock_tick SELECT 'name ' || i, now(), now(), 'me' FROM generate_series(1, 1000) i;"
-		  . "INSERT INTO open._shedlock_history (token, name, command, started_at, outcome, run_role, locked_by, pid)"
+		  . "INSERT INTO open._shedlock_history (token, name, command, started_at, outcome, locked_role, locked_by, pid)"
 		  . " SELECT 1000000 + i, 'name ' || i % 1000, 'SELECT', now(), 'succeeded', 10, 'me', 1 FROM generate_series(1, 3000) i; ANALYZE open._shedlock_tick, open._shedlock_history");
 	is($node->safe_psql('postgres', "BEGIN; SELECT job_name FROM open.shedlock_cron_jobs; SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE relname IN ('shedlock', '_shedlock_tick', '_shedlock_history')"), "of app\n0",
 		'shedlock_cron_jobs looks each name up by an index');

@@ -89,7 +89,7 @@ $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION shedlock_release(text, b
 
 # A renamed role is the same role.
 $node->safe_psql('postgres', 'ALTER ROLE worker RENAME TO renamed');
-is(as('renamed', 'SELECT run_role, outcome FROM shedlock_history'), 'renamed|succeeded', 'a renamed role sees its runs under its new name');
+is(as('renamed', 'SELECT locked_role, outcome FROM shedlock_history'), 'renamed|succeeded', 'a renamed role sees its runs under its new name');
 is(as('renamed', "SELECT shedlock_extend('lease', token => $token)"), 't', 'a renamed role owns its lease');
 like(refused('renamed', "SELECT shedlock_job('job', '\@daily')"), $not_yours, 'a renamed role cannot change its job, which keeps the name');
 is(as('renamed', "SELECT $job"), 'unchanged', 'but declares it as it is');
@@ -132,7 +132,7 @@ is($node->safe_psql('postgres', "SELECT created_by FROM shedlock_jobs WHERE name
 is($node->safe_psql('postgres', "SELECT name, state, kind FROM shedlock_locks WHERE name LIKE 'left%' ORDER BY name"),
 	"left|held|lease\nleft run|held|run\nleft session|held|session", 'the locks of a dropped role stay held');
 is($node->safe_psql('postgres', "SELECT shedlock_acquire('left'), shedlock_acquire('left run'), shedlock_acquire('left session')"), 'f|f|f', 'the locks of a dropped role exclude others');
-like($node->safe_psql('postgres', "SELECT run_role FROM shedlock_history WHERE name = 'left run'"), qr/^unknown \(OID=\d+\)$/, 'the history shows a dropped role as unknown');
+like($node->safe_psql('postgres', "SELECT locked_role FROM shedlock_history WHERE name = 'left run'"), qr/^unknown \(OID=\d+\)$/, 'the history shows a dropped role as unknown');
 like(refused('stranger', "SELECT shedlock_release('left', $token)"), qr/^42501/, 'a stranger with the token cannot release the lease of a dropped role');
 is(ask($leaver, "SELECT shedlock_extend('left')"), 't', 'a session of the dropped role extends its lease');
 is(ask($leaver, "SELECT shedlock_release('left session')"), 't', 'a session of the dropped role releases its session lock');
@@ -204,8 +204,8 @@ SKIP:
 }
 like(error_of($other, "SELECT shedlock_job('moved', '0 4 * * *')", extra_params => [ '-U', 'other_1' ]), qr/^42501: permission denied for job "moved"/, 'another cluster: no other role changes a job');
 is($other->safe_psql('postgres', "SELECT shedlock_job('moved', '0 4 * * *')", extra_params => [ '-U', 'renamed' ]), 'changed', 'another cluster: the role of the same name changes its job');
-$other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE _shedlock_history SET run_role = 'renamed'::regrole");
-is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT run_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
+$other->safe_psql('postgres', "UPDATE shedlock SET locked_role = 'renamed'::regrole; UPDATE _shedlock_history SET locked_role = 'renamed'::regrole");
+is($other->safe_psql('postgres', "SELECT shedlock_release('lease', $token); SELECT locked_role FROM shedlock_history", extra_params => [ '-U', 'renamed' ]), "t\nrenamed",
 	'an administrator can correct the OIDs');
 
 # Default privileges do not change those of the extension.
