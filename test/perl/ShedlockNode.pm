@@ -111,7 +111,7 @@ sub session
 
 	# each statement has its own time limit, not all of them together
 	$session->set_query_timer_restart;
-	return $session;
+	return bless $session, 'ShedlockNode::Session';
 }
 
 # Returns the answer of a session to a query; the stderr is in $session->{heard}.
@@ -290,6 +290,20 @@ sub terminate
 
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid, 5000)");
 	return;
+}
+
+# The end of a session has a time limit of its own, too: else a session that was idle for longer
+# than that could not end.
+package ShedlockNode::Session;
+
+use parent -norequire, 'PostgreSQL::Test::BackgroundPsql';
+
+sub quit
+{
+	my ($self) = @_;
+
+	$self->{timeout}->start;
+	return $self->SUPER::quit;
 }
 
 1;
