@@ -263,8 +263,8 @@ sub check_jobs
 		qr/canceling statement due to lock_at_most_for of lock "outlives"/,
 		"$mode: pg_cron has the reason for that");
 	is( $node->safe_psql('postgres',
-			"SELECT min(duration) BETWEEN '2 s' AND '30 s' FROM shedlock_history WHERE name = 'outlives'"),
-		't',
+			"SELECT CASE WHEN min(duration) BETWEEN '2 s' AND '5 min' THEN 'so' ELSE min(duration)::text END FROM shedlock_history WHERE name = 'outlives'"),
+		'so',
 		"$mode: it is cancelled at its lock_at_most_for");
 
 	is(first_run($node, 'postgres', 'busy'), '', "$mode: a job whose lock is held does not run");
