@@ -353,8 +353,9 @@ cached_debian() {
 }
 
 # Its packages come from the release as it was published, so that the archive has
-# newer ones of some; a release may lack one.  None of them makes a cluster.  When it
-# is used later, its archive's lists are out of date, and are not kept.
+# newer ones of some; a release may lack one.  None of them makes a cluster or starts a
+# daemon, which could change the network of the machine.  When it is used later, its
+# archive's lists are out of date, and are not kept.
 make_debian() {
     local root=$1 release=$2 script=/usr/share/debootstrap/scripts/$2 mirror
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
@@ -368,11 +369,13 @@ make_debian() {
     inside "$root" bash -euc '
         mkdir -p /etc/postgresql-common/createcluster.d
         echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/shedlock.conf
+        printf "%s\n" "#!/bin/sh" "exit 101" >/usr/sbin/policy-rc.d
+        chmod 755 /usr/sbin/policy-rc.d
         apt-get -qq update
         DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
             $(for name; do ! apt-cache show "$name" >/dev/null 2>&1 || echo "$name"; done)
         apt-get clean
-        rm -r /var/lib/apt/lists/* /etc/postgresql-common/createcluster.d
+        rm -r /var/lib/apt/lists/* /etc/postgresql-common/createcluster.d /usr/sbin/policy-rc.d
         rmdir --ignore-fail-on-non-empty /etc/postgresql-common' make_debian "${@:3}"
     archives '$(LABEL) $(REPO_URI)' |
         sed -n "s/^Debian \(.*\)/deb \1 $release-updates main/p; s/^Debian-Security \(.*\)/deb \1 $release-security main/p" \
@@ -385,26 +388,11 @@ alone() {
     local dir=$WORK/alone
     rm -rf --one-file-system "$dir"
     mkdir "$dir"
-    ROOT=$ROOT CACHE=$CACHE unshare --mount --ipc --pid --fork --kill-child --mount-proc bash -euc "$(declare -f)"'
+    ROOT=$ROOT CACHE=$CACHE WORK=$WORK unshare --mount --ipc --pid --fork --kill-child --mount-proc bash -euc "$(declare -f)"'
         set -o pipefail
         trap "exit 143" TERM
         mount -t tmpfs -o mode=1777 tmpfs /dev/shm
         cd "$1"
         "${@:2}"' alone "$dir" "$@"
     rm -rf --one-file-system "$dir"
-}
-
-# buildah with all that it keeps in the folder of alone
-builder() {
-    buildah --root "$PWD/root" --runroot "$PWD/run" --storage-driver vfs "$@"
-}
-
-# Makes image $2 of the small Debian in folder $1.
-image_of() {
-    local first
-    first=$(builder from scratch)
-    tar -C "$1" -cf base.tar .
-    builder add -q "$first" base.tar /
-    builder commit -q --rm "$first" "$2"
-    rm base.tar
 }

@@ -1,55 +1,96 @@
-# scripts/suites/images.sh - suite images: the images of image/Dockerfile, and compose.yaml
+# scripts/suites/images.sh - suite images: Dockerfile, image/Dockerfile and compose.yaml
 # shellcheck shell=bash disable=SC2034
 #
-#	extension  The image has the extension's files and nothing else.  It is mounted as
-#	           CloudNativePG mounts it, into a container of PostgreSQL 18, which creates the
-#	           extension as the resources in doc/operations.md say, and uses it.
-#	compose    Docker Compose reads compose.yaml.  Without Docker, buildah runs each service
-#	           with the command and the variables that Docker Compose has read.  The services
-#	           race, each tick has one run, and pg_cron runs a job.
+#	extension   The image that doc/operations.md builds has the extension's files and nothing
+#	            else.  It is mounted as CloudNativePG mounts it, into a container of PostgreSQL 18,
+#	            which creates the extension as the resources there say, and uses it.
+#	compose     docker compose up: the services race, each tick has one run, and pg_cron runs a
+#	            job.  The services go on after a restart of the database.  Ctrl-C ends
+#	            all, and docker compose up goes on with the history.
+#	dockerfile  The image of the Dockerfile runs the demo and the tests, or suites SUITES.
+#	            Ctrl-C ends a demo.
 #
-# buildah builds the images, with small Debians in place of those from registries.
+#	ENGINE=docker scripts/test images     fails where no Docker engine can run
+#	ENGINE=buildah scripts/test images    starts none
+#
+# A Docker engine of the suite's own does all this: see scripts/engine.sh.  Where none can run,
+# buildah takes its place: see images-buildah.sh.  Small Debians take the place of the images
+# from registries.
 
-PARTS="extension compose"
+PARTS="extension compose dockerfile"
+ENGINE=${ENGINE:-}
+
+# shellcheck source=scripts/engine.sh
+. "$ROOT/scripts/engine.sh"
+# shellcheck source=scripts/suites/images-buildah.sh
+. "$ROOT/scripts/suites/images-buildah.sh"
 
 begin() {
-    need_space "$WORK" 4000
-    need_debians buildah iproute2 perl
-    cached_debian "$CACHE/image-18" "${RELEASE[18]}" postgresql-18
-    cached_debian "$CACHE/machine-trixie" trixie
+    need_space "$WORK" 6000
+    need_debians perl
+    choose_engine
+    case " $* " in *" extension "*) cached_debian "$CACHE/image-18" "${RELEASE[18]}" postgresql-18 ;; esac
+    case " $* " in *" compose "*) cached_debian "$CACHE/machine-trixie" trixie ;; esac
+    case " $* " in *" dockerfile "*) cached_debian "$CACHE/machine-bookworm" bookworm ;; esac
+}
+
+# Sets ENGINE to what is used, and says it.
+choose_engine() {
+    local log=$WORK/engine.log why="as ENGINE says"
+    case $ENGINE in
+        "" | docker)
+            (
+                trap end_engine EXIT
+                trap 'exit 143' HUP INT QUIT TERM
+                need_engine
+                alone with_engine try_engine >"$log" 2>&1
+            ) &
+            if wait $!; then
+                ENGINE=docker
+                say "Images and containers: $(tail -n 1 "$log")"
+                return
+            fi
+            # Docker refers to its manual last
+            why=$(sed "/^\(Run 'docker .*\)\?\$/d" "$log" 2>/dev/null | tail -n 1)
+            why="because no Docker engine can run here: ${why:-its packages cannot be had}"
+            [ -z "$ENGINE" ] || die "$why"
+            ;;
+        buildah) ;;
+        *) die "ENGINE is docker or buildah, not \"$ENGINE\"" ;;
+    esac
+    ENGINE=buildah
+    require_programs buildah iproute2
+    say "Images and containers: $(buildah --version), $why"
 }
 
 part() {
-    alone "$1"
+    trap end_engine EXIT
+    case $ENGINE in
+        docker) alone with_engine "docker_$1" "$(resources)" "${SUITES:-}" ;;
+        buildah) alone "buildah_$1" "$(resources)" "${SUITES:-}" ;;
+    esac
 }
 
-# Makes container $1 of image $2, in which the host "database" is this machine.
-container() {
-    builder from -q --pull-never --add-host database:127.0.0.1 --name "$1" "$2" >/dev/null
-}
+#
+# What both have in common
+#
 
-# Runs "[OPTION...] CONTAINER -- COMMAND...".
-run() {
-    builder run --isolation=chroot "$@"
-}
-
-# Waits for a command to succeed, and shows what it says the last time.
+# Waits for a command to succeed, and shows what it says the last time.  If TERMINAL is set, it
+# waits no longer than that process is there.
 wait_for() {
-    local end=$((SECONDS + 600))
+    local end=$((SECONDS + 1800))
     until "$@" >waited 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || { cat waited; echo "waited too long for: $*"; return 1; }
+        [ "$SECONDS" -lt "$end" ] && { [ -z "${TERMINAL:-}" ] || kill -0 "$TERMINAL"; } ||
+            { cat waited; echo "waited in vain for: $*"; return 1; }
         sleep 0.5
     done
     cat waited
 }
 
-# Builds target $1 of image/Dockerfile, with options for buildah.  A build for this machine may
-# be there, and must not get into an image.
-build() {
-    mkdir tree
-    tree | tar -C tree -xf -
+# Puts into the copy of the tree what a build for this machine leaves there.  It must not get
+# into an image.
+leave_build() {
     touch tree/{src/module.o,shedlock.so,src/program/main.o}
-    builder bud -q --isolation=chroot --pull-never --target "$1" -t "localhost/$1" "${@:2}" tree
 }
 
 # Prints what the resources in doc/operations.md say, as assignments for the shell.
@@ -58,10 +99,24 @@ resources() {
         my ($cluster, $database) = map { $_->{spec} } @{ CPAN::Meta::YAML->read_string($_) };
         my ($mounted, $created) = map { @{ $_->{extensions} } == 1 ? $_->{extensions}[0] : die } $cluster->{postgresql}, $database;
         my ($schema) = grep { $_->{name} eq $created->{schema} } @{ $database->{schemas} };
-        $database->{cluster}{name} ne "" && $mounted->{image}{reference} ne "" or die;
-        printf "MAJOR=%d MOUNTED=%s CREATED=%s DATABASE=%s OWNER=%s SCHEMA=%s SCHEMA_OWNER=%s\n",
-            $cluster->{imageName} =~ /:(\d+)/, map { /^\w+\z/ ? $_ : die } $mounted->{name}, $created->{name},
+        $database->{cluster}{name} ne "" or die;
+        my ($image, $major) = $cluster->{imageName} =~ m{^([\w./-]+:(\d+)[\w.-]*)\z} or die;
+        my ($reference) = $mounted->{image}{reference} =~ m{^([\w./-]+:[\w.-]+)\z} or die;
+        printf "IMAGE=%s REFERENCE=%s MAJOR=%d MOUNTED=%s CREATED=%s DATABASE=%s OWNER=%s SCHEMA=%s SCHEMA_OWNER=%s\n",
+            $image, $reference, $major, map { /^\w+\z/ ? $_ : die } $mounted->{name}, $created->{name},
             @$database{qw(name owner)}, @$schema{qw(name owner)}'
+}
+
+# Does standard input have the extension's files and nothing else, as "find -printf
+# '%M %U %P'" prints them?
+are_extension_files() {
+    sort -k 3 | diff <(printf '%s\n' \
+        "drwxr-xr-x 0 lib" \
+        "-rwxr-xr-x 0 lib/shedlock.so" \
+        "drwxr-xr-x 0 share" \
+        "drwxr-xr-x 0 share/extension" \
+        "-rw-r--r-- 0 share/extension/shedlock--1.0.sql" \
+        "-rw-r--r-- 0 share/extension/shedlock.control") -
 }
 
 # In a container of PostgreSQL: a server with the paths that CloudNativePG appends, and
@@ -96,114 +151,179 @@ END
     pg_ctl -s -D /tmp/data -m fast -w stop
 }
 
-# Builds the image, looks into it, and uses it.
-extension() {
-    local mount
-    image_of "$CACHE/image-18" localhost/image-18
-    build extension -f tree/image/Dockerfile --build-arg BASE=localhost/image-18
-    container extension localhost/extension
-    mount=$(builder mount extension)
-    diff - <(find "$mount" -mindepth 1 -printf '%M %U %P\n' | sort -k 3) <<'END'
-drwxr-xr-x 0 lib
--rwxr-xr-x 0 lib/shedlock.so
-drwxr-xr-x 0 share
-drwxr-xr-x 0 share/extension
--rw-r--r-- 0 share/extension/shedlock--1.0.sql
--rw-r--r-- 0 share/extension/shedlock.control
-END
-    echo "= ok the image has the extension's files and nothing else, $(du -sk "$mount" | cut -f 1) kB"
-    eval "$(resources)"
-    container server localhost/image-18
-    run --user postgres -v "$mount:/extensions/$MOUNTED:ro" server -- bash -c \
+# By what files $@ say, has one of the services run the job, and has one been refused?
+raced() {
+    grep -h '^makes the report of ' "$@" && grep -h '" was not run' "$@"
+}
+
+# Runs SQL $1 in the database into which command ${@:2} gets.
+sql() {
+    "${@:2}" psql -X -At -v ON_ERROR_STOP=1 -c "$1"
+}
+
+runs() {
+    sql "SELECT count(*) FROM shedlock_history WHERE name = 'report'" "$@"
+}
+
+has_runs() {
+    [ "$(runs "${@:2}")" -ge "$1" ]
+}
+
+# Writes what the services have said of the runs that have succeeded, by the history.
+write_history() {
+    sql "SELECT to_char(tick AT TIME ZONE 'UTC', '\"makes the report of \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')
+        FROM shedlock_history WHERE name = 'report' AND outcome = 'succeeded' ORDER BY tick" "$@" >history
+}
+
+# No two runs are of one tick or at the same time; and no tick has two, by what the services
+# have said since the history was written.
+check_runs() {
+    [ "$(sql "SELECT count(*) FROM shedlock_history a JOIN shedlock_history b ON a.token < b.token
+        WHERE a.name = 'report' AND b.name = 'report' AND (a.tick >= b.tick OR a.ended_at > b.started_at)" "$@")" = 0 ]
+    sort alpha.log beta.log | grep '^makes the report of ' >made
+    diff <(uniq made) made
+    [ -s history ]
+    diff history <(grep -xFf history made)
+    echo "= ok the services race, and no tick has two runs: $(wc -l <made)"
+}
+
+check_pg_cron() {
+    sql "SELECT shedlock_cron_schedule('in-database', '1 second', 'VACUUM')" "$@"
+    wait_for sql "SELECT 1 / count(*) FROM shedlock_history WHERE name = 'in-database' AND outcome = 'succeeded'" "$@"
+    echo "= ok pg_cron runs a job"
+}
+
+#
+# The parts, with a Docker engine
+#
+
+# Has Docker run a container, and prints what runs.
+try_engine() {
+    tar -C /usr/bin -c tini-static | docker import - try
+    docker run --rm try /tini-static --version
+    echo "Docker $(docker version -f '{{.Server.Version}}'), Docker Compose $(docker compose version --short)"
+}
+
+docker_extension() {
+    local mounted
+    eval "$1"
+    import image-18 "$IMAGE"
+    leave_build
+    # as the manual says
+    (cd tree && eval "$(sed -n '/^docker build .* --target extension /p' doc/operations.md)")
+    mounted=(docker run --rm --user postgres --mount "type=image,source=$REFERENCE,target=/extensions/$MOUNTED" "$IMAGE")
+    "${mounted[@]}" find "/extensions/$MOUNTED" -mindepth 1 -printf '%M %U %P\n' | are_extension_files
+    echo "= ok the image has the extension's files and nothing else, $("${mounted[@]}" du -sk "/extensions/$MOUNTED" | cut -f 1) kB"
+    "${mounted[@]}" bash -c \
         "$(declare -p MAJOR MOUNTED CREATED DATABASE OWNER SCHEMA SCHEMA_OWNER; declare -f use_extension); use_extension" |
         tee used
     ! grep -E 'WARNING|NOTICE' used || exit 1
-    echo "= ok $(run server -- "/usr/lib/postgresql/$MAJOR/bin/postgres" --version) loads it, as the resources in doc/operations.md say"
+    echo "= ok $("${mounted[@]}" "/usr/lib/postgresql/$MAJOR/bin/postgres" --version) loads it, as the resources in doc/operations.md say"
 }
 
-# Prints the words that Perl expression $2 makes of service $1, each with a zero byte
-# behind it.  Docker Compose doubles dollar signs.
-service() {
-    perl -MJSON::PP -0777 -e 'my $s = decode_json(<STDIN>)->{services}{$ARGV[0]} or die;
-        my @words = eval $ARGV[1];
-        die $@ if $@;
-        print map { s/\$\$/\$/gr . "\0" } @words' "$@" <compose.json
+# Runs a command in the tree, on a terminal, as people do.
+on_terminal() {
+    env -C tree script -qefc "$*" /dev/null </dev/null | tr -d '\r'
 }
 
-# Runs service $1 in the background as Docker Compose would, and writes to $1.log.
-start_service() {
-    local variables command
-    mapfile -d '' variables < <(service "$1" 'map { "$_=$s->{environment}{$_}" } sort keys %{ $s->{environment} }')
-    mapfile -d '' command < <(service "$1" '@{ $s->{command} // [] }')
-    [ ${#command[@]} -gt 0 ] ||
-        read -ra command <<<"$(builder inspect --type image --format '{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' localhost/server)"
-    run --hostname "$1" "$1" -- env "${variables[@]}" "${command[@]}" >>"$1.log" 2>&1 &
+# Starts a command in the tree, on a terminal.  The output is in file $1.
+start_on_terminal() {
+    rm -f keys
+    mkfifo keys
+    # what is started in the background ignores Ctrl-C
+    env -C tree --default-signal=INT,QUIT script -qefc "${*:2}" /dev/null <keys >"$1" 2>&1 &
+    TERMINAL=$!
+    exec 9>keys
 }
 
-is_healthy() {
-    local test
-    mapfile -d '' test < <(service database '@{ $s->{healthcheck}{test} }')
-    run database -- "${test[@]:1}"
+# Presses Ctrl-C there, waits for the command, and sets STATUS.
+press_ctrl_c() {
+    printf '\003' >&9
+    STATUS=0
+    wait "$TERMINAL" || STATUS=$?
+    TERMINAL=
+    exec 9>&-
 }
 
-database_sql() {
-    run database -- psql -X -At -v ON_ERROR_STOP=1 -c "$1"
-}
-
-# Has one of services $@ run the job, and has one been refused?
-raced() {
-    cat "${@/%/.log}" >raced.log
-    grep '^makes the report of ' raced.log && grep '" was not run' raced.log
-}
-
+# docker compose for another terminal
 compose() {
-    local options
-    image_of "$CACHE/machine-trixie" docker.io/library/debian:13
-    container docker debian:13
-    run docker -- sh -ec 'apt-get -qq update
-        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends docker-compose'
-    run -v "$ROOT:/tree:ro" docker -- docker-compose -f /tree/compose.yaml config --format json >compose.json
-    echo "= ok $(run docker -- docker-compose version) reads compose.yaml"
-    builder rm docker
-    mapfile -d '' options < <(service database '$s->{build}{target}, "-f", "tree/$s->{build}{dockerfile}",
-        map { ("--build-arg", "$_=$s->{build}{args}{$_}") } sort keys %{ $s->{build}{args} }')
-    build "${options[@]}"
-    # port 5432 may be taken on this machine
-    unshare --net bash -euc "$(declare -f); race"
+    docker compose -f tree/compose.yaml "$@"
 }
 
-race() {
-    local name start
-    set -o pipefail
-    ip link set lo up
-    for name in database alpha beta; do
-        [ "$(service "$name" '$s->{image}' | tr -d '\0')" = shedlock-server ]
-        container "$name" localhost/server
+# Writes what services $@ have said since SINCE to files.
+docker_logs() {
+    local name
+    for name; do
+        compose logs --no-color --no-log-prefix --since "$SINCE" "$name" >"$name.log"
     done
-    start_service database
-    wait_for is_healthy
-    start=$SECONDS
-    start_service alpha
-    start_service beta
-    wait_for raced alpha beta
-    echo "= ok the job was run and refused after $((SECONDS - start)) s"
-    wait_for raced alpha
-    wait_for raced beta
-    [ "$(database_sql "SELECT count(*) FROM shedlock_history a JOIN shedlock_history b ON a.token < b.token
-        WHERE a.name = 'report' AND b.name = 'report' AND (a.tick >= b.tick OR a.ended_at > b.started_at)")" = 0 ]
-    database_sql "SELECT to_char(tick AT TIME ZONE 'UTC', '\"makes the report of \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')
-        FROM shedlock_history WHERE name = 'report' AND outcome = 'succeeded' ORDER BY tick" >history
-    sort alpha.log beta.log | grep '^makes the report of ' >made
-    diff <(uniq made) made
-    [ -s history ] && diff history <(grep -xFf history made)
-    echo "= ok both services have run it and were refused, and no tick had two runs: $(wc -l <made)"
-    database_sql "SELECT shedlock_cron_schedule('in-database', '1 second', 'VACUUM', lock_at_most_for => '1 min')"
-    wait_for database_sql "SELECT 1 / count(*) FROM shedlock_history WHERE name = 'in-database' AND outcome = 'succeeded'"
-    echo "= ok pg_cron runs a job"
-    run database -- pg_ctl -s -m fast -w stop
-    truncate -s 0 alpha.log beta.log
-    start_service database
-    wait_for raced alpha beta
-    [ "$(database_sql "SELECT count(*) FROM shedlock_history WHERE name = 'report'")" -gt "$(wc -l <history)" ]
-    echo "= ok the services and the history go on after a restart of the database"
+}
+
+docker_raced() {
+    docker_logs alpha beta
+    raced alpha.log beta.log
+}
+
+docker_has_run() {
+    docker_logs "$1"
+    grep '^makes the report of ' "$1.log"
+}
+
+now() {
+    date -u +%FT%T.%NZ
+}
+
+docker_compose() {
+    local database=(compose exec -T database) stopped other before
+    import machine-trixie debian:13
+    leave_build
+    SINCE=$(now)
+    start_on_terminal up "docker compose up"
+    wait_for docker_raced
+    wait_for has_runs 3 "${database[@]}"
+    write_history "${database[@]}"
+    docker_logs alpha beta
+    check_runs "${database[@]}"
+    # the terminal has colours
+    wait_for grep -E '(alpha|beta)-1 .*makes the report of ' up
+    check_pg_cron "${database[@]}"
+
+    # which of the two wins is chance
+    while read -r stopped other; do
+        compose stop "$stopped" </dev/null
+        SINCE=$(now)
+        wait_for docker_has_run "$other" </dev/null
+        compose start "$stopped" </dev/null
+    done <<<$'alpha beta\nbeta alpha'
+    echo "= ok each service runs the job while the other one is stopped"
+
+    compose restart database
+    SINCE=$(now)
+    wait_for docker_raced
+    echo "= ok the services go on after a restart of the database"
+
+    before=$(runs "${database[@]}")
+    press_ctrl_c
+    [ -z "$(docker ps -q)" ]
+    compose logs --no-color --since "$SINCE" database | grep 'received fast shutdown request'
+    echo "= ok Ctrl-C ends all, exit status $STATUS"
+    SINCE=$(now)
+    start_on_terminal up "docker compose up"
+    wait_for docker_raced
+    [ "$(runs "${database[@]}")" -gt "$before" ]
+    echo "= ok docker compose up goes on with the history"
+    press_ctrl_c
+    compose down
+    [ -z "$(docker ps -aq)" ]
+}
+
+docker_dockerfile() {
+    import machine-bookworm debian:12
+    docker build -t shedlock tree
+    report_tests "docker run --rm -it shedlock" on_terminal docker run --rm -it shedlock
+    report_tests "docker run --rm -it shedlock scripts/test" on_terminal docker run --rm -it shedlock scripts/test "$2"
+    start_on_terminal demo docker run --rm -it shedlock
+    wait_for grep '^1\. Eight replicas' demo
+    press_ctrl_c
+    [ -z "$(docker ps -aq)" ]
+    echo "= ok Ctrl-C ends the demo, exit status $STATUS"
 }

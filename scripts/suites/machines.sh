@@ -7,17 +7,15 @@
 #	d    Debian 13, bare
 #	e    Debian 12 with compilers, an ordinary user without sudo
 #	f    the same with a read-only home, TMPDIR elsewhere, and a blank in the path
-#	g    a container, made by the Dockerfile
 #
 # A machine is a fresh copy of a small Debian, in which the commands are alone
 # with their processes and files, but for the network.  Each runs scripts/demo and
 # scripts/test, then both again, the second time with a choice of suites; b, c and
-# f take that choice at once, and the container runs both commands once.  SUITES in the
-# environment are taken in place of all, or of the choice at once.  Then
-# nothing may be left but Debian's packages and what is kept for the next time;
-# where there was a PostgreSQL, it is the same, and so are its clusters.
+# f take that choice at once.  SUITES in the environment are taken in place of all, or
+# of the choice at once.  Then nothing may be left but Debian's packages and what is kept for
+# the next time; where there was a PostgreSQL, it is the same, and so are its clusters.
 
-PARTS="a b c d e f g"
+PARTS="a b c d e f"
 # The second time
 CHOICE="regress tap/crash"
 
@@ -139,31 +137,11 @@ machine() {
     say "= ok $(comm -13 <(say "$packages") <(packages) | wc -l) packages installed"
 }
 
-# Runs a command in a container of its own, as "docker run" does.
-run_contained() {
-    local container
-    container=$(builder from --pull-never shedlock)
-    report_tests "$1" builder run --isolation=chroot "$container" -- "$@"
-    builder rm "$container" >/dev/null
-}
-
-# Builds by the Dockerfile, with the small Debian $1 as debian:12, and runs the image's own
-# command, and suites $2.
-container() {
-    image_of "$1" docker.io/library/debian:12
-    builder bud --pull-never -t shedlock "$ROOT"
-    # shellcheck disable=SC2046
-    run_contained $(builder inspect --type image --format '{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' shedlock)
-    # shellcheck disable=SC2086
-    run_contained scripts/test $2
-}
-
 begin() {
     case " $* " in
         *" c "*) ! (exec 3<>/dev/tcp/127.0.0.1/5432) 2>/dev/null || die "port 5432 is taken, which machine c needs" ;;
     esac
-    # shellcheck disable=SC2046
-    need_debians $(case " $* " in *" g "*) say buildah ;; esac)
+    need_debians
 }
 
 part() {
@@ -177,10 +155,6 @@ part() {
     base=$CACHE/machine-$release${packages:+-${packages%% *}}
     # shellcheck disable=SC2086
     cached_debian "$base" "$release" $packages
-    if [ "$1" = g ]; then
-        alone container "$base" "$suites"
-        return
-    fi
     cp -a --reflink=auto "$base" "$dir"
     tree | inside "$dir" bash -euc "$(declare -f); KEPT=\$4; machine \"\$@\"" machine "$1" "$suites" "$CHOICE" "$KEPT"
     rm -rf --one-file-system "$dir"
