@@ -5,8 +5,9 @@
 #	            else.  It is mounted as CloudNativePG mounts it, into a container of PostgreSQL 18,
 #	            which creates the extension as the resources there say, and uses it.
 #	compose     docker compose up: the services race, each tick has one run, and pg_cron runs a
-#	            job.  The services go on after a restart of the database.  Ctrl-C ends
-#	            all, and docker compose up goes on with the history.
+#	            job.  One service goes on while the other one is stopped, and both after
+#	            a restart of the database.  Ctrl-C ends all, and docker compose up goes on with
+#	            the history.
 #	dockerfile  The image of the Dockerfile runs the demo and the tests, or suites SUITES.
 #	            Ctrl-C ends a demo.
 #
@@ -60,7 +61,7 @@ choose_engine() {
     esac
     ENGINE=buildah
     require_programs buildah iproute2
-    say "Images and containers: $(buildah --version), $why"
+    say "Images and containers: buildah $(buildah --version | cut -d " " -f 3), $why"
 }
 
 part() {
@@ -80,8 +81,11 @@ part() {
 wait_for() {
     local end=$((SECONDS + 1800))
     until "$@" >waited 2>&1; do
-        [ "$SECONDS" -lt "$end" ] && { [ -z "${TERMINAL:-}" ] || kill -0 "$TERMINAL"; } ||
-            { cat waited; echo "waited in vain for: $*"; return 1; }
+        if [ "$SECONDS" -ge "$end" ] || { [ -n "${TERMINAL:-}" ] && ! kill -0 "$TERMINAL"; }; then
+            cat waited
+            echo "waited in vain for: $*"
+            return 1
+        fi
         sleep 0.5
     done
     cat waited
@@ -211,6 +215,7 @@ docker_extension() {
     leave_build
     # as the manual says
     (cd tree && eval "$(sed -n '/^docker build .* --target extension /p' doc/operations.md)")
+    # the Kubernetes volume "image", as an engine has it
     mounted=(docker run --rm --user postgres --mount "type=image,source=$REFERENCE,target=/extensions/$MOUNTED" "$IMAGE")
     "${mounted[@]}" find "/extensions/$MOUNTED" -mindepth 1 -printf '%M %U %P\n' | are_extension_files
     echo "= ok the image has the extension's files and nothing else, $("${mounted[@]}" du -sk "/extensions/$MOUNTED" | cut -f 1) kB"
