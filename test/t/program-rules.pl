@@ -119,6 +119,7 @@ finds('wrong exit status, wrong outcome', 'a success of a command that failed', 
 finds('wrong outcome', 'a success without an exit code', '102.6 succeeded 0', '102.6 succeeded _');
 finds('wrong exit status, wrong outcome', 'cancelled by nobody', '101.6 failed', '101.6 cancelled', '101.7 end 1 1792', '101.7 end 1 0');
 finds('none', 'a run is lost whose lease lasts as long as its job allows', '107.5 lost', '107.5 timed~out');
+finds('none', 'and its program says so', '107.5 lost', '107.5 timed~out', '107.1 end 3 19456', '107.1 end 3 31744');
 finds('wrong exit status, wrong outcome', 'timed out without --at-most', '101.6 failed', '101.6 timed~out');
 finds('wrong outcome', 'returned by nobody', '101.6 failed', '101.6 returned', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 2', 'runs.tsv: 2 tick-2 102.0 102.6 succeeded 0 T1 1',
 	'tick-2 2 T1 2', 'tick-2 2 T1 1');
