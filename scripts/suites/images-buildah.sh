@@ -5,9 +5,10 @@
 # Compose, in a container, reads compose.yaml, and says which commands and variables its
 # services have.
 
-# buildah with all that it keeps in the folder of alone
+# buildah with all that it keeps in the folder of alone.  What it has for a container stays if
+# that is killed.
 builder() {
-    buildah --root "$PWD/root" --runroot "$PWD/run" --storage-driver vfs "$@"
+    TMPDIR=$PWD buildah --root "$PWD/root" --runroot "$PWD/run" --storage-driver vfs "$@"
 }
 
 # Makes image $2 of the small Debian in folder $1.
