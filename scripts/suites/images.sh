@@ -226,9 +226,10 @@ docker_extension() {
     echo "= ok $("${mounted[@]}" "/usr/lib/postgresql/$MAJOR/bin/postgres" --version) loads it, as the resources in doc/operations.md say"
 }
 
-# Runs a command in the tree, on a terminal, as people do.
+# Runs a command in the tree, on a terminal, as people do.  Of lines that are written over again
+# and again, the last is printed.
 on_terminal() {
-    env -C tree script -qefc "$*" /dev/null </dev/null | tr -d '\r'
+    env -C tree script -qefc "$*" /dev/null </dev/null | sed -u 's/\r*$//; s/.*\r//'
 }
 
 # Starts a command in the tree, on a terminal.  The output is in file $1.
