@@ -25,8 +25,9 @@ class Contender:
         self.only_late = options.pop("only_late", False)
         # The clock of its processes can be set.
         self.clock = options.pop("clock", True)
-        # The database that all groups use
+        # The database that all groups use; a row of the README's table, too
         self.database = options.pop("database", None)
+        self.in_readme = options.pop("in_readme", False)
         assert not options
         self.name = re.sub(r"\W+", "_", f"{run}_{'_'.join(self.environment.values())}".lower()).strip("_")
 
@@ -36,10 +37,10 @@ SCHEDULER = {"schedules": True, "decays": True}
 CONTENDERS = [
     Contender("shedlock, `shedlock_once_every`", "python", "shedlock_lock.OnceEvery", ticks=True, decays=True),
     Contender("shedlock, `CALL shedlock_run` of a job with `attempts`", "python", "shedlock_run.CallRun", ticks=True,
-              decays=True),
+              decays=True, in_readme=True),
     Contender("shedlock, `shedlock_run_begin` of this job", "python", "shedlock_run.RunBegin", ticks=True, polls=10,
               decays=True),
-    Contender("shedlock, its package for Python, with this job", "python", "shedlock_run.Package", schedules=True),
+    Contender("shedlock, its package for Python, with this job", "python", "shedlock_run.Package", schedules=True, in_readme=True),
     Contender("shedlock, its program, with this job", "python", "shedlock_run.Program", ticks=True),
     Contender("shedlock and pg_cron {pg_cron} (once a minute)", "python", "shedlock_run.PgCron", schedules=True,
               minutes=True, kill=False, database="postgres", clock=False),
@@ -52,19 +53,19 @@ CONTENDERS = [
     Contender("shedlock, lease, `shedlock_assert` in the transaction of the write", "python",
               "shedlock_lock.LeaseFenced", only_late=True),
     Contender("ShedLock {shedlock-spring} in Spring Boot {spring-boot}, *lock at least for* 0.7 s", "java", "SpringShedLock",
-              environment={"TABLE": "peer.shedlock"}, decays=True, schedules=True, ticks=False),
+              environment={"TABLE": "peer.shedlock"}, in_readme=True, decays=True, schedules=True, ticks=False),
     Contender("the same, on the table of shedlock", "java", "SpringShedLock", environment={"TABLE": "shedlock"},
               decays=True, schedules=True, ticks=False),
-    Contender("`pg_try_advisory_lock`, once a tick", "python", "postgres.Advisory", decays=True),
+    Contender("`pg_try_advisory_lock`, once a tick", "python", "postgres.Advisory", decays=True, in_readme=True),
     Contender("`pg_try_advisory_lock`, held by a leader", "python", "postgres.AdvisoryLeader"),
     Contender("`FOR UPDATE SKIP LOCKED` of the job's row", "python", "postgres.SkipLocked", decays=True),
     Contender("`INSERT` of the tick, `ON CONFLICT DO NOTHING`", "python", "postgres.Insert", ticks=True),
     Contender("Quartz {quartz}, JDBC store, check-in each 15 s", "java", "Quartz", environment={"CHECK_IN": "15000"},
-              **SCHEDULER),
+              in_readme=True, **SCHEDULER),
     Contender("the same, check-in each second", "java", "Quartz", environment={"CHECK_IN": "1000"}, schedules=True),
-    Contender("db-scheduler {db-scheduler}", "java", "DbScheduler", **SCHEDULER),
+    Contender("db-scheduler {db-scheduler}", "java", "DbScheduler", in_readme=True, **SCHEDULER),
     Contender("JobRunr {jobrunr}", "java", "JobRunr", **SCHEDULER),
-    Contender("River {river}", "go", "river", clock=False, **SCHEDULER),
+    Contender("River {river}", "go", "river", clock=False, in_readme=True, **SCHEDULER),
     Contender("pg-boss {pg-boss}, `singletonSeconds`", "node", "pgboss.mjs", **SCHEDULER),
     Contender("graphile-worker {graphile-worker}, cron (once a minute)", "node", "graphile.mjs", minutes=True, **SCHEDULER),
     Contender("Procrastinate {procrastinate}", "python", "procrastinate_job.Procrastinate", **SCHEDULER),
@@ -72,7 +73,7 @@ CONTENDERS = [
     Contender("Oban for Python {oban}", "python", "oban_job.Oban", **SCHEDULER),
     Contender("Celery {celery}, one beat, with Redis {redis}", "python", "celery_job.Celery", "redis", schedules=True),
     Contender("BullMQ {bullmq}, every 1,000 ms", "node", "bullmq.mjs", "redis", schedules=True),
-    Contender("Redis {redis}, `SET NX PX` and delete", "python", "redis_lock.Redis", "redis"),
+    Contender("Redis {redis}, `SET NX PX` and delete", "python", "redis_lock.Redis", "redis", in_readme=True),
     Contender("redlock {redlock}", "node", "redlock.mjs", "redis"),
     Contender("etcd {etcd}, lease and key", "python", "etcd_lock.Etcd", "etcd"),
     Contender("etcd {etcd}, `etcdctl lock` as leader", "python", "etcd_lock.EtcdctlLock", "etcd", refused=False),
