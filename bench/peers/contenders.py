@@ -17,9 +17,10 @@ class Contender:
         self.minutes = options.pop("minutes", False)
         # How often it calls if it has jobs, but no timer of its own, in seconds
         self.polls = options.pop("polls", None)
-        # What is measured beside the runs: killed holders, attempts that are refused, a rate of pairs;
-        # or nothing but a late write
+        # What is measured beside the runs: killed holders, late writes, attempts that are refused, a rate
+        # of pairs; or nothing but a late write
         self.kill = options.pop("kill", True)
+        self.late = options.pop("late", self.kill)
         self.refused = options.pop("refused", not self.schedules)
         self.decays = options.pop("decays", False)
         self.only_late = options.pop("only_late", False)

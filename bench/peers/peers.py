@@ -59,6 +59,8 @@ def six(contender, phase, ahead=(), **environment):
 
 def count_runs(contender, phase="ticks", ticks=TICKS, **options):
     """Returns the runs for the ticks that are counted, and how long after its tick the first run of each began."""
+    if contender.minutes:
+        ticks = 60 if QUICK else 120
     # Timers fire for longer than is counted: neither the first calls count nor the ends of the replicas.
     group = six(contender, phase, TIMES=str(ticks + 10), JITTER="0.1", **options)
     # Ticks of the database begin with the second.
@@ -71,7 +73,8 @@ def count_runs(contender, phase="ticks", ticks=TICKS, **options):
     firsts = {}
     for due, at in begun:
         firsts[due] = min(at, firsts.get(due, at))
-    return len(begun), [at - due for due, at in firsts.items()]
+    runs = f"{len(begun)} of {ticks // 60}" if contender.minutes else len(begun)
+    return runs, [at - due for due, at in firsts.items()]
 
 
 def clock_ahead(contender):
@@ -288,7 +291,7 @@ def main():
     sent = side_by_side(idle, [contender for contender in calm if contender.store == "postgres"], 6)
     sent.update(side_by_side(idle, [contender for contender in calm if contender.store != "postgres"], 1))
     decays = side_by_side(decay, [contender for contender in usual if contender.decays], 6)
-    late = side_by_side(late_write, [contender for contender in wanted if contender.kill])
+    late = side_by_side(late_write, [contender for contender in wanted if contender.late])
     kill = side_by_side(killed, [contender for contender in usual if contender.kill])
     cut = side_by_side(vanished, [contender for contender in usual if contender.kill])
     slept = nights([contender.name for contender in calm if contender.clock])
