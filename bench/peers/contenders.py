@@ -13,8 +13,8 @@ class Contender:
         # It has jobs with a schedule, and a timer of its own; it knows for which tick a run is.
         self.schedules = options.pop("schedules", False)
         self.ticks = options.pop("ticks", self.schedules)
-        # Its ticks are minutes at least.
-        self.minutes = options.pop("minutes", False)
+        # How often its job is due, in seconds: the least that it accepts, if that is more than one
+        self.tick = options.pop("tick", 1)
         # How often it calls if it has jobs, but no timer of its own, in seconds
         self.polls = options.pop("polls", None)
         # What is measured beside the runs: killed holders, late writes, attempts that are refused, a rate
@@ -44,7 +44,7 @@ CONTENDERS = [
     Contender("shedlock, its package for Python, with this job", "python", "shedlock_run.Package", schedules=True, in_readme=True),
     Contender("shedlock, its program, with this job", "python", "shedlock_run.Program", ticks=True),
     Contender("shedlock and pg_cron {pg_cron} (once a minute)", "python", "shedlock_run.PgCron", schedules=True,
-              minutes=True, kill=False, database="postgres", clock=False),
+              tick=60, kill=False, database="postgres", clock=False),
     Contender("shedlock, session lock for which the others wait", "python", "shedlock_lock.Session", refused=False,
               decays=True),
     Contender("shedlock, lease with *lock at least for* 0.7 s", "python", "shedlock_lock.LeaseAtLeast"),
@@ -61,14 +61,16 @@ CONTENDERS = [
     Contender("`pg_try_advisory_lock`, held by a leader", "python", "postgres.AdvisoryLeader"),
     Contender("`FOR UPDATE SKIP LOCKED` of the job's row", "python", "postgres.SkipLocked", decays=True),
     Contender("`INSERT` of the tick, `ON CONFLICT DO NOTHING`", "python", "postgres.Insert", ticks=True),
-    Contender("Quartz {quartz}, JDBC store, check-in each 15 s", "java", "Quartz", environment={"CHECK_IN": "15000"},
-              in_readme=True, **SCHEDULER),
+    Contender("Quartz {quartz}, JDBC store, check-in each 7.5 s, its default", "java", "Quartz",
+              environment={"CHECK_IN": "7500"}, in_readme=True, **SCHEDULER),
     Contender("the same, check-in each second", "java", "Quartz", environment={"CHECK_IN": "1000"}, schedules=True),
-    Contender("db-scheduler {db-scheduler}", "java", "DbScheduler", in_readme=True, **SCHEDULER),
-    Contender("JobRunr {jobrunr}", "java", "JobRunr", **SCHEDULER),
+    Contender("db-scheduler {db-scheduler}, heartbeat each 5 min, its default", "java", "DbScheduler",
+              environment={"HEARTBEAT": "300"}, in_readme=True, **SCHEDULER),
+    Contender("the same, heartbeat each second", "java", "DbScheduler", environment={"HEARTBEAT": "1"}, schedules=True),
+    Contender("JobRunr {jobrunr} (once in 5 s)", "java", "JobRunr", tick=5, **SCHEDULER),
     Contender("River {river}", "go", "river", clock=False, in_readme=True, **SCHEDULER),
     Contender("pg-boss {pg-boss}, `singletonSeconds`", "node", "pgboss.mjs", **SCHEDULER),
-    Contender("graphile-worker {graphile-worker}, cron (once a minute)", "node", "graphile.mjs", minutes=True, **SCHEDULER),
+    Contender("graphile-worker {graphile-worker}, cron (once a minute)", "node", "graphile.mjs", tick=60, **SCHEDULER),
     Contender("Procrastinate {procrastinate}", "python", "procrastinate_job.Procrastinate", **SCHEDULER),
     Contender("APScheduler {apscheduler}", "python", "apscheduler_job.APScheduler", **SCHEDULER),
     Contender("Oban for Python {oban}", "python", "oban_job.Oban", **SCHEDULER),

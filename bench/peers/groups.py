@@ -33,7 +33,7 @@ class Group:
         self.replicas = {}
         self.environment = dict(
             os.environ, GROUP=self.name, DATABASE=self.database, ADDRESS="127.0.0.1", LOG=self.log,
-            TICK="60" if contender.minutes else "1", CRON="", ZONE="UTC", JOBS="1", LEASE=str(LEASE), EVERY="1",
+            TICK=str(contender.tick), CRON="", ZONE="UTC", JOBS="1", LEASE=str(LEASE), EVERY="1",
             JITTER="0", TIMES="100000", WORK="0.02", WRITE="no", RATE="no", SKEW="0", **contender.environment)
         self.environment.update(environment)
         open(self.log, "w", encoding="utf-8").close()

@@ -1,0 +1,134 @@
+import com.zaxxer.hikari.HikariConfig;
+import com.zaxxer.hikari.HikariDataSource;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.SQLException;
+import java.time.Instant;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.stream.IntStream;
+
+/** A replica of a service, for what lives in Java: Replica TOOL NUMBER.  python/replica.py has the protocol. */
+public class Replica {
+    public interface Tool {
+        /** Connects, calls awaitStart(), and starts its threads, or calls rate() if RATE is set. */
+        void run() throws Exception;
+    }
+
+    static final String GROUP = System.getenv("GROUP");
+    static final String CRON = System.getenv("CRON");
+    static final String ZONE = System.getenv("ZONE");
+    static final int TICK = Integer.parseInt(System.getenv("TICK"));
+    static final int LEASE = Integer.parseInt(System.getenv("LEASE"));
+    static final boolean RATE = System.getenv("RATE").equals("yes");
+    static final String URL = "jdbc:postgresql://" + System.getenv("ADDRESS") + ":5432/" + System.getenv("DATABASE");
+    /** What the six replicas of a tool share */
+    static final List<String> NAMES = System.getenv("JOBS").equals("1")
+            ? List.of(GROUP)
+            : IntStream.range(0, Integer.parseInt(System.getenv("JOBS"))).mapToObj(n -> GROUP + "_" + n).toList();
+
+    static String number;
+    private static final PrintStream out = System.out;
+    private static Connection data;
+    private static double start;
+
+    public static void main(String[] arguments) throws Exception {
+        // The caller reads "ready" there, and nothing else.
+        System.setOut(System.err);
+        System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "warn");
+        number = arguments[1];
+        if (System.getenv("WRITE").equals("yes")) {
+            data = connect();
+        }
+        ((Tool) Class.forName(arguments[0]).getConstructor().newInstance()).run();
+        sleep(end() + 2 - now());
+        System.exit(0);
+    }
+
+    static Connection connect() throws SQLException {
+        return DriverManager.getConnection(URL, "postgres", "");
+    }
+
+    /** A pool of connections with the settings that HikariCP has by itself. */
+    static HikariDataSource pool() {
+        HikariConfig config = new HikariConfig();
+        config.setJdbcUrl(URL);
+        config.setUsername("postgres");
+        return new HikariDataSource(config);
+    }
+
+    static void awaitStart() throws IOException {
+        out.println("ready");
+        out.flush();
+        start = Double.parseDouble(new BufferedReader(new InputStreamReader(System.in)).readLine());
+        sleep(start - now());
+    }
+
+    /** Returns an expression whose first field is the second, for a job that is due as CRON or TICK say. */
+    static String cron() {
+        return !CRON.isEmpty() ? "0 " + CRON : TICK == 1 ? "* * * * * *" : "*/" + TICK + " * * * * *";
+    }
+
+    static double now() {
+        Instant now = Instant.now();
+        return now.getEpochSecond() + now.getNano() / 1e9 - Integer.parseInt(System.getenv("SKEW"));
+    }
+
+    private static double end() {
+        return start + Double.parseDouble(System.getenv("TIMES")) * Double.parseDouble(System.getenv("EVERY"));
+    }
+
+    static void sleep(double seconds) {
+        try {
+            Thread.sleep(Math.max(0, (long) (seconds * 1000)));
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
+        }
+    }
+
+    /** Appends a line by one write, so that lines of processes do not mix. */
+    static void log(String kind, Object tick, String text) {
+        String line = String.format(Locale.ROOT, "%s %s %s %.4f %s\n", kind, tick, number, now(), text.replaceAll("\\s+", " "));
+        try {
+            Files.writeString(Path.of(System.getenv("LOG")), line, StandardOpenOption.APPEND);
+        } catch (IOException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** The job.  due is when the tick was due, seconds since 1970, if the tool says that and the tick does not. */
+    static void work(Object tick, String due) {
+        log("begin", tick, due);
+        sleep(Double.parseDouble(System.getenv("WORK")));
+        if (data != null) {
+            try (var statement = data.createStatement()) {
+                statement.executeUpdate("INSERT INTO written (replica) VALUES (" + number + ")");
+                log("wrote", tick, "");
+            } catch (SQLException error) {
+                log("refused", tick, error.getMessage());
+            }
+        }
+        log("end", tick, "");
+    }
+
+    /** Says every half a second how many pairs of acquire and release, or jobs, there were. */
+    static void rate(Callable<Integer> pair) throws Exception {
+        double told = now();
+        for (int count = 0; now() < end(); ) {
+            count += pair.call();
+            if (now() >= told + 0.5) {
+                log("pairs", count, "");
+                count = 0;
+                told = now();
+            }
+        }
+    }
+}
