@@ -59,8 +59,7 @@ def six(contender, phase, ahead=(), **environment):
 
 def count_runs(contender, phase="ticks", ticks=TICKS, **options):
     """Returns the runs for the ticks that are counted, and how long after its tick the first run of each began."""
-    if contender.minutes:
-        ticks = 60 if QUICK else 120
+    ticks = max(ticks, contender.tick * (1 if QUICK else 2))
     # Timers fire for longer than is counted: neither the first calls count nor the ends of the replicas.
     group = six(contender, phase, TIMES=str(ticks + 10), JITTER="0.1", **options)
     # Ticks of the database begin with the second.
@@ -73,7 +72,7 @@ def count_runs(contender, phase="ticks", ticks=TICKS, **options):
     firsts = {}
     for due, at in begun:
         firsts[due] = min(at, firsts.get(due, at))
-    runs = f"{len(begun)} of {ticks // 60}" if contender.minutes else len(begun)
+    runs = len(begun) if contender.tick == 1 else f"{len(begun)} of {ticks // contender.tick}"
     return runs, [at - due for due, at in firsts.items()]
 
 
