@@ -67,7 +67,9 @@ def count_runs(contender, phase="ticks", ticks=TICKS, **options):
     group.go(group.replicas, start)
     time.sleep(max(0, start + ticks + 13 - time.time()))
     first = int(start) + 5
-    begun = [(due, at) for _, _, at, due in group.lines("begin") if first <= due < first + ticks]
+    # A tool whose clock is ahead says that its ticks are.
+    begun = [(due, at) for _, _, at, due in group.lines("begin")
+             if first <= (at if "ahead" in options else due) < first + ticks]
     group.end()
     firsts = {}
     for due, at in begun:

@@ -29,7 +29,9 @@ public class SpringShedLock implements Replica.Tool {
         application.setDefaultProperties(Map.of(
                 "spring.main.banner-mode", "off",
                 "spring.datasource.url", Replica.URL,
-                "spring.datasource.username", "postgres"));
+                "spring.datasource.username", "postgres",
+                // Its documentation advises a time a little less than the time between two runs.
+                "at-least", Replica.CRON.isEmpty() ? "700ms" : Replica.LEASE + "s"));
         LockProvider provider = application.run().getBean(LockProvider.class);
         if (Replica.RATE) {
             Replica.awaitStart();
@@ -80,7 +82,7 @@ public class SpringShedLock implements Replica.Tool {
     }
 
     public static class Job {
-        @SchedulerLock(name = "#{#name}", lockAtMostFor = "${LEASE}s", lockAtLeastFor = "700ms")
+        @SchedulerLock(name = "#{#name}", lockAtMostFor = "${LEASE}s", lockAtLeastFor = "${at-least}")
         public void work(String name) {
             // It is not told for which tick it runs.
             Replica.work((long) Replica.now(), "");
