@@ -24,8 +24,9 @@ class Contender:
         self.refused = options.pop("refused", not self.schedules)
         self.decays = options.pop("decays", False)
         self.only_late = options.pop("only_late", False)
-        # The clock of its processes can be set.
+        # The clock of its processes can be set; it can run faster, and its schedules have a time zone.
         self.clock = options.pop("clock", True)
+        self.night = options.pop("night", self.clock)
         # The database that all groups use; a row of the README's table, too
         self.database = options.pop("database", None)
         self.in_readme = options.pop("in_readme", False)
@@ -38,13 +39,13 @@ SCHEDULER = {"schedules": True, "decays": True}
 CONTENDERS = [
     Contender("shedlock, `shedlock_once_every`", "python", "shedlock_lock.OnceEvery", ticks=True, decays=True),
     Contender("shedlock, `CALL shedlock_run` of a job with `attempts`", "python", "shedlock_run.CallRun", ticks=True,
-              decays=True, in_readme=True),
+              late=False, decays=True, in_readme=True),
     Contender("shedlock, `shedlock_run_begin` of this job", "python", "shedlock_run.RunBegin", ticks=True, polls=10,
               decays=True),
     Contender("shedlock, its package for Python, with this job", "python", "shedlock_run.Package", schedules=True, in_readme=True),
     Contender("shedlock, its program, with this job", "python", "shedlock_run.Program", ticks=True),
     Contender("shedlock and pg_cron {pg_cron} (once a minute)", "python", "shedlock_run.PgCron", schedules=True,
-              tick=60, kill=False, database="postgres", clock=False),
+              tick=60, kill=False, database="cron", clock=False),
     Contender("shedlock, session lock for which the others wait", "python", "shedlock_lock.Session", refused=False,
               decays=True),
     Contender("shedlock, lease with *lock at least for* 0.7 s", "python", "shedlock_lock.LeaseAtLeast"),
@@ -68,12 +69,13 @@ CONTENDERS = [
               environment={"HEARTBEAT": "300"}, in_readme=True, **SCHEDULER),
     Contender("the same, heartbeat each second", "java", "DbScheduler", environment={"HEARTBEAT": "1"}, schedules=True),
     Contender("JobRunr {jobrunr} (once in 5 s)", "java", "JobRunr", tick=5, **SCHEDULER),
-    Contender("River {river}", "go", "river", clock=False, in_readme=True, **SCHEDULER),
+    Contender("River {river}", "go", "river", night=False, in_readme=True, **SCHEDULER),
     Contender("pg-boss {pg-boss}, `singletonSeconds`", "node", "pgboss.mjs", **SCHEDULER),
-    Contender("graphile-worker {graphile-worker}, cron (once a minute)", "node", "graphile.mjs", tick=60, **SCHEDULER),
-    Contender("Procrastinate {procrastinate}", "python", "procrastinate_job.Procrastinate", **SCHEDULER),
+    Contender("graphile-worker {graphile-worker}, cron (once a minute)", "node", "graphile.mjs", tick=60,
+              night=False, **SCHEDULER),
+    Contender("Procrastinate {procrastinate}", "python", "procrastinate_job.Procrastinate", night=False, **SCHEDULER),
     Contender("APScheduler {apscheduler}", "python", "apscheduler_job.APScheduler", **SCHEDULER),
-    Contender("Oban for Python {oban}", "python", "oban_job.Oban", **SCHEDULER),
+    Contender("Oban for Python {oban} (once a minute)", "newer_python", "oban_job.Oban", tick=60, **SCHEDULER),
     Contender("Celery {celery}, one beat, with Redis {redis}", "python", "celery_job.Celery", "redis", schedules=True),
     Contender("BullMQ {bullmq}, every 1,000 ms", "node", "bullmq.mjs", "redis", schedules=True),
     Contender("Redis {redis}, `SET NX PX` and delete", "python", "redis_lock.Redis", "redis", in_readme=True),

@@ -15,6 +15,8 @@ LEASE = 4 if QUICK else 10
 # What starts a replica: command, and folder
 LANGUAGES = {
     "python": lambda: (["/usr/bin/python3", f"{HERE}/python/replica.py"], None),
+    "newer_python": lambda: (["env", f"PYTHONPATH={os.environ['NEWER_PYTHON']}/packages:{HERE}/newer_python",
+                              f"{os.environ['NEWER_PYTHON']}/bin/python3", f"{HERE}/python/replica.py"], None),
     "node": lambda: ([os.environ["NODE_PROGRAM"], "replica.mjs"], os.environ["NODE"]),
     "java": lambda: (["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", os.environ["JAVA_PATH"], "Replica"], None),
     "go": lambda: ([os.environ["GO_PROGRAM"]], None),
@@ -79,7 +81,7 @@ class Group:
             Group.errors += [f"{self.name}: {line.strip()}" for line in log
                              if line.startswith("error") and (len(self.replicas) == 6 or line.split()[2] != "0")]
         if self.contender.database:
-            psql(f"DELETE FROM cron.job WHERE jobname LIKE '{self.name}%'")
+            psql(f"DELETE FROM cron.job WHERE jobname LIKE '{self.name}%'", self.database)
         else:
             psql(f"DROP DATABASE {self.name} WITH (FORCE)")
 

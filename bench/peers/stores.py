@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 
 from processes import said, spawn
 
@@ -31,9 +32,10 @@ def zookeeper(word):
 
 
 def start_redis():
-    # Debian's redis-tools has the server's program by another name.
+    # Debian's redis-tools has the server's program by another name.  It does not start under the clock
+    # of the night, of which it has no need: those who schedule have it.
     spawn("redis", "redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "yes",
-          executable=shutil.which("redis-check-rdb"))
+          executable=shutil.which("redis-check-rdb"), env={**os.environ, "LD_PRELOAD": ""})
     return 6379
 
 
@@ -63,6 +65,9 @@ DATABASE = """
 
 def start_postgres():
     said("initdb", "-D", "main", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+    # pg_cron looks for its database when the server starts.
+    subprocess.run(["postgres", "--single", "-D", "main", "postgres"], input=b"CREATE DATABASE cron", check=True,
+                   capture_output=True)
     with open("main/postgresql.conf", "a", encoding="utf-8") as conf, open(os.environ["SETTINGS"], encoding="utf-8") as more:
         conf.write(f"""{more.read()}
 listen_addresses = '0.0.0.0'
@@ -71,14 +76,16 @@ max_connections = 1000
 shared_preload_libraries = 'pg_cron,pg_stat_statements'
 pg_stat_statements.max = 50000
 cron.host = '{os.getcwd()}'
+cron.database_name = 'cron'
 """)
     with open("main/pg_hba.conf", "a", encoding="utf-8") as hba:
         hba.write("host all all 10.77.0.0/16 trust\n")
     said("pg_ctl", "-D", "main", "-l", "postgres.log", "-w", "start")
     atexit.register(said, "pg_ctl", "-D", "main", "-m", "immediate", "stop")
+    psql("CREATE EXTENSION pg_stat_statements")
     psql("CREATE DATABASE peer")
     psql(DATABASE, "peer")
-    psql("CREATE EXTENSION pg_cron; CREATE EXTENSION pg_stat_statements; " + DATABASE)
+    psql("CREATE EXTENSION pg_cron; " + DATABASE, "cron")
     return 5432
 
 

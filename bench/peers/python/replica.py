@@ -20,10 +20,12 @@ SKEW                seconds by which the clock of this process is ahead
 
 Replicas in other languages do the same: node/replica.mjs, go/replica.go, java/Replica.java.
 """
+import asyncio
 import importlib
 import os
 import random
 import sys
+import threading
 import time
 
 import psycopg2
@@ -113,6 +115,42 @@ class Contender:
             if time.monotonic() >= told + 0.5:
                 log("pairs", count)
                 count, told = 0, time.monotonic()
+
+
+class AsyncContender(Contender):
+    """A tool that lives in an event loop, which a thread of its own has."""
+    loop = None
+
+    def wait(self, coroutine):
+        """Returns what the coroutine returns in the event loop."""
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    async def serve(self):
+        """Schedules and works, until the replica is killed."""
+        raise NotImplementedError
+
+    def run(self):
+        wait_for_start()
+        self.wait(self.serve())
+
+
+class Countdown:
+    """Lets the thread that sends jobs wait for the end of as many."""
+    BATCH = 10
+
+    def __init__(self):
+        self.ended = threading.Semaphore(0)
+
+    def end(self):
+        self.ended.release()
+
+    def wait(self):
+        for _ in range(self.BATCH):
+            self.ended.acquire()
+        return self.BATCH
 
 
 def open_data():
