@@ -67,17 +67,9 @@ def count_runs(contender, phase="ticks", ticks=TICKS, later=0, **options):
     # Ticks of the database begin with the second.
     start = int(time.time()) + 3.3
     group.go(group.replicas, start)
-<<<<<<< Updated upstream
-    time.sleep(max(0, start + ticks + 13 - time.time()))
-    first = int(start) + 5
-    # A tool whose clock is ahead says that its ticks are.
-    begun = [(due, at) for _, _, at, due in group.lines("begin")
-             if first <= (at if "ahead" in options else due) < first + ticks]
-=======
     time.sleep(max(0, start + later + ticks + 13 - time.time()))
     first = int(start) + 5 + later
     begun = [(due, at) for _, _, at, due in group.lines("begin") if first <= due < first + ticks]
->>>>>>> Stashed changes
     group.end()
     firsts = {}
     for due, at in begun:
