@@ -202,7 +202,7 @@ def decay(contender):
     part = max(3, SNAPSHOT / 40)
     before, after = pairs(began - part, began), pairs(ended - part, ended)
     group.end()
-    if not before:
+    if not before or not after:
         raise RuntimeError("no pairs")
     return after / before
 

@@ -40,7 +40,7 @@ public class DbScheduler implements Replica.Tool {
                         .onDeadExecution((dead, operations) ->
                                 operations.reschedule(dead, dead.getExecution().executionTime))
                         .execute((instance, context) ->
-                                Replica.work(seconds(context.getExecution().executionTime), "")))
+                                Replica.work(seconds(context.getExecution().executionTime))))
                 .toList();
         OneTimeTask<Void> nothing = Tasks.oneTime("nothing").execute((instance, context) -> ROOM.release());
         SchedulerBuilder builder = Scheduler.create(Replica.pool(), nothing)

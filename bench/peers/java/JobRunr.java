@@ -49,7 +49,7 @@ public class JobRunr implements Replica.Tool {
     public static void work() {
         // A job that is tried again has been scheduled again.
         long due = JOB.get().getJobStatesOfType(ScheduledState.class).findFirst().orElseThrow().getScheduledAt().getEpochSecond();
-        Replica.work(due, "");
+        Replica.work(due);
     }
 
     public static void nothing(int n) {

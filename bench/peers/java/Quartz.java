@@ -93,7 +93,7 @@ public class Quartz implements Replica.Tool {
                     ? Long.parseLong(context.getMergedJobDataMap().getString(
                             Scheduler.FAILED_JOB_ORIGINAL_TRIGGER_SCHEDULED_FIRETIME_IN_MILLISECONDS))
                     : context.getScheduledFireTime().getTime();
-            Replica.work(due / 1000, "");
+            Replica.work(due / 1000);
         }
     }
 

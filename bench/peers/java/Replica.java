@@ -1,8 +1,6 @@
 import com.zaxxer.hikari.HikariConfig;
 import com.zaxxer.hikari.HikariDataSource;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,6 +11,7 @@ import java.sql.SQLException;
 import java.time.Instant;
 import java.util.List;
 import java.util.Locale;
+import java.util.Scanner;
 import java.util.concurrent.Callable;
 import java.util.stream.IntStream;
 
@@ -48,9 +47,15 @@ public class Replica {
         if (System.getenv("WRITE").equals("yes")) {
             data = connect();
         }
-        ((Tool) Class.forName(arguments[0]).getConstructor().newInstance()).run();
-        sleep(end() + 2 - now());
-        System.exit(0);
+        try {
+            ((Tool) Class.forName(arguments[0]).getConstructor().newInstance()).run();
+            sleep(end() + 2 - now());
+            System.exit(0);
+        } catch (Exception error) {
+            error.printStackTrace();
+            log("error", "-", error.toString());
+            System.exit(1);
+        }
     }
 
     static Connection connect() throws SQLException {
@@ -65,10 +70,10 @@ public class Replica {
         return new HikariDataSource(config);
     }
 
-    static void awaitStart() throws IOException {
+    static void awaitStart() {
         out.println("ready");
         out.flush();
-        start = Double.parseDouble(new BufferedReader(new InputStreamReader(System.in)).readLine());
+        start = new Scanner(System.in).useLocale(Locale.ROOT).nextDouble();
         sleep(start - now());
     }
 
@@ -104,9 +109,9 @@ public class Replica {
         }
     }
 
-    /** The job.  due is when the tick was due, seconds since 1970, if the tool says that and the tick does not. */
-    static void work(Object tick, String due) {
-        log("begin", tick, due);
+    /** The job.  The tick is when it was due, in seconds since 1970. */
+    static void work(Object tick) {
+        log("begin", tick, "");
         sleep(Double.parseDouble(System.getenv("WORK")));
         if (data != null) {
             try (var statement = data.createStatement()) {

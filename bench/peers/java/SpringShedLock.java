@@ -17,7 +17,10 @@ import org.springframework.scheduling.annotation.SchedulingConfigurer;
 import org.springframework.scheduling.config.CronTask;
 import org.springframework.scheduling.support.CronTrigger;
 
-/** ShedLock in a Spring Boot application, on the table TABLE */
+/**
+ * ShedLock in a Spring Boot application, on the table TABLE.  The annotations are those of @SpringBootApplication
+ * but for the search for components, which needs a package.
+ */
 @Configuration
 @EnableAutoConfiguration
 @EnableScheduling
@@ -62,9 +65,10 @@ public class SpringShedLock implements Replica.Tool {
     @Bean
     public SchedulingConfigurer schedule(Job job, JdbcTemplate template) {
         return registrar -> {
+            // The pool connects when it is used for the first time.
             template.queryForObject("SELECT 1", Integer.class);
             if (!Replica.RATE) {
-                awaitStart();
+                Replica.awaitStart();
                 CronTrigger trigger = new CronTrigger(Replica.cron(), TimeZone.getTimeZone(Replica.ZONE));
                 for (String name : Replica.NAMES) {
                     registrar.addCronTask(new CronTask(() -> job.work(name), trigger));
@@ -73,19 +77,11 @@ public class SpringShedLock implements Replica.Tool {
         };
     }
 
-    private static void awaitStart() {
-        try {
-            Replica.awaitStart();
-        } catch (java.io.IOException error) {
-            throw new java.io.UncheckedIOException(error);
-        }
-    }
-
     public static class Job {
         @SchedulerLock(name = "#{#name}", lockAtMostFor = "${LEASE}s", lockAtLeastFor = "${at-least}")
         public void work(String name) {
             // It is not told for which tick it runs.
-            Replica.work((long) Replica.now(), "");
+            Replica.work((long) Replica.now());
         }
     }
 }
