@@ -13,6 +13,8 @@ class Contender:
         # It has jobs with a schedule, and a timer of its own; it knows for which tick a run is.
         self.schedules = options.pop("schedules", False)
         self.ticks = options.pop("ticks", self.schedules)
+        # When its ticks are due is known: the tool says it, or they begin with the second.
+        self.due = options.pop("due", self.schedules)
         # How often its job is due, in seconds: the least that it accepts, if that is more than one
         self.tick = options.pop("tick", 1)
         # How often it calls if it has jobs, but no timer of its own, in seconds
@@ -76,7 +78,8 @@ CONTENDERS = [
     Contender("Procrastinate {procrastinate}", "python", "procrastinate_job.Procrastinate", night=False, **SCHEDULER),
     Contender("APScheduler {apscheduler}", "python", "apscheduler_job.APScheduler", **SCHEDULER),
     Contender("Oban for Python {oban} (once a minute)", "newer_python", "oban_job.Oban", tick=60, **SCHEDULER),
-    Contender("Celery {celery}, one beat, with Redis {redis}", "python", "celery_job.Celery", "redis", schedules=True),
+    Contender("Celery {celery}, one beat, with Redis {redis}", "python", "celery_job.Celery", "redis", schedules=True,
+              due=False),
     Contender("BullMQ {bullmq}, every 1,000 ms", "node", "bullmq.mjs", "redis", schedules=True),
     Contender("Redis {redis}, `SET NX PX` and delete", "python", "redis_lock.Redis", "redis", in_readme=True),
     Contender("redlock {redlock}", "node", "redlock.mjs", "redis"),

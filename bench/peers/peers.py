@@ -306,7 +306,7 @@ def main():
     slept = nights([contender.name for contender in calm if contender.night])
 
     def times(contender):
-        if contender not in runs or not contender.schedules:
+        if contender not in runs or not contender.due:
             return ""
         after = runs[contender][1]
         return f"{statistics.median(after):.2f} s, {max(after):.2f} s" if after else "none"
