@@ -252,16 +252,16 @@ def nights(names):
 
 
 def versions(stores):
-    found = {
+    with open(os.environ["VERSIONS"], encoding="utf-8") as lines:
+        found = dict(line.split() for line in lines)
+    # The server has the name of its client for Python.
+    return found | {
         "redis": said("redis-cli", "--version").split()[1],
         "etcd": re.search(r"etcd Version: (\S+)", said("etcd", "--version"))[1],
         "zookeeper": re.search(r"version: ([0-9.]+)", zookeeper("srvr"))[1] if "zookeeper" in stores else "",
         "kazoo": said("/usr/bin/python3", "-c", "import kazoo.version; print(kazoo.version.__version__)"),
         "pg_cron": psql("SELECT extversion FROM pg_extension WHERE extname = 'pg_cron'", "cron"),
     }
-    with open(os.environ["VERSIONS"], encoding="utf-8") as lines:
-        found.update(line.split() for line in lines)
-    return found
 
 
 def seconds(value, contender):
