@@ -103,7 +103,8 @@ func (r *riverContender) run(ctx context.Context) error {
 }
 
 func (r *riverContender) pair(ctx context.Context) int {
-	const batch = 10
+	// as many as it works off at once, because it fetches ten times a second at most
+	const batch = 100
 	if r.client == nil {
 		must(r.start(ctx, nil))
 		r.ended, _ = r.client.Subscribe(river.EventKindJobCompleted)
