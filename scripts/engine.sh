@@ -14,7 +14,7 @@ need_engine() {
         iproute2 systemd-standalone-sysusers
 }
 
-# Runs a function in the small Debian, beside an engine: for alone.  It begins in a folder that
+# Starts an engine in the small Debian and runs a function there: for alone.  It begins in a folder that
 # can be written, which has a copy of the tree.  The cache is /srv.
 with_engine() {
     local engine=$PWD/engine pid limits

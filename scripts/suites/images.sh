@@ -83,7 +83,7 @@ wait_for() {
     until "$@" >waited 2>&1; do
         if [ "$SECONDS" -ge "$end" ] || { [ -n "${TERMINAL:-}" ] && ! kill -0 "$TERMINAL"; }; then
             cat waited
-            echo "waited in vain for: $*"
+            echo "gave up waiting for: $*"
             return 1
         fi
         sleep 0.5

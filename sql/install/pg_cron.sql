@@ -523,8 +523,8 @@ $$;
 COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
 'Returns what pg_cron has recorded of the last run of a job, if the caller can see that';
 
--- pg_cron's jobs beside those that are declared, by name.  Most jobs are called alike, so
--- what is wrong with the call of one is looked up once.
+-- pg_cron's jobs, each with the declared job of the same name.  Most are called in the same
+-- way, so what is wrong with a call is looked up once.
 CREATE VIEW shedlock_cron_jobs AS
 WITH job AS MATERIALIZED (
 	SELECT r AS j, c AS g

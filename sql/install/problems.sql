@@ -37,7 +37,7 @@ COMMENT ON COLUMN shedlock_problems.since IS 'Since when; for job and cron since
 COMMENT ON COLUMN shedlock_problems.message IS 'What is wrong, for people to read';
 COMMENT ON COLUMN shedlock_problems.description IS 'What the job is, and whose';
 
--- Sees all problems, whoever calls: a watcher with fewer privileges than the one before would
+-- Sees all problems, whatever the caller may see: a watcher with fewer privileges than the one before would
 -- take what it cannot see for over.  One statement, so that both changes are of one look.
 CREATE FUNCTION shedlock_news(
 	OUT name text,

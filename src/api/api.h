@@ -30,7 +30,7 @@ typedef struct ShedlockGuardedJob
 	bool		has_more_args;
 } ShedlockGuardedJob;
 
-/* Who calls, while another role acts */
+/* The caller, while another role acts */
 typedef struct ShedlockCaller
 {
 	Oid			role;

@@ -537,8 +537,8 @@ begin(Try *try, const Interval *wait, bool explain, ShedlockAnswer *answer)
 	answer->beginning = try->beginning;
 
 	/*
-	 * Whoever claims the tick in an open transaction runs it, as far as
-	 * anybody knows.
+	 * A caller that claims the tick in an open transaction is taken to run
+	 * it.
 	 */
 	answer->is_quiet = try->is_quiet || (try->claimed && !try->tick_in_use);
 	answer->reason = NULL;

@@ -218,8 +218,8 @@ write_job(ShedlockStore *store, const ShedlockJob *row)
 /*
  * ShedlockMayChange - may the caller change a job, or forget it?
  *
- * With role_prefix whoever may use the name may.  Else whoever has the privileges of the role
- * that created the job; if that is gone, superusers.
+ * With role_prefix, a role that may use the name may.  Otherwise a role needs the privileges of the
+ * role that created the job; if that is gone, only superusers may.
  */
 bool
 ShedlockMayChange(const ShedlockJob *job)

@@ -255,7 +255,7 @@ ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJob *job, TimestampT
 }
 
 /*
- * ShedlockDueSince - since when somebody could have begun a run; DT_NOEND if nobody could
+ * ShedlockDueSince - since when a run could have begun; DT_NOEND if none could
  *
  * free_since: since when neither a lock nor a pause has been in the way.  A tick that is too
  * late for its max_late counts, too, if it came after the job was declared and free: else a

@@ -51,7 +51,7 @@ typedef struct ShedlockJob
 	char	   *time_zone;
 	int			attempts;
 	Interval   *backoff;
-	const char *catch_up;		/* "all" or "latest", or what is not known */
+	const char *catch_up;		/* "all", "latest" or an unknown text */
 	bool		catch_up_all;	/* each missed tick is made up, not the last
 								 * one alone */
 	Interval   *max_late;		/* NULL: no limit */

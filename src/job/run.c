@@ -153,7 +153,7 @@ execute_run(ShedlockRun *run)
  * So an older tick that shedlock_again() has allowed takes the place of none, and a backlog is
  * made up although a scheduler fires once a tick.  Ends with the first run that fails, with one
  * whose lock could not be released, and with the one during which the client went away: a job
- * whose work takes longer than its period would keep the session for ever.
+ * whose work takes longer than its period would never let the session go.
  */
 static void
 make_runs(ShedlockRun *run)

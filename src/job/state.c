@@ -54,7 +54,7 @@ ShedlockFreeSince(const ShedlockRow *row, bool held, TimestampTz now)
 }
 
 /*
- * gave_up - has the last tick had its attempts in vain?
+ * gave_up - are the attempts at the last tick used up without a success?
  *
  * Until a later tick is run or skipped, or shedlock_again() allows one more attempt.
  */
@@ -67,7 +67,7 @@ gave_up(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 }
 
 /*
- * gave_up_since - since when a tick has had its attempts in vain; DT_NOEND if none has
+ * gave_up_since - since when the attempts at a tick are used up; DT_NOEND if none are
  *
  * last: after which no tick has succeeded.  What is not written yet is that the last run is lost,
  * or that a later tick has ended the attempts.  free_since: see ShedlockFreeSince().
@@ -115,7 +115,7 @@ overdue_since(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now,
 }
 
 /*
- * problem_of - what somebody ought to look at; palloc'd, or NULL
+ * problem_of - what needs attention; palloc'd, or NULL
  */
 static const char *
 problem_of(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
@@ -203,8 +203,8 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
  * ShedlockNextAt - the first time at which a call for a run of the name can succeed, as far as
  * can be foreseen
  *
- * row: its lock.  DT_NOEND: there is none, because it is paused for ever, or has no tick to
- * come.  Assumes that a call now would be refused.
+ * row: its lock.  DT_NOEND: there is none, because it is paused without end, or has no more
+ * ticks.  Assumes that a call now would be refused.
  */
 TimestampTz
 ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last,

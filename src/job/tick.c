@@ -240,7 +240,7 @@ typedef struct TickAct
  *
  * change: changes *last, or returns false if there is nothing to change; called
  * again if the row has changed meanwhile.  It also makes the first row of a name.  Waits for
- * a row lock as an UPDATE does, and for whoever inserts the name's row.  Returns true if it
+ * a row lock as an UPDATE does, and for a transaction that inserts the name's row.  Returns true if it
  * was written, when the caller commits.
  */
 static bool
@@ -439,7 +439,7 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule is no tick of this one.  A retry that is to come counts as due.  What is
+ * another schedule is no tick of this one.  A retry that is still to come counts as due.  What is
  * declared may have changed during a wait for the row.
  */
 static bool

@@ -355,7 +355,7 @@ ShedlockWrite(ShedlockStore *store, ShedlockColumns *columns, bool wait)
 }
 
 /*
- * ShedlockAwaitInserter - wait for whoever has inserted the row of a name, after an insert failed
+ * ShedlockAwaitInserter - wait for the transaction that inserted the row of a name, after an insert failed
  *
  * *tries: 0 at first.  Waits for the transaction as an INSERT does.  Errors: 23505 if there is
  * none, and the insert has failed for 100 ms.
