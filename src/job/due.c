@@ -260,7 +260,8 @@ ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJob *job, TimestampT
  * free_since: since when neither a lock nor a pause has been in the way.  A tick that is too
  * late for its max_late counts, too, if it came after the job was declared and free: else a
  * job that nobody calls would never be overdue.  If several ticks were missed, counts from the
- * oldest one, although only the last of them may be made up.
+ * oldest one, although only the last of them may be made up.  If each is made up, none could
+ * begin before the one before it was used up.
  */
 TimestampTz
 ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now,
@@ -293,6 +294,8 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 		since = next_tick(&state, job, after);
 		if (since > now)
 			return DT_NOEND;
+		if (job->catch_up_all)
+			since = Max(since, state.claimed_at);
 	}
 	return Max(since, Max(job->declared_at, free_since));
 }

@@ -125,6 +125,19 @@ SELECT * FROM pg_temp.problems();
 SELECT shedlock_job('report', '@yearly', description => 'Ann''s');
 SELECT * FROM pg_temp.problems();
 
+-- overdue: as long as an attempt was to come, nothing else could begin, until a claim used it up
+SELECT shedlock_job('in turn', '@yearly', catch_up => 'all', attempts => 2, backoff => '1 h', overdue_after => '10 min');
+SELECT pg_temp.age('in turn', '400 years') \gset
+SELECT pg_temp.start('in turn') > 0 AS began;
+SELECT pg_temp.finish('in turn', 'failed') \gset
+SELECT pg_temp.age('in turn', '30 min') \gset
+SELECT count(*) FROM pg_temp.problems();
+SELECT shedlock_once_every('in turn', '36500 days');
+SELECT count(*) FROM pg_temp.problems();
+SELECT pg_temp.age('in turn', '11 min') \gset
+SELECT name, problem FROM pg_temp.problems();
+SELECT shedlock_forget('in turn');
+
 -- problem of shedlock_jobs; since when is not known before somebody has looked
 UPDATE _shedlock_job SET schedule = 'never';
 SELECT * FROM pg_temp.problems();

@@ -746,7 +746,9 @@ ledger_watched(const ShedlockStanding *standing)
 		!gave_up_late)
 		promise(now - quiet > ledger.settings.overdue_after,
 				"P9 false alarm: no job is overdue that was called, changed or in the way lately");
-	if (is_skipped() && ledger.skipped <= now && !ledger.settings.all)
+	if (ledger.settings.all)
+		quiet = Max(quiet, ledger.last_begun);	/* a claim, whose tick was in the way */
+	else if (is_skipped() && ledger.skipped <= now)
 		quiet = Max(quiet, ledger.skipped);
 	missed = next_open(Max(Max(ledger.last, owed()), quiet));
 	if (!overdue && !ledger.again && !(ledger.settings.all && is_open()))
