@@ -313,6 +313,14 @@ sub outcomes
 	return answer($self, "SELECT string_agg(outcome || ' ' || attempt, ', ' ORDER BY token) FROM shedlock_history WHERE name = '$job'");
 }
 
+# SQL that counts the workers that wait in the server.
+sub waiting
+{
+	my ($self) = @_;
+
+	return "(SELECT count(*) FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND state = 'active' AND query LIKE '%shedlock_next%')";
+}
+
 # Waits for an answer of the server.
 sub comes_true
 {
@@ -436,8 +444,8 @@ sub killed
 	# until it has extended its lease
 	sleep(lease($self) / 2);
 	start_worker($self, {}, @arguments, 'work=look:' . 2 * lease($self)) foreach 1, 2;
+	comes_true($self, 'SELECT ' . waiting($self) . ' = 2', 'the others wait');
 	my $end = lease($self) + time;
-	sleep(0.2);
 	end_worker($self, $victim, 'KILL');
 	my $begun = hear($self, "begun $job", 2);
 	# the machine can have become slower
@@ -549,7 +557,7 @@ sub stop_waiting
 		my $worker = start_worker($self, {}, "wait=$wait", "job=$job", 'schedule=0 0 1 1 *', 'work=look:1');
 
 		comes_true($self, $wait
-			? "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND state = 'active' AND query LIKE '%shedlock_next%'"
+			? 'SELECT ' . waiting($self) . ' = 1'
 			: "SELECT count(*) = 1 FROM shedlock_jobs WHERE name = '$job'", 'it waits');
 		sleep(0.5);
 		cmp_ok(end_worker($self, $worker, 'TERM'), '<', 1.5 * $self->{slowness}, job($self) . ": it stops at once, wait $wait");

@@ -7,16 +7,18 @@ use Exporter 'import';
 
 our @EXPORT = qw(live_worlds tell_world);
 
-# Calls a function of a module.  One that searches for a tick without end is canceled.
+# Calls a function of a module, for that many worlds.  One that searches for a tick without end is
+# canceled.
 sub call_module
 {
-	my ($node, $module, $function, $types, $arguments) = @_;
+	my ($node, $module, $worlds, $function, $types, $arguments) = @_;
 	my ($said, $error);
+	my $limit = 60 + int($worlds / 50);
 
 	# each declaration that changes something is logged
 	$node->psql('postgres', qq{
 		SET log_min_messages = fatal;
-		SET statement_timeout = '60 s';
+		SET statement_timeout = '$limit s';
 		CREATE FUNCTION pg_temp.$function($types) RETURNS text AS '$module' LANGUAGE C;
 		SELECT pg_temp.$function($arguments)}, stdout => \$said, stderr => \$error);
 	return $error ? "0\t1\t0\tno error: $error" : $said;
@@ -29,7 +31,7 @@ sub live_worlds
 	my ($node, $module, $first, $count, $until_broken) = @_;
 	my %promises;
 
-	foreach my $line (split /\n/, call_module($node, $module, 'live_worlds', 'bigint, integer, boolean', "$first, $count, $until_broken"))
+	foreach my $line (split /\n/, call_module($node, $module, $count, 'live_worlds', 'bigint, integer, boolean', "$first, $count, $until_broken"))
 	{
 		my ($checked, $broken, $world, $promise) = split /\t/, $line;
 
@@ -43,7 +45,7 @@ sub tell_world
 {
 	my ($node, $module, $world) = @_;
 
-	return call_module($node, $module, 'tell_world', 'bigint', $world);
+	return call_module($node, $module, 1, 'tell_world', 'bigint', $world);
 }
 
 1;

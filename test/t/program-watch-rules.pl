@@ -75,6 +75,8 @@ finds('none', 'the end was told late, but known in time', qr/\z/,
 	change(150, 150.1, 'c slow begun S4') . "told.log:\t151\ttry\t8\tc\tslow\tover\tS4\n" . change(158, 158.1, 'c slow over S4'));
 finds('none', 'a command that hung held it up', qr/\z/,
 	change(150, 150.1, 'c slow begun S4') . "told.log:\t151\ttry\t8\td\tslow\tbegun\tS5\n" . change(155, 155.1, 'c slow over S4'));
+finds('none', 'other changes were told slowly meanwhile', qr/\z/,
+	change(150, 150.1, 'c slow begun S4') . join('', map { change($_, $_ + 0.7, 'd slow begun S5') . change($_ + 0.8, $_ + 1.4, 'd slow over S5') } 151, 152.5) . change(155, 155.1, 'c slow over S4'));
 finds('none', 'nobody polled any more', qr/\z/, change(158, 158.1, 'c slow begun S4') . change(165, 165.1, 'c slow over S4'));
 finds('exit status', 'of a watcher that nobody has told to end', qr/\z/, "run.log:\t150\tended\t1\t256\n");
 finds('left over', 'processes at the end', qr/watchers\t0/, "watchers\t1");
