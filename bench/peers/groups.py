@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -25,7 +26,8 @@ LANGUAGES = {
 
 class Group:
     """Replicas of a contender.  Each group has a name and a database of its own."""
-    errors = []
+    # What could not be measured; errors that replicas have logged; and those that have not ended
+    failures, errors, alive = [], [], []
 
     def __init__(self, contender, phase, **environment):
         self.contender = contender
@@ -39,6 +41,7 @@ class Group:
             JITTER="0", TIMES="100000", WORK="0.02", WRITE="no", RATE="no", SKEW="0", **contender.environment)
         self.environment.update(environment)
         open(self.log, "w", encoding="utf-8").close()
+        Group.alive.append(self)
         if not contender.database:
             psql(f"CREATE DATABASE {self.name} TEMPLATE peer STRATEGY file_copy")
 
@@ -71,6 +74,7 @@ class Group:
         return [(line[1], int(line[2]), float(line[3]), due(line)) for line in lines if line[0] == kind]
 
     def end(self):
+        Group.alive.remove(self)
         for replica in self.replicas.values():
             tell(tree(replica.pid), signal.SIGCONT)
             tell(tree(replica.pid), signal.SIGKILL)
@@ -83,7 +87,7 @@ class Group:
         if self.contender.database:
             psql(f"DELETE FROM cron.job WHERE jobname LIKE '{self.name}%'", self.database)
         else:
-            psql(f"DROP DATABASE {self.name} WITH (FORCE)")
+            psql(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
 
 
 def due(line):
@@ -99,14 +103,24 @@ def due(line):
 
 
 def side_by_side(function, contenders, at_once=100):
-    """Returns what a function returns for each of the contenders, so many at the same time."""
+    """Returns what a function returns for each of the contenders, so many at the same time.
+
+    What fails is tried once more.
+    """
     results = {}
 
     def call(contender):
-        try:
-            results[contender] = function(contender)
-        except Exception as error:
-            Group.errors.append(f"{function.__name__}, {contender.label}: {error!r}")
+        failures = []
+        while contender not in results and len(failures) < 2:
+            try:
+                for group in [group for group in Group.alive if group.contender is contender]:
+                    group.end()
+                results[contender] = function(contender)
+            except Exception as error:
+                failures.append(f"{function.__name__}, {contender.label}: {error!r}")
+                print(failures[-1], file=sys.stderr)
+        if contender not in results:
+            Group.failures.append(failures[-1])
 
     contenders = list(contenders)
     for first in range(0, len(contenders), at_once):
