@@ -45,9 +45,9 @@ LANGUAGE sql AS $$
 $$;
 SELECT around, due_from, due_to, every IS NOT NULL AS found,
 	   shedlock_once_every('once_every early ' || n, every) AS claimed
-FROM (VALUES (1, 86400, 10, 20), (2, 86400, 40, 60), (3, 100, 10, 20), (4, 100, 30, 60)) v(n, around, due_from, due_to),
+FROM (VALUES (1, 86400, 25, 29), (2, 86400, 80, 90), (3, 100, 20, 24), (4, 100, 80, 98)) v(n, around, due_from, due_to),
 	 LATERAL pg_temp.period(around, due_from, due_to) AS every;
-SELECT name, tick > clock_timestamp() AS coming FROM _shedlock_tick WHERE name LIKE 'once_every early%' ORDER BY name;
+SELECT name, tick > claimed_at AS coming FROM _shedlock_tick WHERE name LIKE 'once_every early%' ORDER BY name;
 
 -- Since 1970 there has been one period of 100 years.
 SELECT shedlock_once_every('once_every', '36500 days');
