@@ -100,8 +100,12 @@ lint-versions:
 	[ "$$meta" = "$$changes" ] && [ "$$sql" = "$$script" ] || { \
 		echo "versions differ: control $$sql, last script $$script, META.json $$meta and $$provides, CHANGELOG.md $$changes"; \
 		exit 1; }; \
-	grep -qx "__version__ = \"$$meta\"" clients/python/shedlock/__init__.py || { \
-		echo "clients/python/shedlock/__init__.py has another version than META.json, $$meta"; exit 1; }; \
+	packages=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' clients/python/shedlock/__init__.py; \
+		sed -n 's/^  "version": "\(.*\)",$$/\1/p' clients/node/package.json; \
+		sed -n '/<artifactId>shedlock</{n;s/.*<version>\(.*\)<.*/\1/p;}' clients/java/pom.xml test/clients/spring/pom.xml); \
+	[ "$$(echo $$packages)" = "$$meta $$meta $$meta $$meta" ] || { \
+		echo "versions differ: META.json $$meta, packages of Python, Node and Java, Java's in test/clients/spring:" $$packages; \
+		exit 1; }; \
 	[ -n "$(UNRELEASED)" ] || $(JOIN) $(SQL_PARTS) | diff sql/$(EXTENSION)--$$sql.sql - || { \
 		echo "sql/install (>) has changed since version $$sql (<) was released"; \
 		exit 1; }
@@ -183,6 +187,9 @@ dist: VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",$$/\1/p' META.json)
 dist: lint-versions lint-meta lint-released
 	@git rev-parse --quiet --verify HEAD >/dev/null || { echo "dist: git does not serve this folder"; exit 1; }
 	@git diff --quiet HEAD || { echo "dist: there are changes that are not committed"; exit 1; }
+	@for script in $(DATA); do \
+		git cat-file -e HEAD:$$script || { echo "dist: $$script is not committed: git add -f $$script"; exit 1; }; \
+	done
 	git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
 
 # A release has the script of its version, and databases have the scripts of a release:

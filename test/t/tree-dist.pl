@@ -67,22 +67,44 @@ git('init', '--quiet');
 run('git', "--git-dir=$dir/.git", '--work-tree=.', 'add', @$_) foreach ['--all'], [ '--force', glob 'sql/shedlock--*.sql' ];
 git('commit', '--quiet', '--message', 'all');
 git('reset', '--quiet', '--hard');
-git('tag', 'start');
+git('tag', 'all');
+
+# The scripts of the tree, and a release before it
+my @scripts = map { s,^\Q$dir/\E,,r } glob "$dir/sql/shedlock--*.sql";
+git('rm', '--quiet', @scripts);
+edit('shedlock.control', qr/^default_version = '.*'$/m, "default_version = '0.9'");
+mkdir "$dir/sql";
+append_to_file("$dir/sql/shedlock--0.9.sql", "-- version 0.9\n");
+git('add', '--force', 'sql/shedlock--0.9.sql');
+git('commit', '--quiet', '--all', '--message', '0.9.0');
 git('tag', 'v0.9.0');
+git('rm', '--quiet', 'sql/shedlock--0.9.sql');
+git('commit', '--quiet', '--message', 'no script');
+git('tag', 'no-script');
+git('checkout', '--quiet', 'all', '--', '.');
+git('checkout', '--quiet', 'v0.9.0', '--', 'sql/shedlock--0.9.sql');
+git('commit', '--quiet', '--message', 'the tree');
+git('tag', 'start');
 
 my ($status, $said) = run('make', '-s', '-C', $dir, 'dist');
 is($status, 0, 'make dist succeeds') or diag($said);
 is(scalar(glob "$dir/shedlock-*.zip") ? 1 : 0, 1, 'make dist writes the bundle');
 
 refuses('another version', qr/versions differ/, sub { edit('META.json', qr/"version": "(\d+)\.\d+/, '"version": "9.99') });
+foreach my $file (qw(clients/python/shedlock/__init__.py clients/node/package.json clients/java/pom.xml test/clients/spring/pom.xml))
+{
+	my ($version) = slurp_file('META.json') =~ /"version": "(.*?)"/;
+
+	refuses("another version in $file", qr/versions differ: .* packages /, sub { edit($file, qr/(?<=[">])\Q$version\E(?=["<])/, '9.99.9') });
+}
 refuses('invalid JSON', qr/META\.json/, sub { edit('META.json', qr/",\n/, "\"\n") });
 refuses('an unknown license', qr/license/, sub { edit('META.json', qr/"license": ".*?"/, '"license": "own"') });
 refuses('a missing file', qr/is not there/, sub { git('rm', '--quiet', 'README.md') });
-refuses('a changed script of a release', qr/^\+-- changed$/m,
-	sub { edit((glob "$dir/sql/shedlock--*.sql")[0] =~ s,^\Q$dir/\E,,r, qr/\n\z/, "\n-- changed\n") });
-refuses('a release without its script', qr/does not exist/,
-	sub { git('rm', '--quiet', map { s,^\Q$dir/\E,,r } glob "$dir/sql/shedlock--*.sql"); git('commit', '--quiet', '--message', 'x'); git('tag', 'v0.9.1') }, 1);
+refuses('a changed script of a release', qr/^\+-- changed$/m, sub { edit('sql/shedlock--0.9.sql', qr/\n\z/, "\n-- changed\n") });
+refuses('a release without its script', qr/shedlock--0\.9\.sql' .* not .* 'v0\.9\.1'/, sub { git('tag', 'v0.9.1', 'no-script') }, 1);
 git('tag', '--delete', 'v0.9.1');
+refuses('a script that is in the folder alone', qr/^dist: sql\/shedlock--.* is not committed: git add -f/m,
+	sub { edit('Makefile', qr/^UNRELEASED\b.*$/m, 'UNRELEASED ='); git('rm', '--quiet', '--cached', @scripts) });
 refuses('uncommitted changes', qr/not committed/, sub { edit('README.md', qr/\n\z/, "\nx\n") }, 1);
 
 done_testing();
