@@ -114,13 +114,17 @@ resources() {
 # Does standard input have the extension's files and nothing else, as "find -printf
 # '%M %U %P'" prints them?
 are_extension_files() {
-    sort -k 3 | diff <(printf '%s\n' \
-        "drwxr-xr-x 0 lib" \
-        "-rwxr-xr-x 0 lib/shedlock.so" \
-        "drwxr-xr-x 0 share" \
-        "drwxr-xr-x 0 share/extension" \
-        "-rw-r--r-- 0 share/extension/shedlock--1.0.sql" \
-        "-rw-r--r-- 0 share/extension/shedlock.control") -
+    sort -k 3 | diff <({
+        printf '%s\n' \
+            "drwxr-xr-x 0 lib" \
+            "-rwxr-xr-x 0 lib/shedlock.so" \
+            "drwxr-xr-x 0 share" \
+            "drwxr-xr-x 0 share/extension" \
+            "-rw-r--r-- 0 share/extension/shedlock.control"
+        # scripts of releases, and the one that make joins
+        find "$ROOT/sql" -maxdepth 1 -name '*--*.sql' -printf '-rw-r--r-- 0 share/extension/%f\n'
+        sed -n 's/^UNRELEASED *= *\(..*\)/-rw-r--r-- 0 share\/extension\/shedlock--\1.sql/p' "$ROOT/Makefile"
+    } | sort -uk 3) -
 }
 
 # In a container of PostgreSQL: a server with the paths that CloudNativePG appends, and

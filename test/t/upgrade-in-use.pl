@@ -16,13 +16,16 @@ my $node = start_node('main');
 # A newer version in a folder of its own: one more column, and a view and functions
 # that are dropped and created again.
 my $scripts = private_scripts($node);
+my $version = $node->safe_psql('postgres', "SELECT extversion FROM pg_extension WHERE extname = 'shedlock'");
+my $newer = "$version.9";
 PostgreSQL::Test::Utils::append_to_file(
-	"$scripts/shedlock--1.0--1.0.1.sql", q{
+	"$scripts/shedlock--$version--$newer.sql", q{
 ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
-CREATE OR REPLACE VIEW shedlock_locks AS SELECT s.name, s.state, s.kind,
-	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) s.locked_at AS held_for, NULL::interval AS remaining,
-	s.lock_until, s.locked_at, s.locked_by, s.token, s.waiters, s.pid, NULL::text AS application_name, NULL::text AS query, s.paused,
-	s.paused_until, s.paused_by, s.pause_reason, NULL::name AS locked_role, 1 AS more FROM _shedlock_status() s;
+DO $$
+BEGIN
+	EXECUTE format('CREATE OR REPLACE VIEW shedlock_locks AS SELECT v.*, 1 AS more FROM (%s) v',
+		rtrim(pg_get_viewdef('shedlock_locks'::regclass), ';'));
+END $$;
 CREATE OR REPLACE FUNCTION shedlock_token(name text) RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shedlock_token';
 CREATE FUNCTION shedlock_mine(name text) RETURNS boolean LANGUAGE sql VOLATILE PARALLEL UNSAFE AS $$ SELECT @extschema@.shedlock_token(name) IS NOT NULL $$;
 });
@@ -65,13 +68,13 @@ begun('run', "CALL shedlock_run('run', 'SELECT pg_advisory_xact_lock_shared(1)')
 begun('waiter', "SELECT shedlock_acquire('session lock', wait => '1 h')");
 ok(defined await($node, "SELECT waiters = 1 FROM shedlock_locks WHERE name = 'session lock'"), 'a waiter waits');
 ok(defined await($node, "SELECT count(*) = 1 FROM shedlock_locks WHERE name = 'run'"), 'a run is in progress');
-begun('admin', 'SET client_min_messages = warning; ALTER EXTENSION shedlock UPDATE TO \'1.0.1\'');
+begun('admin', 'SET client_min_messages = warning; ALTER EXTENSION shedlock UPDATE TO \'' . "$newer'");
 ok(defined await($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'ALTER EXTENSION'}),
 	'an update that alters the table waits for an open fence');
 ask($session{fence}, 'COMMIT');
 is($session{fence}->{heard}, '', 'the fence ends');
 is(join('', finished('admin')), '', 'ALTER EXTENSION UPDATE: waits for no other client');
-is($node->safe_psql('postgres', 'SELECT extversion FROM pg_extension WHERE extname = $$shedlock$$'), '1.0.1', 'the new version is installed');
+is($node->safe_psql('postgres', 'SELECT extversion FROM pg_extension WHERE extname = $$shedlock$$'), $newer, 'the new version is installed');
 is($node->safe_psql('postgres', 'SELECT name, state, kind, more FROM shedlock_locks ORDER BY name'),
 	"fence|held|lease|1\nlease|held|lease|1\nrun|held|run|1\nsession lock|held|session|1\ntimed|held|session|1", 'held locks stay held');
 is($node->safe_psql('postgres', "SELECT name, shedlock_acquire(name) FROM unnest('{fence,lease,run,session lock,timed}'::text[]) name"),
