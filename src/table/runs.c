@@ -200,17 +200,26 @@ ShedlockHistoryFindRequest(Oid nsp, const char *request, ShedlockHistoryRun *pas
 
 /*
  * is_last_run - is that run the last one of its name?
+ *
+ * It may be at work.  Ticks that were skipped since have no run; of them only the last counts,
+ * if nothing followed it.
  */
 static bool
 is_last_run(Pruning *pruning, const ShedlockHistoryRun *run)
 {
 	IndexScanDesc scan;
-	bool		isnull;
-	bool		is_last;
+	bool		is_last = false;
 
 	scan = begin_scan_of_runs(pruning->store, pruning->name_index, run->name, SnapshotSelf);
-	is_last = index_getnext_slot(scan, BackwardScanDirection, pruning->last) &&
-		DatumGetInt64(slot_getattr(pruning->last, Anum_token, &isnull)) == run->token;
+	while (index_getnext_slot(scan, BackwardScanDirection, pruning->last))
+	{
+		ShedlockHistoryRun later;
+
+		ShedlockSlotToHistoryRun(pruning->last, &later);
+		is_last = later.token == run->token;
+		if (is_last || later.outcome != SHEDLOCK_SKIPPED || run->outcome == SHEDLOCK_SKIPPED)
+			break;
+	}
 	index_endscan(scan);
 	return is_last;
 }

@@ -136,6 +136,14 @@ SELECT token FROM shedlock_run_begin('history prune', '1 min') \gset
 SELECT shedlock_run_end('history prune', :token);
 SELECT outcome FROM shedlock_history WHERE token = :first;
 
+-- So does the last run of a name, which may be at work, if ticks were skipped since.
+INSERT INTO _shedlock_history (token, name, tick, started_at, outcome, locked_role, locked_by, pid)
+SELECT -1000 - n, 'history skipped', now() - interval '40 days', now() - interval '40 days', CASE n WHEN 3 THEN 'running' ELSE 'skipped' END, 10, 'somebody', 0
+FROM generate_series(1, 4) n;
+\c -
+CALL shedlock_run('history prune', 'SELECT 1');
+SELECT token, outcome FROM _shedlock_history WHERE name = 'history skipped' ORDER BY token;
+
 \c -
 SET shedlock.history_keep = 0;
 CALL shedlock_run('history prune', 'SELECT 1');
