@@ -45,7 +45,7 @@ export interface Job {
   attempts?: number;
   /** Durations as PostgreSQL reads them: "10 min". */
   backoff?: string;
-  catchUp?: "last" | "all";
+  catchUp?: "latest" | "all";
   maxLate?: string;
   overdueAfter?: string;
   slowAfter?: string;
