@@ -524,7 +524,8 @@ COMMENT ON FUNCTION _shedlock_cron_last_run(bigint) IS
 'Returns what pg_cron has recorded of the last run of a job, if the caller can see that';
 
 -- pg_cron's jobs, each with the declared job of the same name.  Most are called in the same
--- way, so what is wrong with a call is looked up once.
+-- way, so what is wrong with a call is looked up once.  A call can name any schema, and what is
+-- wrong with it is shown to those who watch, too.
 CREATE VIEW shedlock_cron_jobs AS
 WITH job AS MATERIALIZED (
 	SELECT r AS j, c AS g
@@ -553,7 +554,8 @@ SELECT j.jobid,
 	   COALESCE(d.last_duration, c.ended_at OPERATOR(pg_catalog.-) c.started_at) AS last_duration,
 	   d.next_due,
 	   d.overdue,
-	   CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.rolname OPERATOR(pg_catalog.=) j.username) THEN
+	   _shedlock_shown(CASE
+			WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.rolname OPERATOR(pg_catalog.=) j.username) THEN
 				pg_catalog.format('role "%s" is gone: pg_cron''s launcher fails at this job each second, and starts no job of any role', j.username)
 			WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_database a WHERE a.datname OPERATOR(pg_catalog.=) j.database) THEN
 				pg_catalog.format('database "%s" is gone: pg_cron cannot start it', j.database)
@@ -561,7 +563,7 @@ SELECT j.jobid,
 			WHEN g.name IS NULL THEN NULL
 			WHEN NOT h.here THEN
 				pg_catalog.format('unknown: it runs in database "%s", and how it is doing can be seen only there', j.database)
-			ELSE _shedlock_cron_problem(g.name, j.schedule, j.jobid) END AS problem
+			ELSE _shedlock_cron_problem(g.name, j.schedule, j.jobid) END) AS problem
 FROM job
 	 CROSS JOIN LATERAL (SELECT (job.j).*) j
 	 CROSS JOIN LATERAL (SELECT (job.g).*) g

@@ -1,15 +1,17 @@
 /* Problems, and who has heard of them */
 
 -- Messages name neither the error of a run nor its command, which not everybody may see.  Only
--- a watcher knows since when the problems are there that come without a time.
+-- a watcher knows since when the problems are there that come without a time.  A job of pg_cron
+-- can name any job, also one that the reader may not see.
 CREATE VIEW shedlock_problems AS
+WITH job AS MATERIALIZED (SELECT * FROM _shedlock_jobs())
 SELECT p.name,
 	   p.problem,
 	   COALESCE(p.since, t.since) AS since,
 	   p.message,
 	   p.description
 FROM (SELECT j.name, x.problem, x.since, x.message, j.description
-	  FROM _shedlock_jobs() j
+	  FROM job j
 		   CROSS JOIN LATERAL (VALUES
 			  ('overdue', j.overdue_since IS NOT NULL, j.overdue_since,
 			   pg_catalog.format('A run of "%s" is overdue', j.name)),
@@ -21,10 +23,10 @@ FROM (SELECT j.name, x.problem, x.since, x.message, j.description
 			   pg_catalog.format('Job "%s": %s', j.name, j.problem))) x(problem, is_there, since, message)
 	  WHERE x.is_there
 	  UNION ALL
-	  SELECT COALESCE(c.name, c.job_name, pg_catalog.format('cron:%s', c.jobid)), 'cron', NULL,
+	  SELECT COALESCE(c.name, _shedlock_shown(c.job_name), pg_catalog.format('cron:%s', c.jobid)), 'cron', NULL,
 			 pg_catalog.format('Job %s of pg_cron: %s', c.jobid, c.problem), j.description
 	  FROM shedlock_cron_jobs c
-		   LEFT JOIN _shedlock_job j ON j.name OPERATOR(pg_catalog.=) c.name
+		   LEFT JOIN job j ON j.name OPERATOR(pg_catalog.=) c.name
 	  WHERE NOT pg_catalog.starts_with(c.problem, 'unknown:')) p
 	 LEFT JOIN _shedlock_told t ON t.name OPERATOR(pg_catalog.=) p.name AND
 		t.problem OPERATOR(pg_catalog.=) p.problem AND t.over_at IS NULL;

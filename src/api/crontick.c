@@ -221,9 +221,21 @@ ShedlockMissedTick(const ShedlockSchedule *schedule, const char *fire_text)
 }
 
 /*
+ * may_see - may the caller know what is declared by that name?
+ *
+ * The CALL of a job of pg_cron can name any lock.
+ */
+static bool
+may_see(const ShedlockName *name)
+{
+	return ShedlockMayUseName(name->str) || ShedlockMaySee(InvalidOid);
+}
+
+/*
  * _shedlock_cron_own_schedule(name, fire) - the schedule that a job has without a guard
  *
- * fire: pg_cron's schedule so far, for a job that is not declared.  Strict.
+ * fire: pg_cron's schedule so far, for a job that is not declared.  One whose name the caller may
+ * not use counts as such.  Strict.
  */
 Datum
 _shedlock_cron_own_schedule(PG_FUNCTION_ARGS)
@@ -233,6 +245,8 @@ _shedlock_cron_own_schedule(PG_FUNCTION_ARGS)
 	const char *copy;
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
+	if (!may_see(&name))
+		PG_RETURN_DATUM(PG_GETARG_DATUM(1));
 	ShedlockLookUpJob(&name, &job);
 	if (!job.is_readable)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(1));
@@ -287,7 +301,7 @@ _shedlock_cron_problem(PG_FUNCTION_ARGS)
 	const char *problem;
 
 	ShedlockMakeName(ShedlockSchema(fcinfo), text_to_cstring(PG_GETARG_TEXT_PP(0)), &name);
-	if (!ShedlockMayUseName(name.str) && !ShedlockMaySee(InvalidOid))
+	if (!may_see(&name))
 		PG_RETURN_TEXT_P(cstring_to_text(psprintf("unknown: shedlock.role_prefix reserves lock \"%s\" for other roles",
 												  name.str)));
 	ShedlockLookUpJob(&name, &job);

@@ -46,6 +46,13 @@ SELECT shedlock_job('cron_fire', '0 9 * * *', 'Etc/UCT'), _shedlock_cron_own_sch
 SELECT shedlock_job('cron_fire', '0 9 * * *', 'Etc/GMT-1') \g /dev/null
 SELECT _shedlock_cron_own_schedule('cron_fire', '17 * * * *');
 
+-- A name of other roles counts as not declared.
+SET shedlock.role_prefix = on;
+SET ROLE pg_signal_backend;
+SELECT _shedlock_cron_own_schedule('cron_fire', '17 * * * *');
+RESET ROLE;
+RESET shedlock.role_prefix;
+
 -- Refused, and nothing is declared
 SELECT shedlock_forget('cron_fire');
 SELECT pg_temp.fire('@reboot');

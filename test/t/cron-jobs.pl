@@ -541,6 +541,13 @@ is(query($claims), "other_role:claimed|\@daily|t|waiting|\nplain:claimed|\@daily
 is(query("GRANT pg_read_all_stats TO plain; SET ROLE plain; $claims; RESET ROLE; REVOKE pg_read_all_stats FROM plain"), query($claims), 'shedlock_cron_jobs shows it to members of pg_read_all_stats');
 is(query("SET shedlock.role_prefix = off; SET ROLE plain; $claims"), query($claims), 'shedlock_cron_jobs shows it without the setting');
 like(error_of("SELECT shedlock_cron_schedule('x', '\@daily', 'SELECT 1', username => 'other_role')", @as_plain), qr/42501: /, 'a role declares no jobs of other roles');
+
+# Nor if something else is wrong with the call; and what that is has nothing that a terminal obeys.
+query("SELECT shedlock_job('other_role:claimed', '\@daily', '$zone', description => 'secret')");
+query_as_plain(qq{SELECT cron.schedule('other_role:claimed', '0 0 1 1 *', \$\$CALL "no\nschema".shedlock_run('other_role:claimed', 'SELECT 1')\$\$)});
+my $wrong = q{SELECT name, description, message FROM shedlock_problems WHERE problem = 'cron'};
+like(query_as_plain($wrong), qr/^other_role:claimed\|\|Job \d+ of pg_cron: calls shedlock_run of schema "no\?schema", but[^\n]*$/, 'shedlock_problems hides what is known of other names');
+like(query($wrong), qr/^other_role:claimed\|secret\|/, 'shedlock_problems shows it to superusers');
 query_as_plain("SELECT shedlock_cron_unguard('plain:claimed')");
 like(notices_of("SELECT shedlock_cron_unguard('other_role:claimed')"), qr/WARNING:  job "other_role:claimed" is not forgotten/, 'the end of a guard forgets no job of another role');
 is(query("SELECT string_agg(name, ' ' ORDER BY name) FROM shedlock_jobs WHERE name LIKE '%:claimed'"), 'other_role:claimed', 'indeed');
