@@ -179,9 +179,28 @@ _shedlock_cron_name_is_shared(PG_FUNCTION_ARGS)
 }
 
 /*
+ * may_use - may a role use locks of that name?
+ */
+static bool
+may_use(const char *rolname, const char *name)
+{
+	Oid			role = get_role_oid(rolname, true);
+	ShedlockCaller caller;
+	bool		result;
+
+	if (!OidIsValid(role))
+		return !shedlock_role_prefix;
+	ShedlockBecome(role, &caller);
+	result = ShedlockMayUseName(name);
+	ShedlockBecomeAgain(&caller);
+	return result;
+}
+
+/*
  * ShedlockGuardedJobs - the jobs that guard a name in this database: ShedlockGuardedJob
  *
- * The owner of the extension reads cron.job, because the jobs of other roles count, too.
+ * The owner of the extension reads cron.job, because the jobs of other roles count, too.  A CALL
+ * can name any lock: it guards none that its role may not use.
  */
 List *
 ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name)
@@ -194,7 +213,7 @@ ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name)
 	if (ShedlockReadsCron())
 	{
 		SPI_connect();
-		ShedlockQueryCron("SELECT j.jobid, j.schedule, j.command, j.active FROM cron.job j "
+		ShedlockQueryCron("SELECT j.jobid, j.schedule, j.command, j.active, j.username FROM cron.job j "
 						  "WHERE j.database OPERATOR(pg_catalog.=) $1 "
 						  "ORDER BY j.jobid", get_database_name(MyDatabaseId), "");
 		MemoryContextSwitchTo(context);
@@ -206,7 +225,8 @@ ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name)
 			ShedlockGuardedJob *job;
 
 			if (!ShedlockReadGuardedCall(SPI_getvalue(row, columns, 3), &call) ||
-				strcmp(call.name, name->str) != 0)
+				strcmp(call.name, name->str) != 0 ||
+				!may_use(SPI_getvalue(row, columns, 5), name->str))
 				continue;
 			job = palloc(sizeof(ShedlockGuardedJob));
 			job->jobid = SPI_getvalue(row, columns, 1);
