@@ -283,7 +283,7 @@ endif
 src/program/shedlock: $(PROGRAM_OBJS)
 	$(CC) $(CFLAGS) $(PROGRAM_OBJS) $(LDFLAGS) -L$(libdir) -lpq -pthread -o $@
 
-src/program/%.o: src/program/%.c src/program/program.h src/program/server.h
+src/program/%.o: src/program/%.c src/program/program.h src/program/server.h $(EXTENSION).control
 	$(CC) $(CFLAGS) -pthread $(PROGRAM_CPPFLAGS) -c -o $@ $<
 
 .PHONY: install-program uninstall-program
