@@ -35,6 +35,46 @@ sub catalogue
 	return $node->safe_psql('postgres', join(";\n", @sql));
 }
 
+# Returns what an update breaks, a line for each: a privilege that somebody has granted, which
+# pg_dump must see as granted, and a function of the library that is called in another way than
+# before.  Sessions that began before the update have the library of the older version.
+sub broken
+{
+	my ($version, $older) = @_;
+
+	return $node->safe_psql('postgres', join(";\n", 'SET client_min_messages = warning', 'BEGIN', 'CREATE SCHEMA "My Locks"',
+		qq{CREATE EXTENSION shedlock SCHEMA "My Locks" VERSION '$older'}, q{
+CREATE TEMP VIEW member AS
+SELECT o.*, i.initprivs
+FROM pg_extension e
+	 JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+	 JOIN (
+		SELECT 'pg_class'::regclass AS class, oid, CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass AS object,
+			   relacl AS acl, NULL AS symbol, NULL AS call
+		FROM pg_class
+		UNION ALL
+		SELECT 'pg_proc'::regclass, oid, 'ROUTINE ' || oid::regprocedure, proacl, CASE WHEN probin IS NOT NULL THEN prosrc END,
+			   concat_ws(' ', proargtypes, proallargtypes, proargmodes, prorettype, proretset)
+		FROM pg_proc) o ON d.classid = o.class AND d.objid = o.oid
+	 LEFT JOIN pg_init_privs i ON i.classoid = o.class AND i.objoid = o.oid AND i.objsubid = 0
+WHERE e.extname = 'shedlock'}, q{
+DO $$
+DECLARE
+	what text;
+BEGIN
+	FOR what IN SELECT object FROM member LOOP
+		EXECUTE format('GRANT ALL ON %s TO another', what);
+	END LOOP;
+END $$}, 'CREATE TEMP TABLE old AS SELECT * FROM member', "ALTER EXTENSION shedlock UPDATE TO '$version'", q{
+SELECT 'not granted any more: ' || object FROM member JOIN old USING (object) WHERE coalesce(member.acl::text, '') !~ 'another='
+UNION ALL
+SELECT 'not dumped any more: ' || object FROM member JOIN old USING (object) WHERE member.initprivs::text ~ 'another='
+UNION ALL
+SELECT 'called in another way: ' || symbol FROM member m
+WHERE symbol IN (SELECT symbol FROM old) AND NOT EXISTS (SELECT FROM old WHERE old.symbol = m.symbol AND old.call = m.call)
+ORDER BY 1}, 'ROLLBACK'));
+}
+
 #
 # The versions that scripts install or lead to
 #
@@ -78,6 +118,7 @@ foreach my $older (sort keys %installable)
 
 	ok($older eq $default || grep({ $_ eq $default } @newer), "version $older can be updated to $default");
 	is(differences(catalogue($_), catalogue($_, $older)), '', "$older, updated to $_: as if $_ had been installed") foreach @newer;
+	is(broken($_, $older), '', "$older, updated to $_: privileges are kept, and what sessions have loaded is called as before") foreach @newer;
 }
 
 #
@@ -165,6 +206,14 @@ foreach my $i (0 .. $#changes)
 	script("$base--$base.9.$i", grep { $_ ne $change } @all);
 	like(differences($whole, catalogue("$base.9.$i", $base)), $difference, "omitted: $change");
 }
+
+# What the catalogue does not show
+script("$base--$base.11",
+	'DROP VIEW shedlock_stats', 'CREATE VIEW shedlock_stats AS SELECT 1 AS name', 'GRANT SELECT ON _shedlock_tick TO PUBLIC',
+	'DROP FUNCTION shedlock_token(text)', q{CREATE FUNCTION shedlock_token(name text, OUT token bigint, OUT more text) LANGUAGE C AS 'MODULE_PATHNAME', 'shedlock_token'});
+is(broken("$base.11", $base), join("\n", 'called in another way: shedlock_token', 'not dumped any more: TABLE "My Locks"._shedlock_tick',
+	'not granted any more: ROUTINE "My Locks".shedlock_token(text)', 'not granted any more: TABLE "My Locks".shedlock_stats'),
+	'a script that breaks privileges or sessions is found');
 
 # The library finds columns by their numbers.
 my @columns = map { "ALTER TABLE shedlock ADD COLUMN $_ integer" } 'a', 'b';
