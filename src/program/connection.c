@@ -227,17 +227,32 @@ connect_writable(const char *const *keywords, const char *const *values)
 void
 ComplainOfConnection(const Server *server, Usec quiet_for)
 {
-	char	   *message = strdup(PQerrorMessage(server->conn));
+	static const char hint[] = "; a password file that others can read is ignored, so its mode must be 0600";
+	const char *text = PQerrorMessage(server->conn);
+	char	   *message = malloc(2 * strlen(text) + sizeof(hint));
+	char	   *end = message;
 
 	if (message == NULL)
 		return;
-	for (char *end = message + strlen(message); end > message && end[-1] == '\n';)
-		*--end = '\0';
-	for (char *at = message; *at != '\0'; at++)
+	for (; *text != '\0'; text++)
 	{
-		if (*at == '\n')
-			*at = ';';
+		if (*text != '\n')
+		{
+			*end++ = *text;
+			continue;
+		}
+		/* the next line may begin with a tab */
+		text += strspn(text, "\n\t") - 1;
+		if (text[1] != '\0')
+		{
+			*end++ = ';';
+			*end++ = ' ';
+		}
 	}
+	*end = '\0';
+	/* HideError() has hidden what libpq says of that file */
+	if (PQconnectionNeedsPassword(server->conn))
+		memcpy(end, hint, sizeof(hint));
 	if (!WasSaid(message, quiet_for))
 		Complain("%s", message);
 	free(message);

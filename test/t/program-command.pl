@@ -130,6 +130,10 @@ is(ask($watcher, 'SELECT (SELECT count(*) FROM shedlock_history), (SELECT count(
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $node->backup('standby');
 $standby->init_from_backup($node, 'standby', has_streaming => 1);
+my $hba = $standby->data_dir . '/pg_hba.conf';
+my $rules = slurp_file($hba);
+unlink $hba;
+append_to_file($hba, "local all locked scram-sha-256\n$rules");
 $standby->start;
 my $dead = PostgreSQL::Test::Cluster::get_free_port();
 $node->safe_psql('postgres', 'CREATE DATABASE empty');
@@ -138,9 +142,10 @@ $standby->poll_query_until('postgres', "SELECT EXISTS (SELECT FROM pg_database W
 @named = ('--name', 'unreachable');
 refused(69, qr/^shedlock: .+\n\z/, $node, @named, "--dbname=port=$dead");
 refused(69, qr/^shedlock: .+\n\z/, $node, @named, '--dbname=nowhere');
-refused(69, qr/^shedlock: .+\n\z/, undef, @named, '--dbname=host=/nowhere');
+refused(69, qr/No such file or directory; Is the server running.*\?\n\z/, undef, @named, '--dbname=host=/nowhere');
 refused(69, qr/database "empty" has no extension shedlock: CREATE EXTENSION shedlock$/, $node, @named, '--dbname=empty');
 refused(69, qr/^shedlock: .+\n\z/, $standby, @named);
+refused(69, qr/no password supplied; a password file .+ 0600\n\z/, $standby, @named, '--dbname=dbname=postgres user=locked');
 refused(69, qr/read-only transaction/, $standby, @named, '--dbname=target_session_attrs=any');
 is((run_program($node, "--name=$_", '--dry-run'))[0], 64, 'exit status 64 of --dry-run with ' . (length $_ ? 'a long name' : 'no name')) foreach '', 'n' x 256;
 is((run_program($node, @named, "--dbname=$_", '--dry-run'))[0], 69, "exit status 69 of --dry-run in database $_") foreach 'nowhere', 'empty';
