@@ -147,7 +147,7 @@ sub insert_record
 	my $rows = eval { $self->_execute('insert', $config) };
 
 	return $rows > 0 if defined $rows;
-	return 0 if $@->{state} =~ ($self->{provider} eq 'jdbc' ? qr/^23/ : qr/^(?:23505|40...|55P03)$/);
+	return 0 if $@->{state} =~ ($self->{provider} eq 'jdbc' ? qr/^23/ : qr/^(?:23505|40...)$/);
 	die "LockException: $@->{state} $@->{message}";
 }
 
@@ -157,7 +157,7 @@ sub update_record
 	my $rows = eval { $self->_execute('update', $config) };
 
 	return $rows > 0 if defined $rows;
-	return 0 if $self->{provider} eq 'template' && $@->{state} =~ /^(?:23505|40...|55P03)$/;
+	return 0 if $self->{provider} eq 'template' && $@->{state} =~ /^(?:23505|40...)$/;
 	die "LockException: $@->{state} $@->{message}";
 }
 
