@@ -95,8 +95,11 @@ FROM (VALUES
 	('0 9 * * *', '50 seconds', 'UTC'), ('0 9 * * *', '@reboot', 'UTC'), ('0 9 * * *', 'what', 'UTC')) v(schedule, fire, time_zone);
 SELECT schedule, fire, pg_temp.problem(schedule, fire) ~ '^pg_cron does not fire it at DAY \S+, when it is due; SELECT shedlock_cron_guard\(''12''\) corrects that$' AS misses
 FROM (VALUES
-	('every 10 min', '*/10 * * * *'), ('every 15 min', '*/10 * * * *'), ('every 1 min', '* * * * *'), ('every 30 seconds', '* * * * *'), ('every 1 min from 2026-01-01 00:00:30', '* * * * *'),
+	('every 10 min', '*/10 * * * *'), ('every 15 min', '*/10 * * * *'), ('every 1 min', '* * * * *'), ('every 30 seconds', '* * * * *'), ('every 1 min from 2026-01-01 00:00:30', '*/2 * * * *'),
 	('every 30 seconds', '30 seconds'), ('every 30 seconds', '31 seconds'), ('every 30 seconds', '10 seconds')) v(schedule, fire);
+-- Where pg_cron has no such schedule it misses some ticks, and nothing corrects that.
+SELECT schedule, pg_temp.problem(schedule, '* * * * *') AS none
+FROM unnest(ARRAY['every 90 seconds', 'every 1 min from 2026-01-01 00:00:30']) schedule;
 -- 09:00 in New York is 13:00 or 14:00
 SELECT pg_temp.problem('0 9 * * *', '0 13 * * *', 'America/New_York') ~ '^pg_cron does not fire it at DAY 14:00:00\+00, when it is due' AS in_winter,
 	   pg_temp.problem('0 9 * * *', '0 14 * * *', 'America/New_York') ~ '^pg_cron does not fire it at DAY 13:00:00\+00, when it is due' AS in_summer;
