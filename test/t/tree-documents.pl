@@ -6,6 +6,7 @@
 #	```sql pg_cron    one session for all files, in the database of a real pg_cron
 #	```sql owned      the same, with the extension in a schema of its own
 #	```sql other      the same, where a table named shedlock exists
+#	```sql move       the same, with the extension in public, and a job
 #	```sql adopt      the same, with tables of ShedLock
 #	```sql tenants    not here, but in security-tenants.pl
 #	```sql back       not here, but in lock-java-adopt.pl
@@ -65,6 +66,7 @@ CREATE MATERIALIZED VIEW sales AS SELECT * FROM orders;
 CREATE UNIQUE INDEX ON sales (id);
 },
 	'owned' => 'CREATE SCHEMA scheduling; CREATE EXTENSION shedlock SCHEMA scheduling',
+	'move' => "$extension SELECT shedlock_job('nightly', 'every 1 day')",
 	'other' => 'CREATE TABLE shedlock (name varchar(64) PRIMARY KEY)',
 	'adopt' => q{
 CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL,
