@@ -13,19 +13,19 @@ use Test::More;
 
 my $node = start_node('main');
 
-# A newer version in a folder of its own: one more column, and a view and functions
-# that are dropped and created again.
+# A newer version in a folder of its own: a view and a function are replaced,
+# and a column and a function are new.
 my $scripts = private_scripts($node);
 my $version = $node->safe_psql('postgres', "SELECT extversion FROM pg_extension WHERE extname = 'shedlock'");
 my $newer = "$version.9";
 PostgreSQL::Test::Utils::append_to_file(
 	"$scripts/shedlock--$version--$newer.sql", q{
-ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
 DO $$
 BEGIN
 	EXECUTE format('CREATE OR REPLACE VIEW shedlock_locks AS SELECT v.*, 1 AS more FROM (%s) v',
 		rtrim(pg_get_viewdef('shedlock_locks'::regclass), ';'));
 END $$;
+ALTER TABLE shedlock ADD COLUMN team text NOT NULL DEFAULT 'nobody';
 CREATE OR REPLACE FUNCTION shedlock_token(name text) RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shedlock_token';
 CREATE FUNCTION shedlock_mine(name text) RETURNS boolean LANGUAGE sql VOLATILE PARALLEL UNSAFE AS $$ SELECT @extschema@.shedlock_token(name) IS NOT NULL $$;
 });
