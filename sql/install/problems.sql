@@ -16,7 +16,7 @@ FROM (SELECT j.name, x.problem, x.since, x.message, j.description
 			  ('overdue', j.overdue_since IS NOT NULL, j.overdue_since,
 			   pg_catalog.format('A run of "%s" is overdue', j.name)),
 			  ('gave up', j.gave_up_since IS NOT NULL, j.gave_up_since,
-			   pg_catalog.format('The attempts of "%s" are used up, and none has succeeded', j.name)),
+			   pg_catalog.format('The attempts of "%s" are over, and none has succeeded', j.name)),
 			  ('slow', j.slow_since IS NOT NULL, j.slow_since,
 			   pg_catalog.format('A run of "%s" has been at work for longer than %s', j.name, j.slow_after)),
 			  ('job', j.problem IS NOT NULL, NULL,

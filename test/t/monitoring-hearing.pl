@@ -272,7 +272,7 @@ is_deeply([ sort keys %{ JSON::PP->new->decode($example) } ], [ sort keys %{ JSO
 
 my $watcher = watcher(words($calls[1]));
 like(mail_text(await_heard('mail', 0)),
-	qr/^first: gave up \(begun\) \| begun: The attempts of "first" are used up, and none has succeeded\nsince \d{4}-\S+\nthe first one\n\z/,
+	qr/^first: gave up \(begun\) \| begun: The attempts of "first" are over, and none has succeeded\nsince \d{4}-\S+\nthe first one\n\z/,
 	'a mail tells of a problem that was there before');
 like((heard('mail'))[0][1], qr/^From: shedlock\@example\.org\nTo: on-call\@example\.org$/m, '  from and to whom the page says');
 is($node->safe_psql('postgres', $rehearsal =~ s/^(.*?;).*?^(.*?;).*/$1 $2/msr), "created\nt", 'a rehearsal fails');
@@ -304,7 +304,7 @@ is(scalar heard('mail'), 5, 'no mail comes twice');
 is(scalar heard('get'), 0, 'nothing has pinged yet');
 $node->safe_psql('postgres', "SELECT shedlock_forget('later')");
 $watcher = watcher(words($calls[2]));
-is(chat_text(await_heard('post', 0)), qq(over: The attempts of "later" are used up, and none has succeeded\nafter a while), 'the chat is told of an end, by the next watcher');
+is(chat_text(await_heard('post', 0)), qq(over: The attempts of "later" are over, and none has succeeded\nafter a while), 'the chat is told of an end, by the next watcher');
 is((heard('post'))[0][1], '/hooks/secret', '  at its address');
 like(mail_text(await_heard('mail', 5)), qr/^later: gave up \(over\) \| /, 'and so is the mail');
 is(await_heard('get', 0)->[1], '/secret', 'when all is told, the service is pinged');
@@ -317,7 +317,7 @@ my @watchers = map { watcher(words($unit)) } 1, 2;
 await_heard('refused post', 1);
 my $pings = heard('get');
 unlink "$dir/refuse";
-is(chat_text(await_heard('post', 1)), qq(begun: The attempts of "${name}2" are used up, and none has succeeded), 'the unit: what the chat refuses comes again');
+is(chat_text(await_heard('post', 1)), qq(begun: The attempts of "${name}2" are over, and none has succeeded), 'the unit: what the chat refuses comes again');
 await_heard('mail', 6);
 await_heard('get', $pings);
 is_deeply([ grep { $_->[1] ne '/secret' } heard('get') ], [], '  then the service is pinged');
@@ -335,7 +335,7 @@ my ($first, $second) = sort { ($b->pid == $holder) <=> ($a->pid == $holder) } @w
 $first->signal('TERM');
 is($first->finish, 0, 'one pod is told to end') or diag $first->err;
 $node->safe_psql('postgres', "SELECT shedlock_forget('first')");
-is(chat_text(await_heard('post', 4)), qq(over: The attempts of "first" are used up, and none has succeeded\nthe first one), '  and the other one goes on');
+is(chat_text(await_heard('post', 4)), qq(over: The attempts of "first" are over, and none has succeeded\nthe first one), '  and the other one goes on');
 await_heard('mail', 7);
 end($second);
 is(scalar heard('post') . ' ' . scalar heard('mail'), '5 8', 'nothing came twice');
