@@ -49,6 +49,12 @@ RETURNS boolean LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION _shedlock_cron_name_is_shared(text, text) IS
 'Returns true if another role has a pg_cron job of that name; false for callers that cannot use pg_cron';
 
+CREATE FUNCTION _shedlock_cron_may_use(username text, lock_name text)
+RETURNS boolean LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+COMMENT ON FUNCTION _shedlock_cron_may_use(text, text) IS
+'Returns true if shedlock.role_prefix lets that role use locks of that name';
+
 CREATE FUNCTION _shedlock_cron_declare(
 	lock_name text,
 	schedule text,

@@ -2,7 +2,8 @@
 
 -- Messages name neither the error of a run nor its command, which not everybody may see.  Only
 -- a watcher knows since when the problems are there that come without a time.  A job of pg_cron
--- can name any job, also one that the reader may not see.
+-- can name any job, also one that the reader may not see.  What is wrong with it is told as a
+-- problem of that job only if its role may use that name: else the job's own would be no news.
 CREATE VIEW shedlock_problems AS
 WITH job AS MATERIALIZED (SELECT * FROM _shedlock_jobs())
 SELECT p.name,
@@ -23,11 +24,14 @@ FROM (SELECT j.name, x.problem, x.since, x.message, j.description
 			   pg_catalog.format('Job "%s": %s', j.name, j.problem))) x(problem, is_there, since, message)
 	  WHERE x.is_there
 	  UNION ALL
-	  SELECT COALESCE(c.name, _shedlock_shown(c.job_name), pg_catalog.format('cron:%s', c.jobid)), 'cron', NULL,
-			 pg_catalog.format('Job %s of pg_cron: %s', c.jobid, c.problem), j.description
-	  FROM shedlock_cron_jobs c
-		   LEFT JOIN job j ON j.name OPERATOR(pg_catalog.=) c.name
-	  WHERE NOT pg_catalog.starts_with(c.problem, 'unknown:')) p
+	  SELECT c.name, 'cron', NULL, pg_catalog.format('Job %s of pg_cron: %s', c.jobid, c.problem), j.description
+	  FROM (SELECT c.jobid, c.problem, c.guarded,
+				   CASE WHEN _shedlock_cron_may_use(c.username, n.name) THEN n.name
+						ELSE pg_catalog.format('cron:%s', c.jobid) END AS name
+			FROM shedlock_cron_jobs c
+				 CROSS JOIN LATERAL (SELECT COALESCE(c.name, _shedlock_shown(c.job_name)) AS name) n
+			WHERE NOT pg_catalog.starts_with(c.problem, 'unknown:')) c
+		   LEFT JOIN job j ON c.guarded AND j.name OPERATOR(pg_catalog.=) c.name) p
 	 LEFT JOIN _shedlock_told t ON t.name OPERATOR(pg_catalog.=) p.name AND
 		t.problem OPERATOR(pg_catalog.=) p.problem AND t.over_at IS NULL;
 

@@ -27,6 +27,7 @@
 PG_FUNCTION_INFO_V1(_shedlock_cron_require);
 PG_FUNCTION_INFO_V1(_shedlock_cron_is_readable);
 PG_FUNCTION_INFO_V1(_shedlock_cron_name_is_shared);
+PG_FUNCTION_INFO_V1(_shedlock_cron_may_use);
 PG_FUNCTION_INFO_V1(_shedlock_cron_declare);
 PG_FUNCTION_INFO_V1(_shedlock_cron_forget);
 PG_FUNCTION_INFO_V1(_shedlock_shown);
@@ -194,6 +195,17 @@ may_use(const char *rolname, const char *name)
 	result = ShedlockMayUseName(name);
 	ShedlockBecomeAgain(&caller);
 	return result;
+}
+
+/*
+ * _shedlock_cron_may_use(username, lock_name) - may that role use locks of that name?
+ *
+ * Strict.
+ */
+Datum
+_shedlock_cron_may_use(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(may_use(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /*

@@ -111,7 +111,7 @@ INSERT INTO helper VALUES
 ('_shedlock_adopt_check_times'), ('_shedlock_adopt_dependents'), ('_shedlock_adopt_grants'), ('_shedlock_adopt_lock'),
 ('_shedlock_adopt_move'), ('_shedlock_adopt_table'), ('_shedlock_cron_call'), ('_shedlock_cron_danger'), ('_shedlock_cron_declare'),
 ('_shedlock_cron_forget'), ('_shedlock_cron_is_readable'), ('_shedlock_cron_job'), ('_shedlock_cron_last_run'), ('_shedlock_cron_lock_name'),
-('_shedlock_cron_name_is_shared'), ('_shedlock_cron_once'), ('_shedlock_cron_own_schedule'), ('_shedlock_cron_problem'),
+('_shedlock_cron_may_use'), ('_shedlock_cron_name_is_shared'), ('_shedlock_cron_once'), ('_shedlock_cron_own_schedule'), ('_shedlock_cron_problem'),
 ('_shedlock_cron_put'), ('_shedlock_cron_remove'), ('_shedlock_cron_require'), ('_shedlock_cron_rewrite'), ('_shedlock_cron_rows'),
 ('_shedlock_cron_timezone'), ('_shedlock_cron_wanted'), ('_shedlock_guarded_call'), ('_shedlock_jobs'), ('_shedlock_lock_until'),
 ('_shedlock_row_trigger'), ('_shedlock_run_outcome'), ('_shedlock_shown'), ('_shedlock_stats'), ('_shedlock_status');
