@@ -276,7 +276,8 @@ find_problem(const ShedlockJob *job, const char *fire_text)
 		return NULL;
 	if (is_cron && needs_both_days(&fire))
 		return "cron.match_dom_and_dow is on, so that pg_cron fires it only where both of its days match";
-	/* Where pg_cron has no such schedule, each minute is the best that it can do. */
+
+	/* Where pg_cron has no such schedule, each minute is its best. */
 	tick = ShedlockMissedTick(&job->schedule, fire_text);
 	if (tick != DT_NOEND &&
 		!(is_cron && strcmp(fire.text, EACH_MINUTE) == 0 && copy_of(&job->schedule) == NULL))

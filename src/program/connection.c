@@ -228,22 +228,22 @@ void
 ComplainOfConnection(const Server *server, Usec quiet_for)
 {
 	static const char hint[] = "; a password file that others can read is ignored, so its mode must be 0600";
-	const char *text = PQerrorMessage(server->conn);
-	char	   *message = malloc(2 * strlen(text) + sizeof(hint));
+	const char *from = PQerrorMessage(server->conn);
+	char	   *message = malloc(2 * strlen(from) + sizeof(hint));
 	char	   *end = message;
 
 	if (message == NULL)
 		return;
-	for (; *text != '\0'; text++)
+	for (; *from != '\0'; from++)
 	{
-		if (*text != '\n')
+		if (*from != '\n')
 		{
-			*end++ = *text;
+			*end++ = *from;
 			continue;
 		}
 		/* the next line may begin with a tab */
-		text += strspn(text, "\n\t") - 1;
-		if (text[1] != '\0')
+		from += strspn(from, "\n\t") - 1;
+		if (from[1] != '\0')
 		{
 			*end++ = ';';
 			*end++ = ' ';
