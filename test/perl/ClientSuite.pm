@@ -249,7 +249,7 @@ sub said
 sub hear
 {
 	my ($self, $words, $count, @workers) = @_;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default * ($self->{slowness} > 3 ? 3 : $self->{slowness});
 	my @heard;
 
 	sleep(0.05) until (@heard = said($self, $words, @workers)) >= $count || time > $end;

@@ -13,7 +13,7 @@ use Test::More;
 
 my $dbname = 'postgres';
 my $tables = 'shedlock, _shedlock_tick, _shedlock_history, _shedlock_stats';
-my ($raise) = slurp_file("$FindBin::RealBin/../../doc/operations.md") =~ /(SELECT setval\('shedlock_token_seq'.*?;)/s;
+my ($raise) = slurp_file("$FindBin::RealBin/../../doc/operations.md") =~ /(SELECT setval\('shedlock_token_seq', max.*?;)/s;
 
 # Holds a session lock and a run.
 sub hold_locks
