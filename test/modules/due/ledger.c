@@ -740,7 +740,7 @@ ledger_watched(const ShedlockStanding *standing)
 		(newest() == DT_NOBEGIN || !in_time(newest()) || is_closed(newest())))
 		missed = Max(missed, Max(ledger.declared_at, ledger.free_since - 1));
 	missed = next_open(missed);
-	gave_up_late = ledger.settings.all && last && !last->closed &&
+	gave_up_late = ledger.settings.all && last && !last->closed && !is_open() &&
 		now - ledger.last <= ledger.settings.max_late + ledger.settings.overdue_after;
 	if (overdue && now - missed <= ledger.settings.max_late && ledger.taken_back <= ledger.last &&
 		!gave_up_late)
