@@ -321,6 +321,17 @@ sub waiting
 	return "(SELECT count(*) FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND state = 'active' AND query LIKE '%shedlock_next%')";
 }
 
+# Declares jobs that are due each second, for the first time in so many seconds; returns that
+# instant.  Workers that start say the same, but slowly: no tick before a declaration is due.
+sub declare_each_second
+{
+	my ($self, $after, @jobs) = @_;
+	my $first = answer($self, qq{SELECT to_char(clock_timestamp() + '$after s', 'YYYY-MM-DD"T"HH24:MI:SSOF')});
+
+	is(answer($self, "SELECT shedlock_job('$_', 'every 1 second from $first', catch_up => 'all')"), 'created', "$_ is declared") foreach @jobs;
+	return $first;
+}
+
 # Waits for an answer of the server.
 sub comes_true
 {
@@ -420,13 +431,14 @@ sub race
 	my ($self) = @_;
 	my @jobs = map { job($self, $_) } 'a' .. 'f';
 	my $names = join ', ', map { "'$_'" } @jobs;
-	my $first = answer($self, q{SELECT to_char(clock_timestamp() + '3 s', 'YYYY-MM-DD"T"HH24:MI:SSOF')});
+	my $first = declare_each_second($self, 5, @jobs);
 
 	start_worker($self, {}, 'lease=30', map { ("job=$_", "schedule=every 1 second from $first", 'work=look:0.1', 'catch_up=all') } @jobs) foreach 1 .. 6;
 	comes_true($self, "SELECT count(*) >= 60 FROM shedlock_history WHERE name IN ($names) AND tick < '$first'::timestamptz + '10 s' AND outcome = 'succeeded'", 'all ticks have a run');
+	# one that starts late, too: ticks go on
+	hear($self, 'begun', 1, $_) foreach @{ $self->{workers} };
 	is(answer($self, "SELECT count(*) FROM shedlock_history WHERE name IN ($names) AND tick < '$first'::timestamptz + '10 s'"), 60, job($self) . ': sixty ticks, sixty runs');
 	is(answer($self, "SELECT count(*) FROM shedlock_history WHERE name IN ($names) AND started_at < tick"), 0, job($self) . ': no run before its tick');
-	is(scalar(grep { said($self, 'begun', $_) } @{ $self->{workers} }) > 1, 1, job($self) . ': several workers begin runs');
 	like(answer($self, "SELECT DISTINCT claimed_by ~ '^\\S+ \\d+ #\\d+' FROM _shedlock_tick WHERE name IN ($names)"), qr/^t$/, job($self) . ': the server knows which worker');
 	return;
 }
@@ -1088,7 +1100,7 @@ sub run_mixed
 	my $self = { language => 'all', scenario => 'mixed', node => $node, judge => session($node), workers => [] };
 	my $job = job($self, 'a');
 	# so late that all have started
-	my $first = answer($self, q{SELECT to_char(clock_timestamp() + '20 s', 'YYYY-MM-DD"T"HH24:MI:SSOF')});
+	my $first = declare_each_second($self, 20, $job);
 	my $in_time = "name = '$job' AND tick < '$first'::timestamptz + make_interval(secs => $ticks)";
 
 	foreach my $language (@$languages)
