@@ -250,8 +250,11 @@ lock_reason(const ShedlockRow *row, ShedlockState state, const ShedlockUse *use,
 	reason = ShedlockStateReason(row, state);
 	end = ShedlockCountsAsLease(row) ? row->lock_until : ShedlockHolderEnd(row);
 	if (SHEDLOCK_HAS_HOLDER(state) && end != DT_NOEND && end > now)
-		reason = psprintf("%s  It ends at %s unless it is extended.", reason,
-						  ShedlockTimeString(end));
+		reason = psprintf("%s  It ends at %s%s.", reason, ShedlockTimeString(end),
+						  state == SHEDLOCK_HELD ? " unless it is extended" : "");
+	if (state == SHEDLOCK_LOST)
+		reason = psprintf("%s  It was acquired before a failover or restore: if its holder is gone, shedlock_force_release frees it.",
+						  reason);
 	return reason;
 }
 
@@ -345,7 +348,7 @@ ShedlockWhy(const ShedlockName *name)
 	{
 		ShedlockHistoryFind(name, &past);
 		if (past.token == 0)
-			appendStringInfoString(&buf, "\nNo lock or job has this name: check its spelling.");
+			appendStringInfoString(&buf, "\nNo lock or job has this name: it is new, or misspelled.");
 	}
 	return buf.data;
 }

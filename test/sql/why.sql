@@ -28,6 +28,10 @@ SELECT shedlock_why('why paused');
 SELECT shedlock_acquire_session('why session') \gset
 UPDATE shedlock SET locked_by = 'somebody', locked_at = '2026-01-02 03:04:05' WHERE name = 'why session';
 SELECT shedlock_why('why session');
+-- Its process is one of another server.
+UPDATE shedlock SET origin = origin # 1000000, lock_until = '2100-01-01' WHERE name = 'why session';
+SELECT shedlock_why('why session');
+UPDATE shedlock SET origin = origin # 1000000 WHERE name = 'why session';
 -- After its holder has died, the row still refuses ShedLock's clients, which read it alone.
 SELECT pg_advisory_unlock_all() \gset
 SELECT pg_temp.why('why session');

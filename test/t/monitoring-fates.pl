@@ -76,7 +76,7 @@ my $held = qr/^It has been held by .* It ends at .* unless it is extended\./;
 
 fate('unknown', 'SELECT 1',
 	lock => '', job => '', history => '', stats => '', events => '',
-	why => qr/^It is free, and was never acquired\.  No lock or job has this name: check its spelling\.$/);
+	why => qr/^It is free, and was never acquired\.  No lock or job has this name: it is new, or misspelled\.$/);
 fate('declared', $declare,
 	lock => '', job => 'new, 0 of 3', history => '', stats => '', events => '',
 	why => qr/never acquired\.  No tick has been run yet\.  The next tick is /);
