@@ -31,7 +31,8 @@ var (
 	// ErrStopped says that the worker stops: the work must stop, and another replica begins it anew.
 	ErrStopped = errors.New("the worker stops")
 	// ErrNoExtension says that the database has no extension shedlock, or too old a one.
-	ErrNoExtension = errors.New("the database needs extension shedlock 1.0 or newer, in its search_path")
+	ErrNoExtension = errors.New("the database needs extension shedlock 1.0 or newer, in its search_path, " +
+		"and USAGE on its schema")
 )
 
 const (

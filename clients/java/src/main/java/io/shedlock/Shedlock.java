@@ -360,7 +360,9 @@ public final class Shedlock {
                     throw e;
                 }
                 throw new ShedlockException(
-                        "the database needs extension shedlock 1.0 or newer, in its search_path", e);
+                        "the database needs extension shedlock 1.0 or newer, in its search_path, "
+                                + "and USAGE on its schema",
+                        e);
             }
             for (Job job : jobs.values()) {
                 if (isDeclaring && job.settings.get("schedule") != null) {
