@@ -1,5 +1,5 @@
 # What the worlds of t/run-due-model find: without any one clause of the library's rules of what
-# is due, when, and what becomes of ticks, some promise is broken in one of 30,000 worlds.
+# is due, when, and what becomes of ticks, some promise is broken in one of 200,000 worlds.
 #
 # SHEDLOCK_SEED in the environment is the number of the first world.
 
@@ -16,7 +16,7 @@ use Test::More;
 
 my $seed = $ENV{SHEDLOCK_SEED} || time % 1_000_000;
 note("SHEDLOCK_SEED=$seed");
-my $worlds = 30_000;
+my $worlds = 200_000;
 my $node = start_node('main');
 
 # Clauses of the library, and what replaces them.
