@@ -302,7 +302,10 @@ class Worker {
   async #prepare() {
     await this.#asker.ask(CHECK).catch((cause) => {
       if (cause.code !== "42883") throw cause;
-      throw new ShedlockError("the database needs extension shedlock 1.0 or newer, in its search_path, and USAGE on its schema", { cause });
+      throw new ShedlockError(
+        "the database needs extension shedlock 1.0 or newer, in its search_path, and USAGE on its schema",
+        { cause },
+      );
     });
     for (const job of this.#jobs.values()) {
       if (!this.#options.declare || job.schedule == null) continue;
