@@ -40,8 +40,8 @@ SCHEDULER = {"schedules": True, "decays": True}
 
 CONTENDERS = [
     Contender("shedlock, `shedlock_once_every`", "python", "shedlock_lock.OnceEvery", ticks=True, decays=True),
-    Contender("shedlock, `CALL shedlock_run` of a job with `attempts`, `client_connection_check_interval` 100 ms", "python", "shedlock_run.CallRun", ticks=True,
-              late=False, decays=True, in_readme=True),
+    Contender("shedlock, `CALL shedlock_run` of a job with `attempts`, `client_connection_check_interval` 100 ms",
+              "python", "shedlock_run.CallRun", ticks=True, late=False, decays=True, in_readme=True),
     Contender("shedlock, `shedlock_run_begin` of this job", "python", "shedlock_run.RunBegin", ticks=True, polls=10,
               decays=True),
     Contender("shedlock, its package for Python, with this job", "python", "shedlock_run.Package", schedules=True, in_readme=True),
