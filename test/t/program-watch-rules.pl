@@ -54,22 +54,33 @@ sub finds
 	return;
 }
 
-# Lines of one change: when it was tried, and told; as what
+# Lines of one change: when it was tried, and told; as what; how long the command took to start
 sub change
 {
-	my ($try, $told, $what) = @_;
+	my ($try, $told, $what, $starting) = @_;
 
-	return join '', map { "told.log:\t$_->[0]\t$_->[1]\t9" . ($what =~ s/ /\t/gr =~ s/^/\t/r) . "\n" } [ $try, 'try' ], [ $told, 'told' ];
+	return join '', map { "told.log:\t$_->[0]\t$_->[1]\t9" . ($what =~ s/ /\t/gr =~ s/^/\t/r) . "\t" . ($starting // 0) . "\n" } [ $try, 'try' ], [ $told, 'told' ];
+}
+
+# Others that are told all the time
+sub others
+{
+	my ($starting) = @_;
+
+	return map { change($_, $_ + 0.1, 'd slow begun S5', $starting) . change($_ + 2, $_ + 2.1, 'd slow over S5', $starting) } 103, 107, 111;
 }
 
 finds('none', 'nothing is wrong');
 finds('not told', 'a long problem', qr/.*\tb\tslow.*\n/, '');
+finds('not told', 'an undisturbed problem', qr/told.*\ta\tslow.*\n/, '');
+finds('not told', 'others were told quickly meanwhile', qr/told.*\ta\tslow.*\n/, '', qr/\z/, join '', others(0));
+finds('none', 'others were told slowly meanwhile', qr/told.*\ta\tslow.*\n/, '', qr/\z/, join '', others(1.5));
 finds('end not told', 'a problem that is over', qr/.*\ta\tslow\tover.*\n/, '');
 finds('not told, order', 'the end of what has not begun', qr/.*\ta\tslow\tbegun.*\n/, '');
 finds('order', 'the end of another problem', qr/over\tS1/, "over\tS3");
 finds('told twice', 'undisturbed', qr/\z/, change(105, 105.1, 'a slow begun S1'));
 finds('none', 'the watcher was killed after it was told', qr/\z/, change(119.5, 119.6, 'c slow begun S4') . change(122, 122.1, 'c slow begun S4') . change(123, 123.1, 'c slow over S4'));
-finds('told of nothing', 'for seconds', qr/\z/, change(150, 150.1, 'c slow begun S4') . change(155, 155.1, 'c slow over S4'));
+finds('told of nothing', 'for seconds', qr/\z/, change(150, 150.1, 'c slow begun S4') . change(156, 156.1, 'c slow over S4'));
 finds('none', 'for an instant', qr/\z/, change(150, 150.1, 'c slow begun S4') . change(151, 151.1, 'c slow over S4'));
 finds('none', 'the end was told late, but known in time', qr/\z/,
 	change(150, 150.1, 'c slow begun S4') . "told.log:\t151\ttry\t8\tc\tslow\tover\tS4\n" . change(158, 158.1, 'c slow over S4'));
