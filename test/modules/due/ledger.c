@@ -424,12 +424,12 @@ check_again(TimestampTz tick)
 	promise(tick == (comes ? last : plan_previous(&ledger.plan, stage_clock)),
 			"again: the last tick runs, and of a job that has never run the last one that came");
 
-	/* If the clock was set back, it also ends what was after that tick. */
+	/* If the clock was set back, it also ends what was after that tick, but for what was skipped. */
 	if (tick < ledger.last)
 	{
 		for (int i = 0; i < ledger.facts; i++)
 		{
-			if (facts[i].tick > tick)
+			if (facts[i].tick > tick && facts[i].tick != ledger.skipped)
 				facts[i].tick = DT_NOEND;
 		}
 	}
