@@ -15,7 +15,7 @@ class Contender:
         self.ticks = options.pop("ticks", self.schedules)
         # When its ticks are due is known: the tool says it, or they begin with the second.
         self.due = options.pop("due", self.schedules)
-        # How often its job is due, in seconds: the least that it accepts, if that is more than one
+        # How often its job is due, in seconds: the least that it accepts, or keeps to, if that is more than one
         self.tick = options.pop("tick", 1)
         # How often it calls if it has jobs, but no timer of its own, in seconds
         self.polls = options.pop("polls", None)
@@ -60,6 +60,8 @@ CONTENDERS = [
               environment={"TABLE": "peer.shedlock"}, in_readme=True, decays=True, schedules=True, ticks=False),
     Contender("the same, on the table of shedlock", "java", "SpringShedLock", environment={"TABLE": "shedlock"},
               decays=True, schedules=True, ticks=False),
+    Contender("ShedLock {shedlock-spring}, `LockExtender` before the write", "java", "SpringShedLock",
+              environment={"TABLE": "peer.shedlock", "EXTEND": "yes"}, schedules=True, ticks=False, only_late=True),
     Contender("`pg_try_advisory_lock`, once a tick", "python", "postgres.Advisory", decays=True, in_readme=True),
     Contender("`pg_try_advisory_lock`, held by a leader", "python", "postgres.AdvisoryLeader"),
     Contender("`FOR UPDATE SKIP LOCKED` of the job's row", "python", "postgres.SkipLocked", decays=True),
@@ -67,10 +69,10 @@ CONTENDERS = [
     Contender("Quartz {quartz}, JDBC store, check-in each 7.5 s, its default", "java", "Quartz",
               environment={"CHECK_IN": "7500"}, in_readme=True, **SCHEDULER),
     Contender("the same, check-in each second", "java", "Quartz", environment={"CHECK_IN": "1000"}, schedules=True),
-    Contender("db-scheduler {db-scheduler}, heartbeat each 5 min, its default", "java", "DbScheduler",
-              environment={"HEARTBEAT": "300"}, **SCHEDULER),
-    Contender("db-scheduler {db-scheduler}, heartbeat each second", "java", "DbScheduler", environment={"HEARTBEAT": "1"},
-              in_readme=True, schedules=True),
+    Contender("db-scheduler {db-scheduler}, heartbeat each 5 min, its default (once in 2 s)", "java", "DbScheduler",
+              environment={"HEARTBEAT": "300"}, tick=2, **SCHEDULER),
+    Contender("db-scheduler {db-scheduler}, heartbeat each second (once in 2 s)", "java", "DbScheduler",
+              environment={"HEARTBEAT": "1"}, in_readme=True, tick=2, schedules=True),
     Contender("JobRunr {jobrunr}, poll each 5 s (once in 5 s)", "java", "JobRunr", tick=5, **SCHEDULER),
     Contender("River {river}, `JobTimeout` and `RescueStuckJobsAfter` 10 s", "go", "river", night=False,
               in_readme=True, **SCHEDULER),

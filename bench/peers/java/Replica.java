@@ -111,13 +111,19 @@ public class Replica {
 
     /** The job.  The tick is when it was due, in seconds since 1970. */
     static void work(Object tick) {
+        work(tick, () -> { });
+    }
+
+    /** The same job, which first does what throws an exception if its lock is lost. */
+    static void work(Object tick, Runnable check) {
         log("begin", tick, "");
         sleep(Double.parseDouble(System.getenv("WORK")));
         if (data != null) {
             try (var statement = data.createStatement()) {
+                check.run();
                 statement.executeUpdate("INSERT INTO written (replica) VALUES (" + number + ")");
                 log("wrote", tick, "");
-            } catch (SQLException error) {
+            } catch (SQLException | RuntimeException error) {
                 log("refused", tick, error.getMessage());
             }
         }

@@ -3,6 +3,7 @@ import java.time.Instant;
 import java.util.Map;
 import java.util.TimeZone;
 import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.LockExtender;
 import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
 import net.javacrumbs.shedlock.spring.annotation.EnableSchedulerLock;
@@ -52,6 +53,8 @@ public class SpringShedLock implements Replica.Tool {
         return new JdbcTemplateLockProvider(JdbcTemplateLockProvider.Configuration.builder()
                 .withJdbcTemplate(template)
                 .withTableName(System.getenv("TABLE"))
+                // Its default is the name of the host.  Here each process stands for a host.
+                .withLockedByValue(Replica.number)
                 .usingDbTime()
                 .build());
     }
@@ -78,10 +81,16 @@ public class SpringShedLock implements Replica.Tool {
     }
 
     public static class Job {
+        private static final boolean EXTENDS = System.getenv("EXTEND") != null;
+
+        private static void extend() {
+            LockExtender.extendActiveLock(Duration.ofSeconds(Replica.LEASE), Duration.ZERO);
+        }
+
         @SchedulerLock(name = "#{#name}", lockAtMostFor = "${LEASE}s", lockAtLeastFor = "${at-least}")
         public void work(String name) {
             // It is not told for which tick it runs.
-            Replica.work((long) Replica.now());
+            Replica.work((long) Replica.now(), EXTENDS ? Job::extend : () -> { });
         }
     }
 }
