@@ -423,15 +423,20 @@ check_again(TimestampTz tick)
 
 	promise(tick == (comes ? last : plan_previous(&ledger.plan, stage_clock)),
 			"again: the last tick runs, and of a job that has never run the last one that came");
+}
 
-	/* If the clock was set back, it also ends what was after that tick, but for what was skipped. */
-	if (tick < ledger.last)
+/*
+ * take_back - after the clock was set back, a run of an older tick opens what was after it
+ *
+ * Not what was skipped.
+ */
+static void
+take_back(TimestampTz tick)
+{
+	for (int i = 0; i < ledger.facts; i++)
 	{
-		for (int i = 0; i < ledger.facts; i++)
-		{
-			if (facts[i].tick > tick && facts[i].tick != ledger.skipped)
-				facts[i].tick = DT_NOEND;
-		}
+		if (facts[i].tick > tick && facts[i].tick != ledger.skipped)
+			facts[i].tick = DT_NOEND;
 	}
 }
 
@@ -476,6 +481,8 @@ ledger_begun(TimestampTz tick, int attempt, int64 token, TimestampTz lease_end)
 	promise(tick <= now, "P3 no run begins before its tick");
 	if (ledger.again)
 		check_again(tick);
+	if (tick < ledger.last)
+		take_back(tick);
 	fact = fact_of(tick);
 	if (ledger.again)
 	{
