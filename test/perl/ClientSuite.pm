@@ -33,6 +33,7 @@ use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 use IPC::Run;
+use List::Util qw(min);
 use POSIX ();
 use PoolerNode;
 use PostgreSQL::Test::Utils;
@@ -245,11 +246,19 @@ sub said
 	return grep { join(' ', map { $_ // () } @$_[ 1 .. $#$_ ]) =~ /^$words(?: |$)/ } lines(@workers ? @workers : @{ $self->{workers} });
 }
 
+# How long to wait for what must come: seconds
+sub patience
+{
+	my ($self) = @_;
+
+	return $PostgreSQL::Test::Utils::timeout_default * min(3, $self->{slowness});
+}
+
 # Waits until something was said, some times; returns the last such line, or fails.
 sub hear
 {
 	my ($self, $words, $count, @workers) = @_;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default * ($self->{slowness} > 3 ? 3 : $self->{slowness});
+	my $end = time + patience($self);
 	my @heard;
 
 	sleep(0.05) until (@heard = said($self, $words, @workers)) >= $count || time > $end;
@@ -336,7 +345,7 @@ sub declare_each_second
 sub comes_true
 {
 	my ($self, $sql, $claim) = @_;
-	my $took = await($self->{judge}, $sql);
+	my $took = await($self->{judge}, $sql, 't', patience($self));
 
 	ok(defined $took, job($self) . ": $claim") or diag(map { "worker $_->{number}:\n" . slurp_file($_->{log}) } @{ $self->{workers} });
 	return $took // 0;
