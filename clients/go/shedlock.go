@@ -41,7 +41,7 @@ const (
 
 	checkSQL = `SELECT 'shedlock_next'::regproc`
 	nextSQL  = `SELECT name, token, (extract(epoch FROM tick) * 1000000)::bigint, attempt,
-    extract(epoch FROM next_at - clock_timestamp())::float8
+    extract(epoch FROM next_at - clock_timestamp())::float8, state
     FROM shedlock_next($1::text[], $2::interval, $3::interval, $4, $5)`
 	// For how long a lease lasts from when its statement reached the server, which is after it was sent
 	leftSQL = `SELECT coalesce(extract(epoch FROM max(lock_until) - statement_timestamp()), 0)::float8
@@ -293,7 +293,8 @@ type service struct {
 	asker, keeper session
 	handlers      map[string]Handler
 	names         []string
-	request       string // that may have begun a run
+	request       string // that may have begun a run, or may do so until its end
+	requestEnd    time.Time
 	stopping      context.Context
 	work          context.Context // of handlers, which it tells that the worker stops
 	life          context.Context // of the statements that extend and end runs
@@ -395,13 +396,19 @@ func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration,
 	var token, tick *int64
 	var attempt *int
 	var next *float64
-	s.request = cmp.Or(s.request, rand.Text())
+	var state string
+	if s.request == "" {
+		s.request, s.requestEnd = rand.Text(), time.Now().Add(wait+s.Lease)
+	}
 	args := []any{s.names, s.Lease, wait, who, s.request}
-	if err := s.asker.ask(ctx, wait, nextSQL, args, &name, &token, &tick, &attempt, &next); err != nil {
+	if err := s.asker.ask(ctx, wait, nextSQL, args, &name, &token, &tick, &attempt, &next, &state); err != nil {
 		return 0, err
 	}
 	if token == nil {
-		s.request = ""
+		// the server can still be at work on a call that was given up
+		if state != "claimed" || time.Now().After(s.requestEnd) {
+			s.request = ""
+		}
 		nap := sleepMax.Seconds()
 		if wait > 0 {
 			nap = 0

@@ -18,7 +18,7 @@ const DEFAULTS = { fallback_application_name: "shedlock", keepAlive: true, keepA
 
 const CHECK = "SELECT 'shedlock_next'::regproc";
 const NEXT = `SELECT name, token::text, extract(epoch FROM tick)::float8 * 1000, attempt,
-    extract(epoch FROM next_at - clock_timestamp())::float8
+    extract(epoch FROM next_at - clock_timestamp())::float8, state
     FROM shedlock_next($1::text[], make_interval(secs => $2), make_interval(secs => $3), $4, $5)`;
 // For how long a lease lasts from when its statement reached the server, which is after it was sent
 const LEFT = `SELECT extract(epoch FROM lock_until - statement_timestamp())::float8
@@ -232,7 +232,7 @@ class Worker {
   #asker;
   #keeper;
   #atWork = new Map(); // promises of runs
-  #request = null; // that may have begun a run
+  #request = null; // that may have begun a run, or may do so until its end
   #isStopping = false;
   #isAwake = false;
   #rouse = () => {};
@@ -343,11 +343,13 @@ class Worker {
 
   // Begins a run if one is due; returns how long to sleep.
   async #begin(wait) {
-    this.#request ??= randomUUID();
-    const values = [[...this.#jobs.keys()], this.#options.lease, wait, who(), this.#request];
-    const [name, token, tick, attempt, nap] = await this.#asker.ask(NEXT, values, wait);
+    const { lease } = this.#options;
+    this.#request ??= { id: randomUUID(), end: now()[0] + wait + lease };
+    const values = [[...this.#jobs.keys()], lease, wait, who(), this.#request.id];
+    const [name, token, tick, attempt, nap, state] = await this.#asker.ask(NEXT, values, wait);
     if (token === null) {
-      this.#request = null;
+      // the server can still be at work on a call that was given up
+      if (state !== "claimed" || now()[0] > this.#request.end) this.#request = null;
       return wait ? 0.1 : Math.min(SLEEP_MAX, Math.max(0.1, nap ?? SLEEP_MAX));
     }
     const run = new Run(name, token, tick, attempt);

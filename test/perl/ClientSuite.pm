@@ -330,6 +330,16 @@ sub waiting
 	return "(SELECT count(*) FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND state = 'active' AND query LIKE '%shedlock_next%')";
 }
 
+# Makes a database in which nothing else happens; returns its name.
+sub own_database
+{
+	my ($self) = @_;
+
+	$self->{node}->safe_psql('postgres', 'CREATE DATABASE "' . job($self) . '"');
+	$self->{node}->safe_psql(job($self), 'CREATE EXTENSION shedlock');
+	return job($self);
+}
+
 # Declares jobs that are due each second, for the first time in so many seconds; returns that
 # instant.  Workers that start say the same, but slowly: no tick before a declaration is due.
 sub declare_each_second
@@ -509,6 +519,52 @@ sub lost_answer
 	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
 	is(scalar(said($self, "begun $job")), 1, job($self) . ': it begins once');
 	cmp_ok(scalar(said($self, 'error')), '>=', 1, job($self) . ': the errors are told');
+	return;
+}
+
+# In a database of its own, lets a worker begin a run, which the server can do only when the
+# transaction of the session has ended that is returned, and waits until the worker asks again.
+sub block_begin
+{
+	my ($self, @others) = @_;
+	my $dbname = own_database($self);
+	my $blocker = session($self->{node}, dbname => $dbname);
+	my $asks = "application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%' AND (state = 'idle' OR wait_event_type = 'Lock')";
+
+	$self->{judge} = session($self->{node}, dbname => $dbname);
+	my $job = make_due($self, job($self, 'a'));
+	ask($blocker, 'BEGIN; LOCK TABLE _shedlock_history IN SHARE MODE');
+	start_worker($self, { dbname => $dbname }, 'lease=' . lease($self), 'declare=no', map { ("job=$_", 'work=look:0.1') } $job, @others);
+	comes_true($self, "SELECT count(*) = 1 FROM pg_stat_activity WHERE $asks", 'the first call takes long');
+	my $pid = answer($self, "SELECT pid FROM pg_stat_activity WHERE $asks");
+	comes_true($self, "SELECT count(*) > 0 FROM pg_stat_activity WHERE $asks AND pid <> $pid", 'the worker asks again');
+	return ($job, $blocker, $pid);
+}
+
+# The server begins a run after the worker has given up its call.
+sub late_answer
+{
+	my ($self) = @_;
+	my ($job, $blocker) = block_begin($self);
+
+	ask($blocker, 'COMMIT');
+	hear($self, "ended $job", 1);
+	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
+	return;
+}
+
+# It does not go on with that call: the worker does other jobs.
+sub stuck_call
+{
+	my ($self) = @_;
+	my $other = job($self, 'b');
+	my (undef, $blocker, $pid) = block_begin($self, $other);
+
+	kill 'STOP', $pid;
+	make_due($self, $other);
+	ask($blocker, 'COMMIT');
+	hear($self, "ended $other", 1);
+	kill 'CONT', $pid;
 	return;
 }
 
@@ -975,13 +1031,11 @@ sub shown
 	my %shown = %{ $self->{shown} };
 	my ($file, $address) = ("$dir/$shown{file}", '127.0.0.1:' . $self->{node}->port);
 	my ($code, @others) = slurp_file('doc/services.md') =~ /^```$shown{block} service\n(.*?)^```$/msg;
-	my $dbname = job($self);
+	my $dbname = own_database($self);
 
 	is(scalar @others, 0, job($self) . ': there is one program');
 	append_to_file($file, join '', map { $_ // '' } $shown{before}, $code, $shown{after});
 	mkdir "$dir/node_modules" and symlink(POSIX::getcwd() . "/clients/node", "$dir/node_modules/shedlock") if $shown{block} eq 'js';
-	$self->{node}->safe_psql('postgres', "CREATE DATABASE \"$dbname\"");
-	$self->{node}->safe_psql($dbname, 'CREATE EXTENSION shedlock');
 	local $self->{command} = [ @{ $shown{command} }, $file ];
 	my $worker = start_worker($self, { env => { DATABASE_URL => "postgresql://app\@$address/$dbname", JDBC_URL => "jdbc:postgresql://$address/$dbname?user=app" } });
 	$worker->{wanted} = ($shown{status} // 0) << 8;
@@ -993,13 +1047,13 @@ sub shown
 }
 
 my %scenarios = (
-	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, forced => \&forced,
+	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, late_answer => \&late_answer, stuck_call => \&stuck_call, forced => \&forced,
 	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
 	limited => \&limited, refused => \&refused, vanished => \&vanished, silent => \&silent, locks => \&locks, shown => \&shown);
 
-sub short_scenarios { return qw(race killed small_pool lost_answer forced stop stop_waiting shown) }
+sub short_scenarios { return qw(race killed small_pool lost_answer late_answer forced stop stop_waiting shown) }
 
 sub all_scenarios { return sort keys %scenarios }
 

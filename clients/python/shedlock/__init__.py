@@ -43,7 +43,7 @@ _DEFAULTS = conninfo_to_dict(
 
 _CHECK = "SELECT 'shedlock_next'::regproc"
 _NEXT = """SELECT name, token, extract(epoch FROM tick)::float8, attempt,
-    extract(epoch FROM next_at - clock_timestamp())::float8
+    extract(epoch FROM next_at - clock_timestamp())::float8, state
     FROM shedlock_next(%s::text[], make_interval(secs => %s), make_interval(secs => %s), %s, %s)"""
 # For how long a lease lasts from when its statement reached the server, which is after it was sent
 _LEFT = """SELECT extract(epoch FROM lock_until - statement_timestamp())::float8
@@ -279,7 +279,8 @@ class Worker:
         if not (self.lease > 0 and self.concurrency >= 1 and self.wait >= 0 and self.stop_after >= 0):
             raise ValueError("lease and concurrency must be positive, wait and stop_after not negative")
         self._at_work: dict[Run, asyncio.Future[None]] = {}
-        self._request: str | None = None  # that may have begun a run
+        self._request: str | None = None  # that may have begun a run, or may do so until its end
+        self._request_end = 0.0
         self._thread: threading.Thread | None = None
 
     def run(self, signals: bool = True) -> None:
@@ -380,12 +381,15 @@ class Worker:
 
     async def _begin(self, wait: float) -> float:
         """Begin a run if one is due; return how long to sleep."""
-        self._request = self._request or str(uuid.uuid4())
-        name, token, tick, attempt, nap = await self._asker.ask(
+        if self._request is None:
+            self._request, self._request_end = str(uuid.uuid4()), _now()[0] + wait + self.lease
+        name, token, tick, attempt, nap, state = await self._asker.ask(
             _NEXT, list(self._handlers), self.lease, wait, _who(), self._request, wait=wait
         )
         if token is None:
-            self._request = None
+            # the server can still be at work on a call that was given up
+            if state != "claimed" or _now()[0] > self._request_end:
+                self._request = None
             return 0.1 if wait else min(_SLEEP_MAX, max(0.1, _SLEEP_MAX if nap is None else nap))
         run = Run(name, token, datetime.fromtimestamp(tick, timezone.utc), attempt)
         await self._asker.find_end(run)

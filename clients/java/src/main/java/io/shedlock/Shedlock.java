@@ -42,7 +42,7 @@ public final class Shedlock {
     private static final String CHECK = "SELECT 'shedlock_next'::regproc::text";
     private static final String NEXT = """
             SELECT name, token, extract(epoch FROM tick)::float8, attempt,
-                extract(epoch FROM next_at - clock_timestamp())::float8
+                extract(epoch FROM next_at - clock_timestamp())::float8, state
                 FROM shedlock_next(?::text[], make_interval(secs => ?), make_interval(secs => ?), ?, ?)""";
     // For how long a lease lasts from when its statement reached the server, which is after it was sent
     private static final String LEFT = """
@@ -282,7 +282,8 @@ public final class Shedlock {
         private Session<Run> asker;
         private Session<Run> keeper; // of the leases
         private Thread asking;
-        private String request; // that may have begun a run
+        private String request; // that may have begun a run, or may do so until its end
+        private double requestEnd;
 
         /** Makes a worker, which starts once, and keeps up to two connections of the data source. */
         public Worker(DataSource dataSource) {
@@ -436,10 +437,16 @@ public final class Shedlock {
 
         /** Begins a run if one is due; returns how long to sleep. */
         private double begin(double wait) throws SQLException {
-            request = request == null ? UUID.randomUUID().toString() : request;
+            if (request == null) {
+                request = UUID.randomUUID().toString();
+                requestEnd = now()[0] + wait + lease;
+            }
             Object[] row = asker.ask(wait, NEXT, jobs.keySet().toArray(String[]::new), lease, wait, ME, request);
             if (row[1] == null) {
-                request = null;
+                // the server can still be at work on a call that was given up
+                if (!row[5].equals("claimed") || now()[0] > requestEnd) {
+                    request = null;
+                }
                 double nap = row[4] == null ? SLEEP_MAX : (Double) row[4];
                 return wait > 0 ? 0.1 : Math.min(SLEEP_MAX, Math.max(0.1, nap));
             }
