@@ -354,8 +354,9 @@ class Worker:
         try:
             await self._asker.ask(_CHECK)
         except psycopg.errors.UndefinedFunction as error:
-            raise ShedlockError("the database needs extension shedlock 1.0 or newer, in its search_path, "
-                                "and USAGE on its schema") from error
+            raise ShedlockError(
+                "the database needs extension shedlock 1.0 or newer, in its search_path, and USAGE on its schema"
+            ) from error
         for job in self.jobs:
             given = {name: value for name, value in vars(job).items() if name != "handler" and value is not None}
             if self.declare and job.schedule is not None:
