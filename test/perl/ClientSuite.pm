@@ -330,14 +330,16 @@ sub waiting
 	return "(SELECT count(*) FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND state = 'active' AND query LIKE '%shedlock_next%')";
 }
 
-# Makes a database in which nothing else happens; returns its name.
+# Makes a database in which nothing else happens, and asks there from now on; returns its name.
 sub own_database
 {
 	my ($self) = @_;
+	my $dbname = job($self);
 
-	$self->{node}->safe_psql('postgres', 'CREATE DATABASE "' . job($self) . '"');
-	$self->{node}->safe_psql(job($self), 'CREATE EXTENSION shedlock');
-	return job($self);
+	$self->{node}->safe_psql('postgres', "CREATE DATABASE \"$dbname\"");
+	$self->{node}->safe_psql($dbname, 'CREATE EXTENSION shedlock');
+	$self->{judge} = session($self->{node}, dbname => $dbname);
+	return $dbname;
 }
 
 # Declares jobs that are due each second, for the first time in so many seconds; returns that
@@ -531,7 +533,6 @@ sub block_begin
 	my $blocker = session($self->{node}, dbname => $dbname);
 	my $asks = "application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%' AND (state = 'idle' OR wait_event_type = 'Lock')";
 
-	$self->{judge} = session($self->{node}, dbname => $dbname);
 	my $job = make_due($self, job($self, 'a'));
 	ask($blocker, 'BEGIN; LOCK TABLE _shedlock_history IN SHARE MODE');
 	start_worker($self, { dbname => $dbname }, 'lease=' . lease($self), 'declare=no', map { ("job=$_", 'work=look:0.1') } $job, @others);
@@ -700,7 +701,7 @@ sub connections_killed
 	my ($self) = @_;
 	my $job = make_due($self, job($self, 'a'));
 	my $killed = 0;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $end = time + patience($self);
 
 	start_worker($self, {}, 'lease=' . lease($self), "wait=$_", 'declare=no', "job=$job", 'work=look:' . 2 * lease($self)) foreach 5, 0;
 	# at its start a worker would give up
@@ -1039,10 +1040,9 @@ sub shown
 	local $self->{command} = [ @{ $shown{command} }, $file ];
 	my $worker = start_worker($self, { env => { DATABASE_URL => "postgresql://app\@$address/$dbname", JDBC_URL => "jdbc:postgresql://$address/$dbname?user=app" } });
 	$worker->{wanted} = ($shown{status} // 0) << 8;
-	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_jobs WHERE name = 'invoices'"), job($self) . ': it declares its job');
-	$self->{node}->safe_psql($dbname, "SELECT shedlock_again('invoices')");
-	ok($self->{node}->poll_query_until($dbname, "SELECT count(*) = 1 FROM shedlock_history WHERE outcome = 'succeeded'"), job($self) . ': it runs it')
-	  or diag(slurp_file($self->{workers}[0]{log}));
+	comes_true($self, "SELECT count(*) = 1 FROM shedlock_jobs WHERE name = 'invoices'", 'it declares its job');
+	answer($self, "SELECT shedlock_again('invoices')");
+	comes_true($self, "SELECT count(*) = 1 FROM shedlock_history WHERE outcome = 'succeeded'", 'it runs it');
 	return;
 }
 

@@ -426,12 +426,12 @@ check_again(TimestampTz tick)
 }
 
 /*
- * take_back - after the clock was set back, a run of an older tick opens what was after it
+ * reopen - after the clock was set back, a run of an older tick opens what was after it
  *
  * Not what was skipped.
  */
 static void
-take_back(TimestampTz tick)
+reopen(TimestampTz tick)
 {
 	for (int i = 0; i < ledger.facts; i++)
 	{
@@ -482,7 +482,7 @@ ledger_begun(TimestampTz tick, int attempt, int64 token, TimestampTz lease_end)
 	if (ledger.again)
 		check_again(tick);
 	if (tick < ledger.last)
-		take_back(tick);
+		reopen(tick);
 	fact = fact_of(tick);
 	if (ledger.again)
 	{
