@@ -33,7 +33,7 @@ use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 use IPC::Run;
-use List::Util qw(min);
+use List::Util qw(max min);
 use POSIX ();
 use PoolerNode;
 use PostgreSQL::Test::Utils;
@@ -251,7 +251,7 @@ sub patience
 {
 	my ($self) = @_;
 
-	return $PostgreSQL::Test::Utils::timeout_default * min(3, $self->{slowness});
+	return max($PostgreSQL::Test::Utils::timeout_default, 100 * $self->{slowness});
 }
 
 # Waits until something was said, some times; returns the last such line, or fails.
@@ -1082,7 +1082,8 @@ sub play
 	$builder->reset;
 	open(my $out, '>', $file) or die "$file: $!";
 	$builder->$_($out) foreach qw(output failure_output todo_output);
-	$self->{slowness} = slowness($node);
+	# a worker that cannot connect within a third of its lease does not start
+	$self->{slowness} = slowness($node, 12);
 	$self->{lease} = sprintf '%.1f', 2.5 * $self->{slowness};
 	eval {
 		$self->{judge} = session($node);

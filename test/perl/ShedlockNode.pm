@@ -260,16 +260,16 @@ sub await_second
 	return;
 }
 
-# Returns how many times slower this machine is now than others, at most six: for leases
-# that must last longer than the next statements, and for limits on times.
+# Returns how many times slower this machine is now than others, at most six or $most: for
+# leases that must last longer than the next statements, and for limits on times.
 #
 # A few statements alone do not tell: the kernel prefers a process that has slept.
 sub slowness
 {
-	my ($node) = @_;
+	my ($node, $most) = @_;
 	my $took = seconds { $node->safe_psql('postgres', 'SELECT 1') foreach 1 .. 5 };
 
-	return min(6, max(1, $took / 0.3, load_per_processor()));
+	return min($most // 6, max(1, $took / 0.3, load_per_processor()));
 }
 
 # A server that was killed leaves shared memory, which its next start removes.  It does

@@ -12,6 +12,6 @@ my @clients = find_clients(qw(python node));
 plan skip_all => 'this needs Python or Node with its library for PostgreSQL' if !@clients;
 
 my $node = start_clients_node('clients');
-run_scenarios($node, 6, \@clients, $ENV{SHEDLOCK_SCENARIOS} ? split(/,/, $ENV{SHEDLOCK_SCENARIOS}) : short_scenarios());
+run_scenarios($node, 4, \@clients, $ENV{SHEDLOCK_SCENARIOS} ? split(/,/, $ENV{SHEDLOCK_SCENARIOS}) : short_scenarios());
 $node->stop;
 done_testing();
