@@ -433,7 +433,7 @@ func (s *service) do(run *Run) {
 	outcome, message := "succeeded", any(nil)
 	if s.stopping.Err() != nil {
 		run.cancel(ErrStopped)
-	} else {
+	} else if run.left() > 0 {
 		s.OnEvent("begun", run)
 		working, end := context.WithCancel(s.life)
 		err := errors.New("the handler ended its goroutine") // unless it returns
@@ -499,6 +499,8 @@ func Lock(ctx context.Context, connString, name string, options LockOptions,
 	life := context.WithoutCancel(ctx) // it is held, and released, also when ctx is done
 	if err = s.findEnd(life, lease); err != nil {
 		return err
+	} else if lease.left() <= 0 {
+		return fmt.Errorf("lock %s: %w", name, ErrLost)
 	}
 	working, end := context.WithCancel(life)
 	var keeping sync.WaitGroup

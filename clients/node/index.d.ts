@@ -91,7 +91,8 @@ export class Worker {
 
 /**
  * Does work while it holds a lock, by a lease of atMost (30) that is extended meanwhile.  Fails by
- * LockHeld if the lock was not free within wait (0), and by LockLost after the work if it was lost.
+ * LockHeld if the lock was not free within wait (0), and by LockLost, before or after the work, if it
+ * was lost.
  */
 export function lock<T>(
   connection: Connection,

@@ -370,7 +370,7 @@ class Worker {
     let [outcome, message] = ["succeeded", null];
     if (this.#isStopping) {
       run._sign(new WorkerStopped("the worker stops"));
-    } else {
+    } else if (run._left() > 0) {
       tell(onEvent, "begun", run);
       const failing = new Promise((resolve) => resolve(this.#jobs.get(run.name).handler(run))).then(
         () => null,
@@ -401,6 +401,7 @@ async function lock(connection, name, work, { atMost = 30, atLeast = 0, wait = 0
     if (token === null) throw new LockHeld(`lock ${name} is not free`);
     const lease = new Lease(name, token);
     await keeper.findEnd(lease);
+    lease.check();
     const working = new Promise((resolve) => resolve(work(lease)));
     const ending = working.catch(() => {});
     await keeper.keep(lease, ending);

@@ -98,6 +98,7 @@ public class Worker {
         long token;
         try (Shedlock.Lease lease = Shedlock.Lease.hold(db, name, wait, seconds(options.get("lease")), Duration.ZERO)) {
             token = lease.token;
+            say("begun", name);
             double end = now() + Double.parseDouble(options.get("seconds"));
             while (now() < end) {
                 lease.check();

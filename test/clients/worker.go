@@ -110,6 +110,7 @@ func lock(ctx context.Context, name string, options map[string]string) error {
 	var token int64
 	err := shedlock.Lock(ctx, "", name, limits, func(_ context.Context, lease *shedlock.Lease) error {
 		token = lease.Token
+		say("begun", name)
 		return steps(lease, time.Now().Add(seconds(options["seconds"])))
 	})
 	switch {

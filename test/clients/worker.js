@@ -49,6 +49,7 @@ async function start() {
   const { lock, seconds, declare, lease, ...numbers } = options;
   if (lock) {
     const work = async (held) => {
+      say("begun", lock);
       for (const end = performance.now() + seconds * 1000; performance.now() < end; await sleep(100)) {
         held.check();
         say("step", lock, held.token, time());

@@ -63,6 +63,7 @@ def start():
     if "lock" in options:
         seconds = float(options["seconds"])
         with shedlock.lock("", options["lock"], float(options["lease"]), wait=float(options.get("wait", 0))) as lease:
+            say("begun", lease.name)
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 lease.check()

@@ -666,6 +666,35 @@ sub frozen
 	return;
 }
 
+# The worker stands still while it waits, is given a run or a lock, and loses it.
+sub frozen_waiting
+{
+	my ($self) = @_;
+	my ($job, $lock) = map { job($self, $_) } 'a', 'lock';
+	my @run = ('wait=' . 4 * lease($self), 'lease=' . lease($self), 'declare=no', "job=$job", 'work=look:0.1');
+	my @hold = ('wait=' . 4 * lease($self), 'lease=' . lease($self), "lock=$lock", 'seconds=0.1');
+
+	answer($self, "SELECT shedlock_job('$job', '0 0 1 1 *', attempts => 3)");
+	answer($self, "SELECT shedlock_acquire('$lock', '1 h')");
+	my @frozen = map { start_worker($self, {}, @$_) } \@run, \@hold;
+	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND wait_event = 'Extension'", 'they wait');
+	kill 'STOP', $_->{pid} foreach @frozen;
+	make_due($self, $job);
+	answer($self, "SELECT shedlock_force_release('$lock')");
+	comes_true($self, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$job'", 'the server begins a run');
+	comes_true($self, "SELECT locked_by LIKE '% $frozen[1]{pid} #%' FROM shedlock_locks WHERE name = '$lock'", 'and gives it the lock');
+	my $other = start_worker($self, {}, @run);
+	hear($self, "ended $job", 1, $other);
+	comes_true($self, "SELECT count(*) = 0 FROM shedlock_locks WHERE name = '$lock' AND state = 'held'", 'both have expired');
+	kill 'CONT', $_->{pid} foreach @frozen;
+	hear($self, "lost $job", 1, $frozen[0]);
+	hear($self, "lost $lock", 1, $frozen[1]);
+	end_worker($self, $frozen[1], 0);
+	is(scalar(said($self, 'begun', @frozen)), 0, job($self) . ': what was lost is not begun');
+	is(outcomes($self, $job), 'lost 1, succeeded 2', job($self) . ': the run is lost, and repeated');
+	return;
+}
+
 # The host is suspended, or its clock is set forward: the lease is over, as far as the worker knows.
 sub suspended
 {
@@ -1048,12 +1077,12 @@ sub shown
 
 my %scenarios = (
 	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, late_answer => \&late_answer, stuck_call => \&stuck_call, forced => \&forced,
-	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, suspended => \&suspended,
+	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, frozen_waiting => \&frozen_waiting, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
 	limited => \&limited, refused => \&refused, vanished => \&vanished, silent => \&silent, locks => \&locks, shown => \&shown);
 
-sub short_scenarios { return qw(race killed small_pool lost_answer late_answer forced stop stop_waiting shown) }
+sub short_scenarios { return qw(race killed small_pool lost_answer late_answer frozen_waiting forced stop stop_waiting shown) }
 
 sub all_scenarios { return sort keys %scenarios }
 

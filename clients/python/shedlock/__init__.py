@@ -402,7 +402,7 @@ class Worker:
         outcome, message = "succeeded", None
         if self._stopping.is_set():
             run._sign(WorkerStopped)
-        else:
+        elif run._left() > 0:
             _tell(self.on_event, "begun", run)
             work = _start(self._handlers[run.name], run)
             await self._keeper.keep(run, work)
@@ -449,7 +449,8 @@ def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseExc
 def lock(conninfo: ConnInfo, name: str, at_most: float = 30, at_least: float = 0, wait: float = 0) -> Iterator[Lease]:
     """Hold a lock during a block, by a lease of at_most seconds that is extended meanwhile.
 
-    Raises LockHeld if the lock was not free within wait seconds, and LockLost at the end of the block if it was lost.
+    Raises LockHeld if the lock was not free within wait seconds, and LockLost, before the block or at its end, if it
+    was lost.
     """
     keeper = _Keeper(conninfo, at_most, lambda error, _: _log.warning("lock %s: %s", name, error), lambda _: None)
     loop = asyncio.new_event_loop()
@@ -469,6 +470,7 @@ def lock(conninfo: ConnInfo, name: str, at_most: float = 30, at_least: float = 0
             raise LockHeld(f"lock {name} is not free")
         lease, work = Lease(name, token), loop.create_future()
         do(keeper.find_end(lease))
+        lease.check()
         keeping = asyncio.run_coroutine_threadsafe(keeper.keep(lease, work), loop)
         try:
             yield lease

@@ -195,6 +195,7 @@ public final class Shedlock {
          * @param atMost how long the lock survives its holder
          * @param atLeast how long the lock is held even if close() comes before
          * @throws LockHeld if the lock was not free in time
+         * @throws LockLost if this process has stood still until it was lost
          * @throws SQLException if the database is away, or refuses
          */
         public static Lease hold(DataSource dataSource, String name, Duration wait, Duration atMost, Duration atLeast)
@@ -209,6 +210,10 @@ public final class Shedlock {
             }
             Lease lease = new Lease(name, (Long) token);
             keeper.findEnd(lease);
+            if (lease.left() <= 0) {
+                keeper.close();
+                throw new LockLost(name);
+            }
             lease.released = CompletableFuture.supplyAsync(() -> {
                 keeper.keep(lease);
                 boolean wasHeld = keeper.end(lease, RELEASE, name, token);
@@ -476,7 +481,7 @@ public final class Shedlock {
             try {
                 if (asker.isStopped) {
                     run.sign(Reason.STOPPED);
-                } else {
+                } else if (run.left() > 0) {
                     tell(onEvent, Event.BEGUN, run);
                     keeper.keep(run);
                 }
