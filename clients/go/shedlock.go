@@ -180,7 +180,9 @@ func (s *session) connect(ctx context.Context) (*pgx.Conn, error) {
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { slog.Warn("shedlock", "notice", notice.Message) }
 	if s.beforeConnect != nil {
-		if err := s.beforeConnect(ctx, config); err != nil {
+		limited, cancel := context.WithTimeout(ctx, s.limit())
+		defer cancel()
+		if err := s.beforeConnect(limited, config); err != nil {
 			return nil, err
 		}
 	}
@@ -264,12 +266,28 @@ func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any
 			break
 		}
 		l.tell(err)
+		if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "22P05" {
+			toASCII(args) // the database's encoding lacks some of it
+		}
 		isDone(ctx, s.length/10)
 	}
 	if !isHeld {
 		l.lose()
 	}
 	return isHeld
+}
+
+func toASCII(args []any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = strings.Map(func(r rune) rune {
+				if r < ' ' || r > '~' {
+					return '?'
+				}
+				return r
+			}, text)
+		}
+	}
 }
 
 // A Worker runs jobs when they are due: each tick once, however many replicas have a worker for it. Its listeners are
@@ -378,15 +396,21 @@ func (s *service) ask(ctx context.Context) {
 			pause = 0
 		} else if ctx.Err() == nil {
 			s.OnError(err, nil)
+			s.requestEnd = time.Now().Add(s.Wait + s.Lease)
 			nap, pause = pause, min(sleepMax, 2*pause+time.Second)
 		}
 		isDone(napping, nap)
 		wake()
 	}
-	if s.request != "" {
-		last, cancel := context.WithTimeout(s.life, lastWords)
-		defer cancel()
-		_, _ = s.begin(last, 0)
+	last, cancel := context.WithTimeout(s.life, lastWords)
+	defer cancel()
+	for s.request != "" && last.Err() == nil {
+		if _, err := s.begin(last, 0); err != nil {
+			s.OnError(err, nil)
+		}
+		if s.request != "" {
+			isDone(last, 100*time.Millisecond)
+		}
 	}
 }
 
@@ -431,14 +455,17 @@ func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration,
 func (s *service) do(run *Run) {
 	defer run.cancel(nil)
 	outcome, message := "succeeded", any(nil)
+	var sign error // that the handler had when it ended
 	if s.stopping.Err() != nil {
-		run.cancel(ErrStopped)
+		sign = ErrStopped
+		run.cancel(sign)
 	} else if run.left() > 0 {
 		s.OnEvent("begun", run)
 		working, end := context.WithCancel(s.life)
 		err := errors.New("the handler ended its goroutine") // unless it returns
 		go func() {
 			defer end()
+			defer func() { sign = context.Cause(run.ctx) }()
 			defer func() {
 				if cause := recover(); cause != nil {
 					err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
@@ -451,12 +478,14 @@ func (s *service) do(run *Run) {
 			return // the handler goes on, and Run does not wait for it
 		} else if err != nil {
 			outcome, message = "failed", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "?")
-			if sign := context.Cause(run.ctx); sign == nil || !errors.Is(err, sign) && !errors.Is(err, context.Canceled) {
+			if sign == nil || !errors.Is(err, sign) && !errors.Is(err, context.Canceled) {
 				s.OnError(err, run)
 			}
 		}
+	} else {
+		run.lose()
 	}
-	if context.Cause(run.ctx) == ErrStopped {
+	if sign == ErrStopped {
 		outcome, message = "returned", nil
 	}
 	if s.keeper.release(s.life, run.Lease, endSQL, outcome, message) {
@@ -498,6 +527,7 @@ func Lock(ctx context.Context, connString, name string, options LockOptions,
 	defer lease.cancel(nil)
 	life := context.WithoutCancel(ctx) // it is held, and released, also when ctx is done
 	if err = s.findEnd(life, lease); err != nil {
+		_ = s.ask(life, 0, releaseSQL, []any{name, *token}, new(bool))
 		return err
 	} else if lease.left() <= 0 {
 		return fmt.Errorf("lock %s: %w", name, ErrLost)

@@ -46,6 +46,23 @@ function settle(promise, seconds) {
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
 }
 
+// The same as a promise, but fails if that takes longer than some seconds.
+function within(seconds, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error("the settings of the connection take too long")), seconds * 1000);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+function describe(error) {
+  try {
+    return String(error).replaceAll("\0", "");
+  } catch {
+    return "an error that is no text";
+  }
+}
+
 async function tell(listener, ...args) {
   try {
     await listener(...args);
@@ -108,7 +125,8 @@ class Session {
   }
 
   async #connect() {
-    const given = typeof this.#connection === "function" ? await this.#connection() : this.#connection;
+    let given = this.#connection;
+    if (typeof given === "function") given = await within(this.limit, given());
     const db = new Client({
       ...DEFAULTS,
       connectionTimeoutMillis: this.limit * 1000,
@@ -116,7 +134,12 @@ class Session {
     });
     db.on("error", () => this.#db === db && this.close());
     db.on("notice", ({ message }) => process.emitWarning(message, "ShedlockWarning"));
-    await db.connect();
+    try {
+      await db.connect();
+    } catch (error) {
+      db.end().catch(() => {});
+      throw error;
+    }
     return db;
   }
 
@@ -178,7 +201,7 @@ class Keeper extends Session {
     };
     let timer = setTimeout(extend, Math.min(third, lease._left() - this.#length / 2) * 1000);
     // no timer counts the time of a suspension, so the clocks are read again and again
-    const watch = setInterval(() => lease._left() > 0 || this.#lose(lease), Math.min(1, this.#length / 20) * 1000);
+    const watch = setInterval(() => lease._left() > 0 || this.lose(lease), Math.min(1, this.#length / 20) * 1000);
     await work;
     isOver = true;
     clearTimeout(timer);
@@ -214,11 +237,11 @@ class Keeper extends Session {
         await sleep(this.#length * 100);
       }
     }
-    this.#lose(lease);
+    this.lose(lease);
     return false;
   }
 
-  #lose(lease) {
+  lose(lease) {
     if (lease._isLost) return;
     lease._isLost = true;
     lease._sign(new LockLost(`lock ${lease.name} was lost`));
@@ -327,12 +350,17 @@ class Worker {
       } catch (error) {
         if (this.#isStopping) break;
         tell(this.#options.onError, error, null);
+        if (this.#request) this.#request.end = now()[0] + this.#options.wait + this.#options.lease;
         [nap, pause] = [pause, Math.min(SLEEP_MAX, 2 * pause + 1)];
       }
       if (!this.#isAwake) await settle(new Promise((resolve) => (this.#rouse = resolve)), nap);
       this.#isAwake = false;
     }
-    if (this.#request) await this.#begin(0).catch(() => {});
+    const giveUp = now()[0] + LAST_WORDS;
+    while (this.#request && now()[0] < giveUp) {
+      await this.#begin(0).catch((error) => tell(this.#options.onError, error, null));
+      if (this.#request) await sleep(100);
+    }
     this.#asker.close();
   }
 
@@ -379,11 +407,13 @@ class Worker {
       await this.#keeper.keep(run, failing);
       const failure = await failing;
       if (failure) {
-        [outcome, message] = ["failed", String(failure.error).replaceAll("\0", "")];
+        [outcome, message] = ["failed", describe(failure.error)];
         if (!(run.signal.aborted && [LockLost, WorkerStopped].some((c) => failure.error instanceof c))) {
           tell(onError, failure.error, run);
         }
       }
+    } else {
+      this.#keeper.lose(run);
     }
     if (run.signal.reason instanceof WorkerStopped) [outcome, message] = ["returned", null];
     if (await this.#keeper.end(run, END, outcome, message)) {
@@ -400,7 +430,12 @@ async function lock(connection, name, work, { atMost = 30, atLeast = 0, wait = 0
     const [token] = await keeper.ask(ACQUIRE, [name, atMost, atLeast, wait, who()], wait);
     if (token === null) throw new LockHeld(`lock ${name} is not free`);
     const lease = new Lease(name, token);
-    await keeper.findEnd(lease);
+    try {
+      await keeper.findEnd(lease);
+    } catch (error) {
+      await keeper.ask(RELEASE, [name, token]).catch(() => {});
+      throw error;
+    }
     lease.check();
     const working = new Promise((resolve) => resolve(work(lease)));
     const ending = working.catch(() => {});

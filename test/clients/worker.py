@@ -1,5 +1,6 @@
 """A service that works as test/perl/ClientSuite.pm tells it to, with the package of clients/python."""
 
+import multiprocessing
 import sys
 import threading
 import time
@@ -29,6 +30,12 @@ def handler(work):
     def handle(run):
         if kind == "block":
             time.sleep(float(seconds))
+        if kind == "fork":
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+            child.start()
+            time.sleep(0.5)
+            child.terminate()
+            child.join()
         end = time.monotonic() + float(seconds)
         try:
             while kind != "blind" and time.monotonic() < end:

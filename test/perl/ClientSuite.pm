@@ -53,6 +53,7 @@ sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
 	my $jdbc = $ENV{CLASSPATH} // '/usr/share/java/postgresql.jar';
+	my @forks = (forks => 'it has no library for that');
 	# a small JVM, because many JVMs start for a short time
 	my @java = (qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc");
 	return (
@@ -70,6 +71,7 @@ sub languages
 			env => { NODE_PATH => $ENV{NODE_PATH} // '/usr/share/nodejs' },
 			command => [ 'node', 'test/clients/worker.js' ],
 			clocks => ['wall'],    # it has none that counts suspension
+			without => {@forks},
 			shown => {
 				block => 'js',
 				file => 'service.js',
@@ -83,6 +85,7 @@ sub languages
 			env => {},
 			command => [ @java, 'Worker' ],
 			clocks => ['wall'],    # as node
+			without => {@forks},
 			shown => {
 				block => 'java',
 				file => 'Service.java',
@@ -109,7 +112,7 @@ EOF
 				file => 'service.go',
 				after => "\nfunc customers(context.Context) []string { return []string{\"a\", \"b\"} }\n\nfunc sendInvoice(context.Context, string, any) {}\n",
 				command => [ 'sh', '-c', 'cd clients/go && go build -o "$0.out" "$0" && exec "$0.out"' ] },
-			without => { suspended => 'Go reads the clocks past libc; its own test moves them' } });
+			without => { suspended => 'Go reads the clocks past libc; its own test moves them', @forks } });
 }
 
 # Gets those libraries that are no packages of the system, if there is a network.
@@ -524,48 +527,121 @@ sub lost_answer
 	return;
 }
 
-# In a database of its own, lets a worker begin a run, which the server can do only when the
-# transaction of the session has ended that is returned, and waits until the worker asks again.
+# Lets no run begin in the database of the scenario until the transaction of the session ends that
+# it returns.
 sub block_begin
 {
-	my ($self, @others) = @_;
-	my $dbname = own_database($self);
-	my $blocker = session($self->{node}, dbname => $dbname);
+	my ($self, $session) = @_;
+	my $blocker = $session // session($self->{node}, dbname => job($self));
+
+	ask($blocker, 'BEGIN; LOCK TABLE _shedlock_history IN SHARE MODE');
+	return $blocker;
+}
+
+# Waits until the only worker has given up a call that is blocked, and asks again; returns the
+# process of the first call.
+sub await_repeat
+{
+	my ($self) = @_;
 	my $asks = "application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%' AND (state = 'idle' OR wait_event_type = 'Lock')";
 
-	my $job = make_due($self, job($self, 'a'));
-	ask($blocker, 'BEGIN; LOCK TABLE _shedlock_history IN SHARE MODE');
-	start_worker($self, { dbname => $dbname }, 'lease=' . lease($self), 'declare=no', map { ("job=$_", 'work=look:0.1') } $job, @others);
-	comes_true($self, "SELECT count(*) = 1 FROM pg_stat_activity WHERE $asks", 'the first call takes long');
+	comes_true($self, "SELECT count(*) = 1 FROM pg_stat_activity WHERE $asks AND state = 'active'", 'the first call takes long');
 	my $pid = answer($self, "SELECT pid FROM pg_stat_activity WHERE $asks");
 	comes_true($self, "SELECT count(*) > 0 FROM pg_stat_activity WHERE $asks AND pid <> $pid", 'the worker asks again');
-	return ($job, $blocker, $pid);
+	return $pid;
 }
 
 # The server begins a run after the worker has given up its call.
 sub late_answer
 {
 	my ($self) = @_;
-	my ($job, $blocker) = block_begin($self);
+	my @worker = ({ dbname => own_database($self) }, 'lease=' . lease($self), 'declare=no');
+	my $job = make_due($self, job($self, 'a'));
+	my $blocker = block_begin($self);
 
+	start_worker($self, @worker, "job=$job", 'work=look:0.1');
+	await_repeat($self);
 	ask($blocker, 'COMMIT');
 	hear($self, "ended $job", 1);
 	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
 	return;
 }
 
-# It does not go on with that call: the worker does other jobs.
+# The same after the server was away for longer than a lease.
+sub late_after_outage
+{
+	my ($self) = @_;
+	my $dbname = own_database($self);
+	my $blocker = session($self->{node}, dbname => $dbname);
+	my $job = job($self, 'a');
+	# longer than the pause before a repeat, of up to ten seconds, and a third of it
+	my $lease = 20 * max(1, $self->{slowness} / 3);
+	my $its = "application_name = '" . job($self) . "'";
+
+	answer($self, "SELECT shedlock_job('$job', '0 0 1 1 *', attempts => 3)");
+	start_worker($self, { dbname => $dbname }, "lease=$lease", 'declare=no', "job=$job", 'work=look:0.1');
+	comes_true($self, "SELECT count(*) = 1 FROM pg_stat_activity WHERE $its AND query LIKE '%shedlock_next(%' AND state = 'idle'", 'it asks');
+	$self->{node}->safe_psql('postgres', "ALTER DATABASE \"$dbname\" ALLOW_CONNECTIONS false");
+	answer($self, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE $its");
+	hear($self, 'error', 1);
+	sleep(1.2 * $lease);
+	make_due($self, $job);
+	block_begin($self, $blocker);
+	$self->{node}->safe_psql('postgres', "ALTER DATABASE \"$dbname\" ALLOW_CONNECTIONS true");
+	await_repeat($self);
+	ask($blocker, 'COMMIT');
+	hear($self, "ended $job", 1);
+	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
+	return;
+}
+
+# The server goes on with such a call when the worker has been told to stop.
+sub late_at_stop
+{
+	my ($self) = @_;
+	my @worker = ({ dbname => own_database($self) }, 'lease=' . lease($self), 'declare=no');
+	my $job = make_due($self, job($self, 'a'));
+	my $blocker = block_begin($self);
+	my $worker = start_worker($self, @worker, "job=$job", 'work=look:0.1');
+
+	await_repeat($self);
+	kill 'TERM', $worker->{pid};
+	sleep(1);
+	ask($blocker, 'COMMIT');
+	end_worker($self, $worker, 0);
+	is(outcomes($self, $job), 'returned 1', job($self) . ': its run is given back');
+	return;
+}
+
+# It does not go on with such a call: the worker does other jobs.
 sub stuck_call
 {
 	my ($self) = @_;
-	my $other = job($self, 'b');
-	my (undef, $blocker, $pid) = block_begin($self, $other);
+	my @worker = ({ dbname => own_database($self) }, 'lease=' . lease($self), 'declare=no');
+	my ($job, $other) = (make_due($self, job($self, 'a')), job($self, 'b'));
+	my $blocker = block_begin($self);
 
+	start_worker($self, @worker, map { ("job=$_", 'work=look:0.1') } $job, $other);
+	my $pid = await_repeat($self);
 	kill 'STOP', $pid;
 	make_due($self, $other);
 	ask($blocker, 'COMMIT');
 	hear($self, "ended $other", 1);
 	kill 'CONT', $pid;
+	return;
+}
+
+# The work ends processes of its own by SIGTERM, as Python's multiprocessing does.
+sub forks
+{
+	my ($self) = @_;
+	my $job = make_due($self, job($self, 'a'));
+	start_worker($self, {}, 'lease=30', 'declare=no', "job=$job", 'work=fork:0.1');
+
+	hear($self, "ended $job", 1);
+	# the worker goes on: that signal was not for it
+	answer($self, "SELECT shedlock_again('$job')");
+	hear($self, "ended $job", 2);
 	return;
 }
 
@@ -1076,7 +1152,8 @@ sub shown
 }
 
 my %scenarios = (
-	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, late_answer => \&late_answer, stuck_call => \&stuck_call, forced => \&forced,
+	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, late_answer => \&late_answer, late_after_outage => \&late_after_outage,
+	late_at_stop => \&late_at_stop, stuck_call => \&stuck_call, forks => \&forks, forced => \&forced,
 	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, frozen_waiting => \&frozen_waiting, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
@@ -1190,7 +1267,7 @@ sub run_scenarios
 sub run_mixed
 {
 	my ($node, $ticks, $languages) = @_;
-	my $self = { language => 'all', scenario => 'mixed', node => $node, judge => session($node), workers => [] };
+	my $self = { language => 'all', scenario => 'mixed', node => $node, judge => session($node), workers => [], slowness => slowness($node) };
 	my $job = job($self, 'a');
 	# so late that all have started
 	my $first = declare_each_second($self, 20, $job);

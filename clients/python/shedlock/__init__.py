@@ -71,6 +71,20 @@ class WorkerStopped(ShedlockError):
     """The worker stops: the work must stop, and another replica begins it anew."""
 
 
+_taken: set[signal.Signals] = set()  # by a worker
+
+
+def _give_back_signals() -> None:
+    """Let a child process be ended by signals, and not end its parent's worker."""
+    if _taken:
+        signal.set_wakeup_fd(-1)
+    for number in _taken:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_give_back_signals)
+
+
 def _now() -> tuple[float, float]:
     return time.clock_gettime(_CLOCK), time.time()
 
@@ -169,15 +183,17 @@ class _Session:
         """Return a statement's row.  It may take wait seconds longer than others."""
         self._turn = self._turn or asyncio.Lock()  # before Python 3.10 it needs the loop
         async with self._turn:
-            timer = asyncio.get_running_loop().call_later(wait + self._limit, self.cut)
+            timer = None
             try:
                 self._db = self._db or await self._connect()
+                timer = asyncio.get_running_loop().call_later(wait + self._limit, self.cut)
                 return await (await self._db.execute(statement, args)).fetchone()
             except BaseException:
                 self.close()
                 raise
             finally:
-                timer.cancel()
+                if timer:
+                    timer.cancel()
 
     async def find_end(self, lease: Lease) -> None:
         """Find out when a lease ends."""
@@ -212,7 +228,7 @@ class _Keeper(_Session):
             pause = min(1.0, self._length / 20)
             await asyncio.wait({work, extending}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            self._lose(lease)
+            self.lose(lease)
         await asyncio.wait({work, extending})
 
     async def _extend(self, lease: Lease, work: asyncio.Future[Any]) -> None:
@@ -241,10 +257,10 @@ class _Keeper(_Session):
                 if isinstance(error, psycopg.DataError):  # the database's encoding lacks some of it
                     args = tuple(arg and arg.encode("ascii", "replace").decode() for arg in args)
                 await asyncio.sleep(self._length / 10)
-        self._lose(lease)
+        self.lose(lease)
         return False
 
-    def _lose(self, lease: Lease) -> None:
+    def lose(self, lease: Lease) -> None:
         if lease._reason is not LockLost:
             lease._sign(LockLost)
             _tell(self._on_lost, lease)
@@ -331,6 +347,7 @@ class Worker:
         self._keeper = _Keeper(self.conninfo, self.lease, self.on_error, lambda run: self.on_event("lost", run))
         for number in signals:
             self._loop.add_signal_handler(number, self._stopping.set)
+        _taken.update(signals)
         try:
             await self._prepare()
             started.set_result(None)
@@ -346,6 +363,7 @@ class Worker:
             if self._at_work:
                 await asyncio.wait(set(self._at_work.values()), timeout=_LAST_WORDS)
         finally:
+            _taken.difference_update(signals)
             self._thread = None
             self._asker.close()
             self._keeper.close()
@@ -372,13 +390,19 @@ class Worker:
                 if self._stopping.is_set():
                     break
                 _tell(self.on_error, error, None)
+                self._request_end = _now()[0] + self.wait + self.lease
                 nap, pause = pause, min(_SLEEP_MAX, 2 * pause + 1)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), nap)
             self._wake.clear()
-        if self._request:
-            with suppress(Exception):
+        give_up = _now()[0] + _LAST_WORDS
+        while self._request and _now()[0] < give_up:
+            try:
                 await self._begin(0)
+            except Exception as error:
+                _tell(self.on_error, error, None)
+            if self._request:
+                await asyncio.sleep(0.1)
 
     async def _begin(self, wait: float) -> float:
         """Begin a run if one is due; return how long to sleep."""
@@ -400,18 +424,22 @@ class Worker:
 
     async def _work(self, run: Run) -> None:
         outcome, message = "succeeded", None
+        reason: type[ShedlockError] | None = None
         if self._stopping.is_set():
-            run._sign(WorkerStopped)
+            reason = WorkerStopped
+            run._sign(reason)
         elif run._left() > 0:
             _tell(self.on_event, "begun", run)
             work = _start(self._handlers[run.name], run)
             await self._keeper.keep(run, work)
-            error = work.result()
+            error, reason = work.result()
             if error:
                 outcome, message = "failed", _describe(error)
-            if error and not (run._reason and isinstance(error, (LockLost, WorkerStopped))):
+            if error and not (reason and isinstance(error, (LockLost, WorkerStopped))):
                 _tell(self.on_error, error, run)
-        if run._reason is WorkerStopped:
+        else:
+            self._keeper.lose(run)
+        if reason is WorkerStopped:
             outcome, message = "returned", None
         if await self._keeper.end(run, _END, outcome, message):
             run.outcome = outcome
@@ -426,10 +454,14 @@ class _HandlerThread(threading.Thread):
     pass
 
 
-def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseException | None]:
-    """Start a handler in a thread, which does not keep its process; return a future with its error."""
+# The error of a handler, and the reason it was told to stop for
+_Ending = tuple[Union[BaseException, None], Union[type[ShedlockError], None]]
+
+
+def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[_Ending]:
+    """Start a handler in a thread, which does not keep its process; return a future with how it has ended."""
     loop = asyncio.get_running_loop()
-    over: asyncio.Future[BaseException | None] = loop.create_future()
+    over: asyncio.Future[_Ending] = loop.create_future()
 
     def work() -> None:
         result = None
@@ -439,9 +471,12 @@ def _start(handler: Callable[[Run], object], run: Run) -> asyncio.Future[BaseExc
         except BaseException as error:  # also one of sys.exit(): it would end this thread alone
             result = error
         with suppress(RuntimeError):  # the worker has stopped
-            loop.call_soon_threadsafe(over.set_result, result)
+            loop.call_soon_threadsafe(over.set_result, (result, run._reason))
 
-    _HandlerThread(target=work, name=f"shedlock {run.name}", daemon=True).start()
+    try:
+        _HandlerThread(target=work, name=f"shedlock {run.name}", daemon=True).start()
+    except RuntimeError as error:  # there can be no more threads
+        over.set_result((error, None))
     return over
 
 
@@ -469,7 +504,12 @@ def lock(conninfo: ConnInfo, name: str, at_most: float = 30, at_least: float = 0
         if token is None:
             raise LockHeld(f"lock {name} is not free")
         lease, work = Lease(name, token), loop.create_future()
-        do(keeper.find_end(lease))
+        try:
+            do(keeper.find_end(lease))
+        except Exception:
+            with suppress(Exception):
+                do(keeper.ask(_RELEASE, name, token))
+            raise
         lease.check()
         keeping = asyncio.run_coroutine_threadsafe(keeper.keep(lease, work), loop)
         try:

@@ -162,6 +162,7 @@ public final class Shedlock {
 
         private volatile String outcome;
         private Throwable error;
+        private Reason told; // when its work ended
 
         private Run(String name, long token, Instant tick, int attempt) {
             super(name, token);
@@ -209,7 +210,17 @@ public final class Shedlock {
                 throw new LockHeld(name);
             }
             Lease lease = new Lease(name, (Long) token);
-            keeper.findEnd(lease);
+            try {
+                keeper.findEnd(lease);
+            } catch (SQLException e) {
+                try {
+                    keeper.ask(0, RELEASE, name, token);
+                } catch (SQLException again) {
+                    e.addSuppressed(again);
+                }
+                keeper.close();
+                throw e;
+            }
             if (lease.left() <= 0) {
                 keeper.close();
                 throw new LockLost(name);
@@ -425,17 +436,22 @@ public final class Shedlock {
                         break;
                     }
                     tell(onError, e, null);
+                    requestEnd = now()[0] + wait + lease;
                     nap = pause;
                     pause = Math.min(SLEEP_MAX, 2 * pause + 1);
                 }
                 LockSupport.parkNanos(nanos(nap));
             }
-            try {
-                if (request != null) {
+            double giveUp = now()[0] + LAST_WORDS;
+            while (request != null && now()[0] < giveUp) {
+                try {
                     begin(0);
+                } catch (Throwable e) {
+                    tell(onError, e, null);
                 }
-            } catch (Throwable e) {
-                // another replica begins the run when its lease has expired
+                if (request != null) {
+                    LockSupport.parkNanos(nanos(0.1));
+                }
             }
             asker.close();
         }
@@ -458,7 +474,6 @@ public final class Shedlock {
             Instant tick = Instant.EPOCH.plus(Math.round((Double) row[2] * 1e6), ChronoUnit.MICROS);
             Run run = new Run((String) row[0], (Long) row[1], tick, (Integer) row[3]);
             asker.findEnd(run);
-            request = null;
             atWork.add(run);
             try {
                 thread("shedlock keep", () -> work(run)).start();
@@ -466,6 +481,7 @@ public final class Shedlock {
                 atWork.remove(run);
                 throw e;
             }
+            request = null;
             return 0;
         }
 
@@ -476,14 +492,18 @@ public final class Shedlock {
                 } catch (Throwable e) {
                     run.error = e;
                 }
+                run.told = run.reason;
                 run.over.countDown();
             });
             try {
                 if (asker.isStopped) {
                     run.sign(Reason.STOPPED);
+                    run.told = run.reason;
                 } else if (run.left() > 0) {
                     tell(onEvent, Event.BEGUN, run);
                     keeper.keep(run);
+                } else {
+                    keeper.lose(run);
                 }
                 end(run);
             } finally {
@@ -499,10 +519,10 @@ public final class Shedlock {
         private void end(Run run) {
             Throwable error = run.error;
             boolean isObedient = error instanceof ShedlockException || error instanceof InterruptedException;
-            if (error != null && !(isObedient && run.reason != null)) {
+            if (error != null && !(isObedient && run.told != null)) {
                 tell(onError, error, run);
             }
-            String outcome = run.reason == Reason.STOPPED ? "returned" : error == null ? "succeeded" : "failed";
+            String outcome = run.told == Reason.STOPPED ? "returned" : error == null ? "succeeded" : "failed";
             String message = outcome.equals("failed") ? error.toString().replace("\0", "") : null;
             if (keeper.end(run, END, run.name, run.token, outcome, message)) {
                 run.outcome = outcome;
@@ -652,6 +672,11 @@ public final class Shedlock {
                     break;
                 } catch (Throwable e) {
                     tell(onError, e, lease);
+                    Object last = args[args.length - 1];
+                    if (last instanceof String && e instanceof SQLException s && "22P05".equals(s.getSQLState())) {
+                        // a message, of which the database's encoding lacks some
+                        args[args.length - 1] = ((String) last).replaceAll("[^ -~]", "?");
+                    }
                     LockSupport.parkNanos(nanos(length / 10));
                 }
             }
