@@ -459,8 +459,8 @@ sub race
 
 	start_worker($self, {}, 'lease=30', map { ("job=$_", "schedule=every 1 second from $first", 'work=look:0.1', 'catch_up=all') } @jobs) foreach 1 .. 6;
 	comes_true($self, "SELECT count(*) >= 60 FROM shedlock_history WHERE name IN ($names) AND tick < '$first'::timestamptz + '10 s' AND outcome = 'succeeded'", 'all ticks have a run');
-	# one that starts late, too: ticks go on
-	hear($self, 'begun', 1, $_) foreach @{ $self->{workers} };
+	# one that starts late, too, although the others may leave it no run
+	comes_true($self, "SELECT count(*) = 6 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND query LIKE '%shedlock_next(%'", 'all workers ask');
 	is(answer($self, "SELECT count(*) FROM shedlock_history WHERE name IN ($names) AND tick < '$first'::timestamptz + '10 s'"), 60, job($self) . ': sixty ticks, sixty runs');
 	is(answer($self, "SELECT count(*) FROM shedlock_history WHERE name IN ($names) AND started_at < tick"), 0, job($self) . ': no run before its tick');
 	like(answer($self, "SELECT DISTINCT claimed_by ~ '^\\S+ \\d+ #\\d+' FROM _shedlock_tick WHERE name IN ($names)"), qr/^t$/, job($self) . ': the server knows which worker');
