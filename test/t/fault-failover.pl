@@ -98,6 +98,8 @@ foreach my $claim ('immediate stop', 'kill -9', 'kill -9 while the standby hangs
 	my @clients = start_traffic($primary, @files);
 
 	await_lines(2000, @clients);
+	# the slowest of them, too
+	await_lines(100, $_) foreach @clients;
 	if ($claim =~ /hangs/)
 	{
 		# What is not on the standby must not have been answered.

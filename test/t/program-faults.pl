@@ -260,7 +260,8 @@ sub added { my $from = $_[0]; my @added = @situations[ $from .. $#situations ]; 
 #
 
 my $node = start_node('main', conf => "max_connections = 200\nlog_statement = none\n");
-my $slow = slowness($node);
+# twelve, because a program that cannot connect in time does not start its command
+my $slow = slowness($node, 12);
 my %lengths = (short => [ 3 * $slow, $slow ], late => [ 6 * $slow, $slow ], long => [ 9 * $slow, 2 * $slow ],
 	outage => [ 20 * $slow, 4 * $slow ], minute => [ 60 * $slow, $slow ], connect => 2 * $slow);
 my $over = 3 * $slow + 1;
