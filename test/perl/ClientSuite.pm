@@ -53,7 +53,7 @@ sub languages
 {
 	$dir //= PostgreSQL::Test::Utils::tempdir;
 	my $jdbc = $ENV{CLASSPATH} // '/usr/share/java/postgresql.jar';
-	my @forks = (forks => 'it has no library for that');
+	my @forks = (forks => 'its processes inherit no handlers of signals');
 	# a small JVM, because many JVMs start for a short time
 	my @java = (qw(java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp), "$dir/java:$jdbc");
 	return (
@@ -555,7 +555,8 @@ sub await_repeat
 sub late_answer
 {
 	my ($self) = @_;
-	my @worker = ({ dbname => own_database($self) }, 'lease=' . lease($self), 'declare=no');
+	# a third of it passes before the repeat, and a second before the next one
+	my @worker = ({ dbname => own_database($self) }, 'lease=' . 3 * lease($self), 'declare=no');
 	my $job = make_due($self, job($self, 'a'));
 	my $blocker = block_begin($self);
 
@@ -599,7 +600,7 @@ sub late_after_outage
 sub late_at_stop
 {
 	my ($self) = @_;
-	my @worker = ({ dbname => own_database($self) }, 'lease=' . lease($self), 'declare=no');
+	my @worker = ({ dbname => own_database($self) }, 'lease=' . 3 * lease($self), 'declare=no');
 	my $job = make_due($self, job($self, 'a'));
 	my $blocker = block_begin($self);
 	my $worker = start_worker($self, @worker, "job=$job", 'work=look:0.1');
@@ -636,8 +637,8 @@ sub forks
 {
 	my ($self) = @_;
 	my $job = make_due($self, job($self, 'a'));
-	start_worker($self, {}, 'lease=30', 'declare=no', "job=$job", 'work=fork:0.1');
 
+	start_worker($self, {}, 'lease=30', 'declare=no', "job=$job", 'work=fork:0.1');
 	hear($self, "ended $job", 1);
 	# the worker goes on: that signal was not for it
 	answer($self, "SELECT shedlock_again('$job')");
