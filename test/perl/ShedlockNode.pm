@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 
 our @EXPORT = qw(init_node start_node start_standby private_scripts session ask pid_of kill_client reap
-  last_words error_of answers await await_after_crash await_second seconds slowness bury terminate);
+  last_words error_of answers await await_after_crash await_second seconds load_per_processor slowness bury terminate);
 
 # The superuser is postgres, whichever user runs the tests.  PostgreSQL's own modules
 # delete this variable and use the name of the operating system's user.
