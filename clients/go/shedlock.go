@@ -38,6 +38,7 @@ var (
 const (
 	sleepMax  = 10 * time.Second // of a worker until it asks again
 	lastWords = 5 * time.Second  // that runs have after their sign when the worker stops
+	retry     = time.Second      // of the last request, when the worker stops
 
 	checkSQL = `SELECT 'shedlock_next'::regproc`
 	nextSQL  = `SELECT name, token, (extract(epoch FROM tick) * 1000000)::bigint, attempt,
@@ -260,12 +261,15 @@ func (s *session) keep(ctx, working context.Context, l *Lease) {
 
 // release ends a lease, and says whether it was held until then.
 func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any) (isHeld bool) {
+	wasSent := false
 	for l.left() > 0 && ctx.Err() == nil {
 		err := s.ask(ctx, 0, sql, append([]any{l.Name, l.Token}, args...), &isHeld)
 		if err == nil {
+			isHeld = isHeld || wasSent // a lock can have been released by a call that had no answer
 			break
 		}
 		l.tell(err)
+		wasSent = sql == releaseSQL
 		if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "22P05" {
 			toASCII(args) // the database's encoding lacks some of it
 		}
@@ -405,11 +409,13 @@ func (s *service) ask(ctx context.Context) {
 	last, cancel := context.WithTimeout(s.life, lastWords)
 	defer cancel()
 	for s.request != "" && last.Err() == nil {
+		nap := 100 * time.Millisecond
 		if _, err := s.begin(last, 0); err != nil {
 			s.OnError(err, nil)
+			nap = retry
 		}
 		if s.request != "" {
-			isDone(last, 100*time.Millisecond)
+			isDone(last, nap)
 		}
 	}
 }
@@ -444,6 +450,7 @@ func (s *service) begin(ctx context.Context, wait time.Duration) (time.Duration,
 	run := &Run{Tick: time.UnixMicro(*tick).UTC(), Attempt: *attempt}
 	run.Lease = newLease(s.work, *name, *token, func(err error) { s.OnError(err, run) }, func() { s.OnEvent("lost", run) })
 	if err := s.asker.findEnd(ctx, run.Lease); err != nil {
+		run.cancel(nil)
 		return 0, err
 	}
 	s.request = ""
@@ -471,7 +478,10 @@ func (s *service) do(run *Run) {
 					err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 				}
 			}()
-			err = s.handlers[run.Name](run.ctx, run)
+			if err = s.handlers[run.Name](run.ctx, run); err != nil {
+				// of a nil pointer, say, this can panic
+				_, _ = err.Error(), errors.Is(err, ErrStopped)
+			}
 		}()
 		s.keeper.keep(s.life, working, run.Lease)
 		if s.life.Err() != nil {

@@ -3,6 +3,7 @@ package shedlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,6 +99,29 @@ func TestClockSetBack(t *testing.T) {
 	lease.setEnd(now(), time.Minute)
 	if lease.left() > 0 {
 		t.Fatal("a lost lease lasts again")
+	}
+}
+
+type typedNil struct{ text string }
+
+func (e *typedNil) Error() string { return e.text }
+
+// An error that panics when it is read fails its run, and ends no process.
+func TestErrorPanics(t *testing.T) {
+	told := make(chan string, 9)
+	wake := context.CancelFunc(func() {})
+	lease, _ := held(time.Minute)
+	s := &service{stopping: context.Background(), life: context.Background(), keeper: session{length: time.Minute}}
+	s.OnEvent = func(string, *Run) {}
+	s.OnError = func(err error, _ *Run) { told <- err.Error() }
+	s.wake.Store(&wake)
+	s.handlers = map[string]Handler{"a": func(context.Context, *Run) error {
+		lease.setEnd(now(), -time.Minute) // no server is asked
+		return (*typedNil)(nil)
+	}}
+	s.do(&Run{Lease: lease})
+	if text := <-told; !strings.HasPrefix(text, "panic: ") {
+		t.Fatal("it is told:", text)
 	}
 }
 

@@ -13,6 +13,7 @@ const { Client } = require("pg");
 
 const SLEEP_MAX = 10; // of a worker until it asks again, in seconds as all times here
 const LAST_WORDS = 5; // that runs have after their sign when the worker stops
+const RETRY = 1; // of the last request, when the worker stops
 const SIGNALS = ["SIGTERM", "SIGINT"];
 const DEFAULTS = { fallback_application_name: "shedlock", keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
@@ -116,6 +117,7 @@ class Session {
   #connection;
   #db;
   #turn = Promise.resolve();
+  #closes = 0;
 
   constructor(connection, lease) {
     if (!(Number.isFinite(lease) && lease > 0)) throw new RangeError("a lease must be a positive number of seconds");
@@ -145,8 +147,10 @@ class Session {
 
   async #query(text, values, wait) {
     let timer;
+    const closes = this.#closes;
     try {
       this.#db ??= await this.#connect();
+      if (this.#closes > closes) throw new Error("the connection was closed while it was opened");
       timer = setTimeout(() => this.close(), (wait + this.limit) * 1000);
       return (await this.#db.query({ text, values, rowMode: "array" })).rows[0];
     } catch (error) {
@@ -173,6 +177,7 @@ class Session {
 
   // A statement that waits for the server fails.
   close() {
+    this.#closes++;
     this.#db?.end().catch(() => {});
     this.#db = undefined;
   }
@@ -183,6 +188,7 @@ class Keeper extends Session {
   #length;
   #onError;
   #onLost;
+  #isStopped = false;
 
   constructor(connection, lease, onError, onLost) {
     super(connection, lease);
@@ -197,7 +203,7 @@ class Keeper extends Session {
     let isOver = false;
     const extend = async () => {
       const pause = await this.#extend(lease);
-      if (!isOver && lease._left() > 0) timer = setTimeout(extend, pause * 1000);
+      if (!isOver && !this.#isStopped && lease._left() > 0) timer = setTimeout(extend, pause * 1000);
     };
     let timer = setTimeout(extend, Math.min(third, lease._left() - this.#length / 2) * 1000);
     // no timer counts the time of a suspension, so the clocks are read again and again
@@ -226,12 +232,16 @@ class Keeper extends Session {
 
   // Ends a lease; returns whether it was held until then.
   async end(lease, statement, ...args) {
+    let wasSent = false;
     while (lease._left() > 0) {
       try {
-        if ((await this.ask(statement, [lease.name, lease.token, ...args]))[0]) return true;
+        const [isHeld] = await this.ask(statement, [lease.name, lease.token, ...args]);
+        // a lock can have been released by a call that had no answer
+        if (isHeld || wasSent) return true;
         break;
       } catch (error) {
         tell(this.#onError, error, lease);
+        wasSent = statement === RELEASE;
         // the database's encoding lacks some of it
         if (error.code === "22P05") args = args.map((arg) => arg?.replace(/[^ -~]/g, "?"));
         await sleep(this.#length * 100);
@@ -239,6 +249,12 @@ class Keeper extends Session {
     }
     this.lose(lease);
     return false;
+  }
+
+  // Extends no lease any more.
+  stop() {
+    this.#isStopped = true;
+    this.close();
   }
 
   lose(lease) {
@@ -318,7 +334,7 @@ class Worker {
     for (const run of this.#atWork.values()) run._sign(new WorkerStopped("the worker stops"));
     await settle(Promise.all(this.#atWork.keys()), LAST_WORDS);
     this.#asker.close();
-    this.#keeper.close();
+    this.#keeper.stop();
     this.#tellOver();
   }
 
@@ -358,8 +374,14 @@ class Worker {
     }
     const giveUp = now()[0] + LAST_WORDS;
     while (this.#request && now()[0] < giveUp) {
-      await this.#begin(0).catch((error) => tell(this.#options.onError, error, null));
-      if (this.#request) await sleep(100);
+      let nap = 0.1;
+      try {
+        await this.#begin(0);
+      } catch (error) {
+        tell(this.#options.onError, error, null);
+        nap = RETRY;
+      }
+      if (this.#request) await sleep(nap * 1000);
     }
     this.#asker.close();
   }

@@ -208,24 +208,49 @@ sub make_due
 sub start_worker
 {
 	my ($self, $options, @arguments) = @_;
-	my $worker = { number => 1 + @{ $self->{workers} }, scenario => $self };
-	my @command = (@{ $options->{on} // [] }, @{ $self->{command} }, @arguments);
+	my $worker = { number => 1 + @{ $self->{workers} }, scenario => $self, restarts => 0 };
 
 	$worker->{log} = "$dir/" . job($self) . "-$worker->{number}.log";
-	$worker->{pid} = fork // die "fork: $!";
-	if ($worker->{pid} == 0)
-	{
-		@ENV{qw(PGHOST PGPORT PGUSER PGDATABASE PGPASSWORD PGAPPNAME)} = (
-			$options->{host} // '127.0.0.1',
-			$options->{port} // $self->{node}->port,
-			$options->{user} // 'app',
-			$options->{dbname} // 'postgres', 'of app', job($self));
-		%ENV = (%ENV, %{ $self->{env} }, %{ $options->{env} // {} });
-		open(STDOUT, '>', $worker->{log}) && open(STDERR, '>&', \*STDOUT) && exec { $command[0] } @command;
-		POSIX::_exit(127);
-	}
+	$worker->{command} = [ @{ $options->{on} // [] }, @{ $self->{command} }, @arguments ];
+	$worker->{env} = {
+		PGHOST => $options->{host} // '127.0.0.1',
+		PGPORT => $options->{port} // $self->{node}->port,
+		PGUSER => $options->{user} // 'app',
+		PGDATABASE => $options->{dbname} // 'postgres',
+		PGPASSWORD => 'of app',
+		PGAPPNAME => job($self),
+		%{ $self->{env} }, %{ $options->{env} // {} } };
+	launch($worker);
 	push @{ $self->{workers} }, $worker;
 	return $worker;
+}
+
+sub launch
+{
+	my ($worker) = @_;
+	my @command = @{ $worker->{command} };
+
+	$worker->{pid} = fork // die "fork: $!";
+	return if $worker->{pid};
+	%ENV = (%ENV, %{ $worker->{env} });
+	open(STDOUT, '>>', $worker->{log}) && open(STDERR, '>&', \*STDOUT) && exec { $command[0] } @command;
+	POSIX::_exit(127);
+}
+
+# Starts those workers again that have failed, on a machine so slow that the server does not
+# answer in time at their start.
+sub restart_failed
+{
+	my ($self) = @_;
+
+	return if $self->{slowness} < 4;
+	foreach my $worker (grep { $_->{pid} && said($self, 'failed', $_) > $_->{restarts} } @{ $self->{workers} })
+	{
+		end_worker($self, $worker, 0);
+		$worker->{restarts}++;
+		launch($worker);
+	}
+	return;
 }
 
 # What workers have said, each with time, word, job, token and the rest
@@ -264,7 +289,11 @@ sub hear
 	my $end = time + patience($self);
 	my @heard;
 
-	sleep(0.05) until (@heard = said($self, $words, @workers)) >= $count || time > $end;
+	until ((@heard = said($self, $words, @workers)) >= $count || time > $end)
+	{
+		sleep(0.05);
+		restart_failed($self) unless $words =~ /^failed/;
+	}
 	ok(@heard >= $count, job($self) . ": it is said: $words") or diag(map { "worker $_->{number}:\n" . slurp_file($_->{log}) } @{ $self->{workers} });
 	return $heard[ $count - 1 ] // [ time, 'nothing', '', 0 ];
 }
@@ -360,10 +389,15 @@ sub declare_each_second
 sub comes_true
 {
 	my ($self, $sql, $claim) = @_;
-	my $took = await($self->{judge}, $sql, 't', patience($self));
+	my $start = time;
+	my $is_true;
 
-	ok(defined $took, job($self) . ": $claim") or diag(map { "worker $_->{number}:\n" . slurp_file($_->{log}) } @{ $self->{workers} });
-	return $took // 0;
+	until (($is_true = defined await($self->{judge}, $sql, 't', 2)) || time - $start > patience($self))
+	{
+		restart_failed($self);
+	}
+	ok($is_true, job($self) . ": $claim") or diag(map { "worker $_->{number}:\n" . slurp_file($_->{log}) } @{ $self->{workers} });
+	return $is_true ? time - $start : 0;
 }
 
 #
@@ -512,18 +546,23 @@ sub small_pool
 	return;
 }
 
-# The answers of begin, extend and end are lost, after the server has committed.
+# The answers of begin, extend, end and release are lost, after the server has committed.
 sub lost_answer
 {
 	my ($self) = @_;
 	my $job = make_due($self, job($self, 'a'));
+	my $lock = job($self, 'lock');
 	my $proxy = start_proxy($self, qw(shedlock_next shedlock_extend shedlock_run_end));
+	my $its = start_proxy($self, qw(shedlock_extend shedlock_release));
+	my $holder = start_worker($self, { port => $its->{port} }, "lock=$lock", 'lease=' . lease($self), 'seconds=' . lease($self));
 
 	start_worker($self, { port => $proxy->{port} }, 'lease=' . lease($self), 'declare=no', "job=$job", 'work=look:' . 2 * lease($self));
 	hear($self, "ended $job", 1);
 	is(outcomes($self, $job), 'succeeded 1', job($self) . ': one run, which succeeds');
 	is(scalar(said($self, "begun $job")), 1, job($self) . ': it begins once');
 	cmp_ok(scalar(said($self, 'error')), '>=', 1, job($self) . ': the errors are told');
+	hear($self, "released $lock", 1, $holder);
+	end_worker($self, $holder, 0);
 	return;
 }
 

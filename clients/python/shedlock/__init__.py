@@ -36,6 +36,7 @@ _log = logging.getLogger("shedlock")
 _SLEEP_MAX = 10.0  # of a worker until it asks again, in seconds as all times here
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # that counts suspension, if there is one
 _LAST_WORDS = 5.0  # that runs have after their sign when the worker stops
+_RETRY = 1.0  # of the last request, when the worker stops
 _DEFAULTS = conninfo_to_dict(
     "fallback_application_name=shedlock target_session_attrs=read-write keepalives=1 keepalives_idle=10"
     " keepalives_interval=5 keepalives_count=3 tcp_user_timeout=25000"
@@ -80,6 +81,7 @@ def _give_back_signals() -> None:
         signal.set_wakeup_fd(-1)
     for number in _taken:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _taken.clear()
 
 
 os.register_at_fork(after_in_child=_give_back_signals)
@@ -170,6 +172,7 @@ class _Session:
         self._conninfo, self._limit = conninfo, min(lease / 3, 30)
         self._db: psycopg.AsyncConnection[Any] | None = None
         self._turn: asyncio.Lock | None = None
+        self._cuts = 0
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         given = conninfo_to_dict(self._conninfo() if callable(self._conninfo) else self._conninfo)
@@ -183,9 +186,11 @@ class _Session:
         """Return a statement's row.  It may take wait seconds longer than others."""
         self._turn = self._turn or asyncio.Lock()  # before Python 3.10 it needs the loop
         async with self._turn:
-            timer = None
+            timer, cuts = None, self._cuts
             try:
                 self._db = self._db or await self._connect()
+                if self._cuts > cuts:
+                    raise ConnectionAbortedError("the connection was cut while it was opened")
                 timer = asyncio.get_running_loop().call_later(wait + self._limit, self.cut)
                 return await (await self._db.execute(statement, args)).fetchone()
             except BaseException:
@@ -203,9 +208,14 @@ class _Session:
 
     def cut(self) -> None:
         """Break the connection: a statement that waits for the server fails."""
+        self._cuts += 1
         if self._db and not self._db.closed:
-            with socket.socket(fileno=os.dup(self._db.fileno())) as copy, suppress(OSError):
-                copy.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                its = socket.socket(fileno=self._db.fileno())
+                try:
+                    its.shutdown(socket.SHUT_RDWR)
+                finally:
+                    its.detach()
 
     def close(self) -> None:
         if self._db:
@@ -247,13 +257,16 @@ class _Keeper(_Session):
 
     async def end(self, lease: Lease, statement: str, *args: Any) -> bool:
         """End a lease; return whether it was held until then."""
+        was_sent = False
         while lease._left() > 0:
             try:
-                if (await self.ask(statement, lease.name, lease.token, *args))[0]:
+                # a lock can have been released by a call that had no answer
+                if (await self.ask(statement, lease.name, lease.token, *args))[0] or was_sent:
                     return True
                 break
             except Exception as error:
                 _tell(self._on_error, error, lease)
+                was_sent = statement == _RELEASE
                 if isinstance(error, psycopg.DataError):  # the database's encoding lacks some of it
                     args = tuple(arg and arg.encode("ascii", "replace").decode() for arg in args)
                 await asyncio.sleep(self._length / 10)
@@ -304,7 +317,7 @@ class Worker:
 
         Signals are for the main thread.
         """
-        asyncio.run(self._serve(futures.Future(), (signal.SIGTERM, signal.SIGINT) if signals else ()))
+        self._run(futures.Future(), (signal.SIGTERM, signal.SIGINT) if signals else ())
 
     def start(self) -> None:
         """Declare the jobs, and begin to run them in threads.
@@ -316,7 +329,7 @@ class Worker:
 
         def serve() -> None:
             try:
-                asyncio.run(self._serve(started))
+                self._run(started)
             except BaseException as error:
                 if started.done():
                     raise
@@ -336,19 +349,28 @@ class Worker:
             with suppress(RuntimeError):  # it has stopped
                 self._loop.call_soon_threadsafe(self._stopping.set)
             if thread not in (caller, threading.main_thread()) and not isinstance(caller, _HandlerThread):
-                thread.join()
+                self._over.wait()
 
-    async def _serve(self, started: futures.Future[None], signals: Sequence[signal.Signals] = ()) -> None:
+    def _run(self, started: futures.Future[None], signals: Sequence[signal.Signals] = ()) -> None:
+        over = threading.Event()
+        try:
+            asyncio.run(self._serve(started, signals, over))
+        finally:
+            over.set()
+
+    async def _serve(
+        self, started: futures.Future[None], signals: Sequence[signal.Signals], over: threading.Event
+    ) -> None:
         if self._thread and self._thread.is_alive():
             raise RuntimeError("the worker has been started")
         self._stopping, self._wake = asyncio.Event(), asyncio.Event()
-        self._thread, self._loop = threading.current_thread(), asyncio.get_running_loop()
+        self._loop, self._over, self._thread = asyncio.get_running_loop(), over, threading.current_thread()
         self._asker = _Session(self.conninfo, self.lease)
         self._keeper = _Keeper(self.conninfo, self.lease, self.on_error, lambda run: self.on_event("lost", run))
-        for number in signals:
-            self._loop.add_signal_handler(number, self._stopping.set)
-        _taken.update(signals)
         try:
+            for number in signals:
+                self._loop.add_signal_handler(number, self._stopping.set)
+            _taken.update(signals)
             await self._prepare()
             started.set_result(None)
             asking = asyncio.ensure_future(self._ask())
@@ -397,12 +419,14 @@ class Worker:
             self._wake.clear()
         give_up = _now()[0] + _LAST_WORDS
         while self._request and _now()[0] < give_up:
+            nap = 0.1
             try:
                 await self._begin(0)
             except Exception as error:
                 _tell(self.on_error, error, None)
+                nap = _RETRY
             if self._request:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(nap)
 
     async def _begin(self, wait: float) -> float:
         """Begin a run if one is due; return how long to sleep."""

@@ -36,6 +36,7 @@ public final class Shedlock {
     private static final System.Logger LOG = System.getLogger("shedlock");
     private static final double SLEEP_MAX = 10; // of a worker until it asks again, in seconds as all times here
     private static final double LAST_WORDS = 5; // that runs have after their sign when the worker stops
+    private static final double RETRY = 1; // of the last request, when the worker stops
     private static final String NAMELESS = "PostgreSQL JDBC Driver"; // what its driver calls an application
     private static final String ME = who();
 
@@ -225,12 +226,20 @@ public final class Shedlock {
                 keeper.close();
                 throw new LockLost(name);
             }
-            lease.released = CompletableFuture.supplyAsync(() -> {
-                keeper.keep(lease);
-                boolean wasHeld = keeper.end(lease, RELEASE, name, token);
+            try {
+                lease.released = CompletableFuture.supplyAsync(() -> {
+                    try {
+                        keeper.keep(lease);
+                        return keeper.end(lease, RELEASE, name, token);
+                    } finally {
+                        keeper.close();
+                    }
+                }, work -> thread("shedlock " + name, work).start());
+            } catch (Throwable e) { // there can be no more threads
+                keeper.end(lease, RELEASE, name, token);
                 keeper.close();
-                return wasHeld;
-            }, work -> thread("shedlock " + name, work).start());
+                throw e;
+            }
             return lease;
         }
 
@@ -444,13 +453,15 @@ public final class Shedlock {
             }
             double giveUp = now()[0] + LAST_WORDS;
             while (request != null && now()[0] < giveUp) {
+                double nap = 0.1;
                 try {
                     begin(0);
                 } catch (Throwable e) {
                     tell(onError, e, null);
+                    nap = RETRY;
                 }
                 if (request != null) {
-                    LockSupport.parkNanos(nanos(0.1));
+                    LockSupport.parkNanos(nanos(nap));
                 }
             }
             asker.close();
@@ -501,7 +512,7 @@ public final class Shedlock {
                     run.told = run.reason;
                 } else if (run.left() > 0) {
                     tell(onEvent, Event.BEGUN, run);
-                    keeper.keep(run);
+                    keep(run);
                 } else {
                     keeper.lose(run);
                 }
@@ -516,6 +527,14 @@ public final class Shedlock {
             }
         }
 
+        private void keep(Run run) {
+            try {
+                keeper.keep(run);
+            } catch (Throwable e) { // there can be no more threads
+                run.error = e;
+            }
+        }
+
         private void end(Run run) {
             Throwable error = run.error;
             boolean isObedient = error instanceof ShedlockException || error instanceof InterruptedException;
@@ -523,7 +542,7 @@ public final class Shedlock {
                 tell(onError, error, run);
             }
             String outcome = run.told == Reason.STOPPED ? "returned" : error == null ? "succeeded" : "failed";
-            String message = outcome.equals("failed") ? error.toString().replace("\0", "") : null;
+            String message = outcome.equals("failed") ? describe(error) : null;
             if (keeper.end(run, END, run.name, run.token, outcome, message)) {
                 run.outcome = outcome;
                 tell(onEvent, Event.ENDED, run);
@@ -664,14 +683,17 @@ public final class Shedlock {
 
         /** Ends a lease; returns whether it was held until then. */
         boolean end(L lease, String statement, Object... args) {
+            boolean wasSent = false;
             while (lease.left() > 0) {
                 try {
-                    if ((Boolean) ask(0, statement, args)[0]) {
+                    // a lock can have been released by a call that had no answer
+                    if ((Boolean) ask(0, statement, args)[0] || wasSent) {
                         return true;
                     }
                     break;
                 } catch (Throwable e) {
                     tell(onError, e, lease);
+                    wasSent = statement.equals(RELEASE);
                     Object last = args[args.length - 1];
                     if (last instanceof String && e instanceof SQLException s && "22P05".equals(s.getSQLState())) {
                         // a message, of which the database's encoding lacks some
@@ -696,6 +718,14 @@ public final class Shedlock {
             listener.accept(what, of);
         } catch (Throwable e) {
             LOG.log(Level.ERROR, "a listener", e);
+        }
+    }
+
+    private static String describe(Throwable error) {
+        try {
+            return error.toString().replace("\0", "");
+        } catch (RuntimeException e) { // of its getMessage(), say
+            return error.getClass().getName();
         }
     }
 
