@@ -96,6 +96,16 @@ sub stop_processes
 	return;
 }
 
+# Takes note of a child.  Its process ID may have been that of an earlier one.
+sub adopt
+{
+	my ($pid) = @_;
+
+	push @children, $pid;
+	delete $status{$pid};
+	return;
+}
+
 # Starts a program; what it writes goes to a file.
 sub spawn_process
 {
@@ -108,7 +118,7 @@ sub spawn_process
 		open(STDOUT, '>', $log) && open(STDERR, '>&', \*STDOUT) && exec { $command[0] } @command;
 		POSIX::_exit(127);
 	}
-	push @children, $pid;
+	adopt($pid);
 	return $pid;
 }
 
@@ -216,7 +226,8 @@ sub told_to_end
 	return -e "$p->{base}.told" || !survivors($p);
 }
 
-# Returns the wait status of a process of ours, or undef if it has not ended.
+# Returns the wait status of a process of ours, or undef if it has not ended.  Who keeps it
+# asks no more, because another child may have that process ID by then.
 sub waited
 {
 	my ($pid) = @_;
@@ -229,7 +240,7 @@ sub waited
 sub ended
 {
 	my ($p) = @_;
-	my $wait = waited($p->{pid});
+	my $wait = $p->{wait} //= waited($p->{pid});
 
 	return unless defined $wait;
 	return $wait & 127 ? 128 + ($wait & 127) : $wait >> 8;
@@ -267,7 +278,7 @@ sub start_witness
 			$before = $now;
 		}
 	}
-	push @children, $pid;
+	adopt($pid);
 	return;
 }
 
@@ -285,7 +296,7 @@ sub is_over
 {
 	my ($p) = @_;
 
-	return defined ended($p) && $p->{other} && defined waited($p->{other});
+	return defined ended($p) && $p->{other} && defined($p->{other_wait} //= waited($p->{other}));
 }
 
 # Returns what became of it, as a server knows it now: last, the last sign of life; since,
@@ -323,7 +334,7 @@ sub start_proxy
 		warn $@ if $@;
 		POSIX::_exit(1);
 	}
-	push @children, $pid;
+	adopt($pid);
 	return ("host=$folder port=5432 dbname=postgres", $pid);
 }
 
