@@ -233,7 +233,10 @@ ComplainOfConnection(const Server *server, Usec quiet_for)
 	char	   *end = message;
 
 	if (message == NULL)
+	{
+		Complain("could not connect to the server: out of memory");
 		return;
+	}
 	for (; *from != '\0'; from++)
 	{
 		if (*from != '\n')
