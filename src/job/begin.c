@@ -124,10 +124,21 @@ cut_to_cap(Interval *span)
 }
 
 /*
+ * shorter - the shorter one of a duration and its limit; NULL: none
+ */
+static Interval *
+shorter(Interval *span, Interval *limit)
+{
+	if (span && limit && ShedlockIntervalMicroseconds(limit) < ShedlockIntervalMicroseconds(span))
+		return limit;
+	return span;
+}
+
+/*
  * set_times - how long the lock may be held: what the call says, or the job, or the setting
  *
- * The lease of a run outside the database is no longer than the run may take, nor is the time
- * that its lock is kept.
+ * The lease of a run outside the database is no longer than the run may take.  Nor is the time
+ * that the lock of any run is kept: a command would be cancelled only when that is over.
  */
 static void
 set_times(ShedlockRun *run, const ShedlockJob *job)
@@ -140,15 +151,15 @@ set_times(ShedlockRun *run, const ShedlockJob *job)
 		shortest = ShedlockIntervalSetting(shedlock_default_lock_at_least_for);
 	request->at_least = run->at_least ? run->at_least : shortest;
 	request->at_most = run->at_most ? run->at_most : longest;
-	if (request->kind != SHEDLOCK_LEASED_RUN)
-		return;
-	if (run->at_most == NULL)
-		request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
-	if (longest && ShedlockIntervalMicroseconds(longest) < ShedlockIntervalMicroseconds(request->at_most))
-		request->at_most = longest;
-	if (longest && request->at_least &&
-		ShedlockIntervalMicroseconds(longest) < ShedlockIntervalMicroseconds(request->at_least))
-		request->at_least = longest;
+	if (request->kind == SHEDLOCK_LEASED_RUN)
+	{
+		if (run->at_most == NULL)
+			request->at_most = ShedlockIntervalSetting(shedlock_default_lock_at_most_for);
+		request->at_most = shorter(request->at_most, longest);
+	}
+	else
+		longest = request->at_most;
+	request->at_least = shorter(request->at_least, longest);
 }
 
 /*

@@ -468,8 +468,8 @@ ShedlockEndRun(ShedlockRun *run)
  * ended_before - has that run been ended with that outcome, or another one?
  *
  * The answer to the first call may have been lost on its way to the client, so the same end
- * again is true.  Ends with a SQLSTATE are not those of callers.  A token of another name
- * counts as unknown.
+ * again is true.  Ends with a SQLSTATE are not those of callers, nor are those at the very limit
+ * of a run, as they are recorded if nobody ends it.  A token of another name counts as unknown.
  */
 static bool
 ended_before(const ShedlockName *name, int64 token, ShedlockOutcome outcome, bool *same)
@@ -480,7 +480,7 @@ ended_before(const ShedlockName *name, int64 token, ShedlockOutcome outcome, boo
 	if (past.outcome <= SHEDLOCK_RUNNING || past.outcome == SHEDLOCK_RUN_LOST ||
 		strcmp(past.name, name->str) != 0 || !has_privs_of_role(GetUserId(), past.role))
 		return false;
-	*same = past.sqlstate == NULL && past.outcome == outcome;
+	*same = past.sqlstate == NULL && past.outcome == outcome && past.ended_at != past.limit_at;
 	if (*same)
 		ShedlockCommitDurablyAgain();
 	else

@@ -51,8 +51,12 @@ SET client_min_messages = error;
 SELECT shedlock_extend('limit', :token), shedlock_run_end('limit', :token);
 SET client_min_messages = warning;
 SELECT runs_timed_out FROM shedlock_stats WHERE name = 'limit';
+\set old_token :token
 SELECT state, attempt FROM shedlock_run_begin('limit', '5 min');
 SELECT * FROM pg_temp.log('limit');
+SET client_min_messages = error;
+SELECT shedlock_run_end('limit', :old_token, 'timed out');
+SET client_min_messages = warning;
 SELECT runs_timed_out, runs_lost, run_seconds FROM shedlock_stats WHERE name = 'limit';
 -- A run that falls silent before is lost.
 SELECT pg_temp.pass('limit', '6 min');
@@ -85,6 +89,14 @@ SELECT shedlock_job('limit call', 'every 36500 days', attempts => 3, backoff => 
 CALL shedlock_run('limit call', 'SELECT pg_sleep(20)');
 CALL shedlock_run('limit call', 'SELECT pg_sleep(20)', '100 ms');
 CALL shedlock_run('limit call', 'SELECT pg_sleep(0.3)', '1 min');
+-- Nor is its lock kept for longer, which would keep it from being canceled.
+SET shedlock.default_lock_at_least_for = '20 s';
+SELECT shedlock_job('limit cut', 'every 36500 days', lock_at_most_for => '200 ms'), shedlock_job('limit cut job', 'every 36500 days', lock_at_most_for => '2 h', lock_at_least_for => '1 h');
+CALL shedlock_run('limit cut', 'SELECT pg_sleep(20)');
+CALL shedlock_run('limit cut job', 'SELECT pg_sleep(20)', '200 ms');
+CALL shedlock_run('limit cut call', 'SELECT pg_sleep(20)', '200 ms');
+RESET shedlock.default_lock_at_least_for;
+SELECT name, outcome, duration < '10 s' AS soon FROM shedlock_history WHERE name LIKE 'limit cut%' ORDER BY name;
 SELECT outcome, attempt, duration BETWEEN '0.1 s' AND '10 s' AS duration FROM shedlock_history WHERE name = 'limit call' ORDER BY token;
 
 -- What is over the caller's cap is cut to that, where the call would be refused.
