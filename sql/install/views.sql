@@ -102,6 +102,7 @@ SELECT r.name,
 		   SELECT l.tick OPERATOR(pg_catalog.<>) r.tick
 		   FROM _shedlock_history l
 		   WHERE l.name OPERATOR(pg_catalog.=) r.name AND l.token OPERATOR(pg_catalog.>) r.token AND
+				 l.outcome OPERATOR(pg_catalog.<>) 'skipped' AND
 				 (l.tick OPERATOR(pg_catalog.<>) r.tick OR
 				  l.tick OPERATOR(pg_catalog.=) r.tick AND l.outcome OPERATOR(pg_catalog.=) 'succeeded')
 		   ORDER BY l.token LIMIT 1), true) AS gave_up,

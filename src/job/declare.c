@@ -296,7 +296,7 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 }
 
 /*
- * ShedlockForgetJob - delete a declaration
+ * ShedlockForgetJob - delete a declaration, and the counters of its name
  *
  * The state of its ticks stays, so that none of them is run twice if the job is declared again.
  * Returns false if the name has no job.  Errors: 42501.  Waits for a row lock as a DELETE does.
@@ -317,7 +317,10 @@ ShedlockForgetJob(const ShedlockName *name)
 	} while (job.found && !ShedlockDelete(&store, true));
 	ShedlockClose(&store, NoLock);
 	if (job.found)
+	{
+		(void) ShedlockResetStats(name->nsp, name->str);
 		ereport(LOG,
 				(errmsg("job \"%s\" forgotten by role %s", name->str, ShedlockActingRole())));
+	}
 	return job.found;
 }

@@ -132,7 +132,7 @@ add_next_tick(StringInfo buf, const char *separator, const ShedlockTick *last,
 
 	if (TIMESTAMP_IS_NOEND(next))
 		return;
-	if (last->skipped > last->tick)
+	if (ShedlockHasSkipped(last, job))
 		appendStringInfo(buf, "%sTick %s is skipped.", separator, ShedlockTimeString(last->skipped));
 	appendStringInfo(buf, gave_up ? "%sNo attempt is left; the next tick is %s." :
 					 "%sThe next tick is %s.", separator, ShedlockTimeString(next));

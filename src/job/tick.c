@@ -231,6 +231,8 @@ typedef struct TickAct
 	bool		gave_up;		/* no attempt is left */
 	ShedlockJob job;			/* this and the rest: of an administrator */
 	TimestampTz tick;			/* which one it was */
+	bool		is_later;		/* it is skipped already, and to come after
+								 * the next one */
 	bool		older_due;		/* it is skipped already, and older ones are
 								 * to be made up before it */
 } TickAct;
@@ -326,11 +328,14 @@ use_up_passed(ShedlockTick *last, const ShedlockSchedule *schedule, TimestampTz 
 static void
 return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
+	bool		superseded = job->is_readable && !job->catch_up_all &&
+	ShedlockPreviousTick(&job->schedule, last->claimed_at) > Max(last->tick, job->since);
+
 	last->attempt--;
 	last->retry_at = DT_NOBEGIN;
 
-	/* It was one that shedlock_again() had allowed. */
-	if (last->attempt >= job->attempts)
+	/* Only shedlock_again() can have allowed it. */
+	if (superseded || last->attempt >= job->attempts)
 		last->again_at = Max(now, job->created_at);
 }
 
@@ -465,10 +470,11 @@ skip_tick(ShedlockTick *last, TickAct *act)
 		return false;
 
 	/* Only one is remembered. */
-	if (ShedlockHasSkipped(last, &act->job) && last->skipped <= now)
+	if (ShedlockHasSkipped(last, &act->job))
 	{
+		act->is_later = last->skipped > now;
 		act->older_due = due.attempt > 0 && due.tick < last->skipped;
-		if (act->older_due)
+		if (act->is_later || act->older_due)
 			return false;
 		use_up(last, last->skipped);
 	}
@@ -491,11 +497,13 @@ ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
 	TickAct		act = {.name = name,.durable = true,.tick = DT_NOEND};
 	bool		changed = change_tick(skip_tick, &act);
 
-	if (act.older_due)
+	if (act.is_later || act.older_due)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tick %s of job \"%s\" is skipped already", ShedlockTimeString(act.tick), name->str),
-				 errdetail("Older ticks are to be made up before another one can be skipped.")));
+				 act.is_later ? errdetail("Only one tick can be skipped at a time.") :
+				 errdetail("Older ticks are to be made up before another one can be skipped."),
+				 act.is_later ? errhint("shedlock_again takes that back.") : 0));
 	*tick = act.tick;
 	return changed;
 }

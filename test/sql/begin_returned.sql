@@ -81,12 +81,22 @@ SELECT pg_temp.log('returned meanwhile');
 SELECT shedlock_job('returned older', '@yearly');
 UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'returned older';
 SELECT token FROM shedlock_run_begin('returned older', '1 h') \gset
-UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'returned older';
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', claimed_at = claimed_at - interval '1 year' WHERE name = 'returned older';
 UPDATE _shedlock_history SET tick = tick - interval '1 year' WHERE name = 'returned older';
 SELECT shedlock_run_end('returned older', :token, 'returned');
 SELECT pg_temp.try('returned older', 'succeeded');
 SELECT pg_temp.log('returned older');
 SELECT count(DISTINCT tick) AS ticks FROM shedlock_history WHERE name = 'returned older';
+
+-- But not before an older one that shedlock_again has allowed.
+SELECT shedlock_job('returned allowed', '@yearly', attempts => 3, backoff => '0');
+UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'returned allowed';
+SELECT pg_temp.try('returned allowed', 'succeeded');
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', claimed_at = claimed_at - interval '1 year' WHERE name = 'returned allowed';
+UPDATE _shedlock_history SET tick = tick - interval '1 year' WHERE name = 'returned allowed';
+SELECT shedlock_again('returned allowed'), pg_temp.try('returned allowed', 'returned'), pg_temp.try('returned allowed', 'succeeded'), pg_temp.try('returned allowed', 'succeeded');
+SELECT pg_temp.log('returned allowed');
+SELECT outcome, tick < shedlock_tick('@yearly') AS older FROM shedlock_history WHERE name = 'returned allowed' ORDER BY token;
 
 -- A job that was forgotten, or has used up its tick, meanwhile
 SELECT shedlock_job('returned gone', 'every 36500 days');

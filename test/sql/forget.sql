@@ -51,6 +51,15 @@ SELECT shedlock_forget('forget run'), shedlock_job('forget run', 'every 36500 da
 SELECT shedlock_run_end('forget run', :token, 'failed');
 CALL shedlock_run('forget run', 'SELECT 1');
 SELECT attempt, outcome FROM shedlock_history WHERE name = 'forget run' ORDER BY token;
+-- A tick of its former life does not give up when a later one is run.
+SELECT shedlock_job('forget late', '@yearly', attempts => 3, backoff => '1 h');
+UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'forget late';
+CALL shedlock_run('forget late', 'SELECT 1 / 0');
+UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'forget late';
+SELECT shedlock_forget('forget late'), shedlock_job('forget late', '@yearly', attempts => 3, backoff => '1 h');
+UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'forget late';
+CALL shedlock_run('forget late', 'SELECT 1');
+SELECT runs_succeeded, gave_up FROM shedlock_stats WHERE name = 'forget late';
 
 -- What only claims made can be forgotten by the owner of the extension and by superusers, and then claimed again.
 SELECT shedlock_once('forget claim', '2026-01-01');

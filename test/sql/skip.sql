@@ -51,6 +51,23 @@ SELECT shedlock_skip('skip retry') > now() AS coming;
 CALL shedlock_run('skip retry', 'SELECT 1');
 SELECT attempt, outcome FROM shedlock_history WHERE name = 'skip retry' ORDER BY token;
 
+-- One of another schedule that is a tick of this one, too, and still to come: only one is remembered.
+SELECT shedlock_job('skip far', 'every 36500 days');
+CALL shedlock_run('skip far', 'SELECT 1');
+SELECT shedlock_skip('skip far') > now() AS coming, shedlock_job('skip far', 'every 36500 h');
+SELECT split_part(pg_temp.error_of('SELECT shedlock_skip(''skip far'')'), E'\n', 2);
+SELECT shedlock_again('skip far'), shedlock_skip('skip far') > now() AS coming;
+-- One of another schedule that is no tick of this one: nobody is told of it any more.
+SELECT shedlock_job('skip moved', '@yearly'), shedlock_skip('skip moved') > now() AS coming;
+SELECT shedlock_job('skip moved', '@yearly', 'Asia/Tokyo');
+SELECT shedlock_why('skip moved') LIKE '%skipped%' AS told;
+-- It does not make a run of another tick of one that is repeated.
+SELECT shedlock_job('skip repeated', 'every 36500 days');
+SELECT shedlock_run_end('skip repeated', token, 'failed') FROM shedlock_run_begin('skip repeated');
+SELECT shedlock_again('skip repeated'), shedlock_skip('skip repeated') > now() AS coming;
+SELECT shedlock_run_end('skip repeated', token) FROM shedlock_run_begin('skip repeated');
+SELECT outcome, gave_up FROM shedlock_history WHERE name = 'skip repeated' AND outcome <> 'skipped' ORDER BY token;
+
 -- Of each missed tick the oldest one; during a run the next one.
 SELECT shedlock_job('skip all', '@yearly', catch_up => 'all');
 UPDATE _shedlock_job SET since = since - interval '3 years' WHERE name = 'skip all';
