@@ -50,6 +50,7 @@ extern void ShedlockBecome(Oid role, ShedlockCaller *caller);
 extern void ShedlockBecomeAgain(const ShedlockCaller *caller);
 extern Oid	ShedlockOwner(FunctionCallInfo fcinfo);
 extern void ShedlockQueryCron(const char *query, const char *first, const char *second);
+extern bool ShedlockMayExecute(Oid nsp, const char *routine, const Oid *types, int ntypes);
 extern List *ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name);
 
 /* jobargs.c */

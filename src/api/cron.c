@@ -254,13 +254,13 @@ ShedlockGuardedJobs(FunctionCallInfo fcinfo, const ShedlockName *name)
 }
 
 /*
- * may_execute - may the caller execute that function of the extension?
+ * ShedlockMayExecute - may the caller execute that routine of the extension?
  */
-static bool
-may_execute(Oid nsp, const char *function, const Oid *types, int ntypes)
+bool
+ShedlockMayExecute(Oid nsp, const char *routine, const Oid *types, int ntypes)
 {
 	Oid			oid = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
-									  CStringGetDatum(function),
+									  CStringGetDatum(routine),
 									  PointerGetDatum(buildoidvector(types, ntypes)),
 									  ObjectIdGetDatum(nsp));
 
@@ -348,8 +348,8 @@ check_may_guard(Oid nsp)
 	static const Oid schedule_args[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, BOOLOID, TEXTOID};
 	static const Oid guard_args[] = {TEXTOID, TEXTOID};
 
-	if (!may_execute(nsp, "shedlock_cron_schedule", schedule_args, lengthof(schedule_args)) &&
-		!may_execute(nsp, "shedlock_cron_guard", guard_args, lengthof(guard_args)))
+	if (!ShedlockMayExecute(nsp, "shedlock_cron_schedule", schedule_args, lengthof(schedule_args)) &&
+		!ShedlockMayExecute(nsp, "shedlock_cron_guard", guard_args, lengthof(guard_args)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_job")));
@@ -441,8 +441,8 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 	Oid			type = TEXTOID;
 	ShedlockName name;
 
-	if (!may_execute(nsp, "shedlock_cron_unschedule", &type, 1) &&
-		!may_execute(nsp, "shedlock_cron_unguard", &type, 1))
+	if (!ShedlockMayExecute(nsp, "shedlock_cron_unschedule", &type, 1) &&
+		!ShedlockMayExecute(nsp, "shedlock_cron_unguard", &type, 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", "shedlock_forget")));

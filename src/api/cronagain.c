@@ -6,8 +6,8 @@
  * pg_cron fires a job by its own schedule, perhaps once a day, and so would not do before
  * tomorrow what shedlock_again allows today.  So shedlock_again makes a job of pg_cron for this
  * run, of the same role, which is fired each minute.  The first thing that the CALL of that job
- * commits is the end of it.  So nothing is left behind, wherever the server dies: either pg_cron
- * fires it after the restart, or it is gone.
+ * commits is the end of it.  So wherever the server dies nothing is left behind: either pg_cron
+ * fires it after the restart, or it is gone.  It stays if its role cannot connect any more.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -15,7 +15,9 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "api/api.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
@@ -24,8 +26,10 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Those of shedlock_run */
+/* The arguments of shedlock_run */
 #define RUN_ARGS			5
+
+static const Oid run_args[RUN_ARGS] = {TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, TEXTOID};
 
 PG_FUNCTION_INFO_V1(_shedlock_cron_once);
 
@@ -129,14 +133,39 @@ take_command(Oid nsp, int64 jobid, const char *role)
 }
 
 /*
+ * run_once - run a command as shedlock_run does
+ *
+ * Errors: 42501 if the caller may not call that.
+ */
+static void
+run_once(FunctionCallInfo fcinfo, const ShedlockGuardedCall *guarded)
+{
+	LOCAL_FCINFO(call, RUN_ARGS);
+
+	if (!ShedlockMayExecute(ShedlockSchema(fcinfo), "shedlock_run", run_args, RUN_ARGS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for procedure %s", "shedlock_run")));
+	InitFunctionCallInfoData(*call, fcinfo->flinfo, RUN_ARGS, InvalidOid, fcinfo->context, NULL);
+	for (int i = 0; i < RUN_ARGS; i++)
+		call->args[i].isnull = true;
+	call->args[0].value = CStringGetTextDatum(guarded->name);
+	call->args[1].value = CStringGetTextDatum(guarded->command);
+	call->args[4].value = CStringGetTextDatum("skip");
+	call->args[0].isnull = call->args[1].isnull = call->args[4].isnull = false;
+	(void) shedlock_run(call);
+}
+
+/*
  * _shedlock_cron_once(jobid) - run a job of pg_cron once, as shedlock_run does
  *
- * Does nothing if it is no guarded job of the caller.
+ * Does nothing if it is no guarded job of the caller, or its CALL has got arguments since that
+ * are not passed on.  A role's default_transaction_read_only does not keep the job from being
+ * deleted: it would be fired for ever.
  */
 Datum
 _shedlock_cron_once(PG_FUNCTION_ARGS)
 {
-	LOCAL_FCINFO(call, RUN_ARGS);
 	ShedlockCaller caller;
 	MemoryContext oldcontext;
 	ShedlockGuardedCall guarded;
@@ -145,7 +174,8 @@ _shedlock_cron_once(PG_FUNCTION_ARGS)
 
 	ShedlockCheckRunContext(fcinfo);
 	ShedlockRefuseNull(PG_ARGISNULL(0), "job", NULL);
-	ShedlockCheckMayWrite("CALL shedlock_run");
+	PreventCommandDuringRecovery("CALL shedlock_run");
+	XactReadOnly = false;
 	ShedlockBecome(owner, &caller);
 	command = ShedlockReadsCron() && superuser() ?
 		take_command(ShedlockSchema(fcinfo), PG_GETARG_INT64(0), GetUserNameFromId(caller.role, false)) : NULL;
@@ -153,17 +183,8 @@ _shedlock_cron_once(PG_FUNCTION_ARGS)
 	oldcontext = MemoryContextSwitchTo(PortalContext);
 	ShedlockCommitAndStart();
 	EnsurePortalSnapshotExists();
-	if (command && ShedlockReadGuardedCall(command, &guarded))
-	{
-		InitFunctionCallInfoData(*call, fcinfo->flinfo, RUN_ARGS, InvalidOid, fcinfo->context, NULL);
-		for (int i = 0; i < RUN_ARGS; i++)
-			call->args[i].isnull = true;
-		call->args[0].value = CStringGetTextDatum(guarded.name);
-		call->args[1].value = CStringGetTextDatum(guarded.command);
-		call->args[4].value = CStringGetTextDatum("skip");
-		call->args[0].isnull = call->args[1].isnull = call->args[4].isnull = false;
-		(void) shedlock_run(call);
-	}
+	if (command && ShedlockReadGuardedCall(command, &guarded) && !guarded.has_more_args)
+		run_once(fcinfo, &guarded);
 	MemoryContextSwitchTo(oldcontext);
 	PG_RETURN_VOID();
 }

@@ -258,6 +258,17 @@ is(query("SELECT count(*) FROM cron.job WHERE jobid = $ticks_id"), '1', 'not the
 query("SELECT shedlock_again('ticks'), cron.alter_job($ticks_id, command => 'CALL shedlock_run(''ticks'', ''SELECT 1/0'')')");
 is(($node->psql('postgres', $once_call, extra_params => $as[0]))[0], 3, 'a run that fails');
 is(query($once), '', 'is deleted, too');
+
+# By a role that may not write by default, and by one that may call shedlock_run no more.
+query("SELECT shedlock_again('ticks'), cron.alter_job($ticks_id, command => 'CALL shedlock_run(''ticks'', ''SHOW transaction_read_only'')')");
+query('ALTER ROLE plain SET default_transaction_read_only = on');
+is(($node->psql('postgres', $once_call, extra_params => $as[0]))[0], 0, 'a role whose transactions are read-only by default runs it');
+is(query("SELECT outcome FROM shedlock_history WHERE command LIKE 'SHOW%'"), 'succeeded', 'its command succeeds');
+is(query($once), '', 'and it is deleted');
+query("ALTER ROLE plain RESET default_transaction_read_only; REVOKE EXECUTE ON PROCEDURE shedlock_run FROM PUBLIC; SELECT shedlock_again('ticks')");
+like(($node->psql('postgres', $once_call, extra_params => $as[0]))[2], qr/permission denied for procedure shedlock_run/, 'a role that may not call shedlock_run runs nothing by it');
+is(query($once), '', 'and it is deleted');
+query('GRANT EXECUTE ON PROCEDURE shedlock_run TO PUBLIC');
 query("SELECT shedlock_again('ticks'), cron.unschedule($ticks_id)");
 my $runs = query('SELECT count(*) FROM shedlock_history');
 $node->safe_psql('postgres', $once_call, extra_params => $as[0]);
