@@ -207,7 +207,7 @@ ShedlockAcquire(ShedlockStore *store, const ShedlockRequest *request,
 				(errmsg("lock \"%s\" acquired by \"%s\" until %s",
 						name->str, row->locked_by,
 						row->at_most ? ShedlockTimeString(row->lock_until) :
-						"its session ends")));
+						request->kind == SHEDLOCK_RUN ? "its command ends" : "its session ends")));
 	return true;
 }
 

@@ -126,16 +126,16 @@ report_loss(int elevel, const OwnerCall *call)
 {
 	char	   *detail = ShedlockLossDetail(&call->row, call->token, call->now);
 
+	if (shedlock_log_locks)
+		ereport(LOG,
+				(errmsg("lock \"%s\" lost", call->name->str),
+				 errdetail_internal("%s", detail)));
 	ereport(elevel,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 call->token != 0 ?
 			 errmsg("lock \"%s\" is not held by token " INT64_FORMAT, call->name->str, call->token) :
 			 errmsg("lock \"%s\" is not held by this session", call->name->str),
 			 errdetail_internal("%s", detail)));
-	if (shedlock_log_locks)
-		ereport(LOG,
-				(errmsg("lock \"%s\" lost", call->name->str),
-				 errdetail_internal("%s", detail)));
 }
 
 /*
@@ -277,8 +277,8 @@ set_end(OwnerCall *call)
 /*
  * ShedlockExtend - set the end of a lock, counted from now
  *
- * at_most NULL: the duration of the acquire.  at_least NULL: unchanged.  This
- * can shorten a lock, but not its at-least time.  Returns false, after a WARNING,
+ * at_most NULL: the duration that was last said.  at_least NULL: unchanged.  This
+ * can shorten a lock, but not to less than its at-least time.  Returns false, after a WARNING,
  * if the caller does not own the lock any more; and after a NOTICE, if the lock cannot be held
  * for so long: it ends sooner then, and a caller that goes by its own clock must not believe in
  * the time that it asked for.  Errors: those of fence(); 22023;

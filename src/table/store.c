@@ -14,6 +14,7 @@
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_sequence.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "executor/executor.h"
@@ -24,6 +25,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
+#include "utils/syscache.h"
 
 /* How many numbers of the sequence may be too small for a token. */
 #define TOKEN_TRIES		1000
@@ -152,17 +154,14 @@ ShedlockCheckColumns(Relation rel)
 }
 
 static void
-refuse_constraint(Relation rel, const char *conname, bool is_check)
+refuse(Relation rel, char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 			 errmsg("table \"%s\" of extension \"shedlock\" was altered",
 					RelationGetRelationName(rel)),
-			 is_check ?
-			 errdetail("It did not come with the CHECK constraint \"%s\".", conname) :
-			 errdetail("Its constraint \"%s\" is deferrable, or a foreign key from or to it.",
-					   conname),
-			 errhint("Drop that constraint: the extension would not obey it.")));
+			 errdetail_internal("%s", detail),
+			 errhint("Undo that: the extension would not obey it.")));
 }
 
 static bool
@@ -176,10 +175,40 @@ came_with_check(const ShedlockLayout *layout, const char *conname)
 }
 
 /*
+ * find_broken_promise - what write.c would not obey, in words; or NULL
+ */
+static char *
+find_broken_promise(Relation rel, const ShedlockLayout *layout)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	const TriggerDesc *triggers = rel->trigdesc;
+
+	if (rel->rd_rel->relispartition)
+		return pstrdup("It is a partition.");
+	for (int i = 0; OidIsValid(layout->columns[i].type); i++)
+	{
+		if (TupleDescAttr(desc, i)->attnotnull && !layout->columns[i].not_null)
+			return psprintf("Its column number %d cannot be null.", i + 1);
+	}
+	for (int i = 0; desc->constr && i < desc->constr->num_check; i++)
+	{
+		if (!came_with_check(layout, desc->constr->check[i].ccname))
+			return psprintf("It did not come with the CHECK constraint \"%s\".", desc->constr->check[i].ccname);
+	}
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgisinternal)
+			return psprintf("Its constraint \"%s\" is deferrable, or a foreign key from or to it.",
+							get_constraint_name(triggers->triggers[i].tgconstraint));
+	}
+	return NULL;
+}
+
+/*
  * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
- * A write checks no CHECK constraint and fires no trigger, and the server enforces each
- * foreign key and each deferrable constraint by internal triggers.  A trigger that a
+ * A write checks no constraint but the unique ones and fires no trigger, and the server enforces
+ * each foreign key and each deferrable constraint by internal triggers.  A trigger that a
  * user made enforces nothing, and still sees what others write.  The server itself
  * checks the replica identity, if the table can be replicated.  All of that is in the
  * relation cache.
@@ -195,23 +224,16 @@ void
 ShedlockCheckPromises(const ShedlockStore *store)
 {
 	Relation	rel = store->rel;
-	const TupleConstr *constr = RelationGetDescr(rel)->constr;
-	const TriggerDesc *triggers = rel->trigdesc;
 	ShedlockLayout *layout = layout_of(RelationGetRelationName(rel));
-	bool		obeyed = is_known(layout, rel) && layout->obeyed;
 
-	for (int i = 0; !obeyed && constr && i < constr->num_check; i++)
+	if (!is_known(layout, rel) || !layout->obeyed)
 	{
-		if (!came_with_check(layout, constr->check[i].ccname))
-			refuse_constraint(rel, constr->check[i].ccname, true);
+		char	   *broken = find_broken_promise(rel, layout);
+
+		if (broken)
+			refuse(rel, broken);
+		layout->obeyed = is_known(layout, rel);
 	}
-	for (int i = 0; !obeyed && triggers && i < triggers->numtriggers; i++)
-	{
-		if (triggers->triggers[i].tgisinternal)
-			refuse_constraint(rel, get_constraint_name(triggers->triggers[i].tgconstraint),
-							  false);
-	}
-	layout->obeyed = is_known(layout, rel);
 	if (RelationIsLogicallyLogged(rel))
 	{
 		CheckCmdReplicaIdentity(rel, CMD_UPDATE);
@@ -355,13 +377,35 @@ ShedlockClose(ShedlockStore *store, LOCKMODE lockmode)
 }
 
 /*
+ * check_sequence - raise an error if the tokens of a sequence may not grow
+ */
+static void
+check_sequence(Oid sequence)
+{
+	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+	bool		grows = HeapTupleIsValid(tuple) &&
+	((Form_pg_sequence) GETSTRUCT(tuple))->seqcache == 1 &&
+	get_rel_persistence(sequence) == RELPERSISTENCE_PERMANENT;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (!grows)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" of extension \"shedlock\" is not a logged sequence without a cache",
+						"shedlock_token_seq"),
+				 errhint("Undo that by ALTER SEQUENCE: SET LOGGED, and CACHE 1.")));
+}
+
+/*
  * ShedlockNextToken - draw a fencing token larger than the lock's last one (I7)
  *
  * The caller holds the advisory half exclusively, and writes the token to the row
  * before it releases that: so the tokens of a lock grow in the order of its
- * acquisitions.  The sequence's owner can have given it a CACHE, which gives each
- * session numbers of its own, or have set it back: numbers that are too small are
- * skipped.  Error: 55000 if there are too many of them.
+ * acquisitions.  The sequence's owner can have set it back: numbers that are too small are
+ * skipped.  Errors: 55000 if there are too many of them; 42809 if a crash would set it back, or
+ * it has a CACHE, from which a session can draw a number that is too small for a lock that was
+ * purged.
  */
 int64
 ShedlockNextToken(Oid nsp, const ShedlockRow *last)
@@ -369,6 +413,7 @@ ShedlockNextToken(Oid nsp, const ShedlockRow *last)
 	Oid			sequence = relation_of(nsp, "shedlock_token_seq");
 	int64		token = 0;
 
+	check_sequence(sequence);
 	for (int tries = 0; tries < TOKEN_TRIES; tries++)
 	{
 		token = nextval_internal(sequence, false);
