@@ -125,8 +125,8 @@ PG_FUNCTION_INFO_V1(shedlock_purge);
 /*
  * shedlock_purge(older_than, ticks) - delete free locks not used for that long
  *
- * ticks: also delete ticks that are used up and were claimed that long ago, if the next
- * tick of their schedule had come by then, and no run of it is at work.  Locks: the advisory
+ * ticks: also delete ticks of names that are no job and were claimed that long ago, if the
+ * period of the claim was over by then, and no run of it is at work.  Locks: the advisory
  * lock of each deleted name, exclusive, to the end of the transaction.
  */
 Datum
