@@ -117,6 +117,9 @@ Supervise(const Options *options)
 		(void) sigaction(end_signals[i], &action, NULL);
 		(void) sigaddset(&ends, end_signals[i]);
 	}
+	/* What the caller blocks would not arrive. */
+	(void) sigemptyset(&unblocked);
+	(void) sigprocmask(SIG_SETMASK, &unblocked, NULL);
 	(void) signal(SIGCHLD, SIG_DFL);
 	while (!told)
 	{

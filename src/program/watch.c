@@ -12,6 +12,7 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@
 #define LOCK_PATIENCE		"SET LOCAL lock_timeout = '10s'; "
 
 /* Changes in one answer: more of them would be too long for READS_MAX on a network with small packets. */
-#define NEWS_MAX			"100"
+#define NEWS_MAX			100
 
 /* The columns of a change, and the JSON of all of them */
 enum
@@ -69,6 +70,7 @@ typedef struct Trial
 {
 	struct Trial *next;
 	char	   *key;			/* see key_of() */
+	char	   *name;			/* of the job; its other changes wait */
 	bool		told;			/* the command was; the server is to be told */
 	Usec		nap;			/* from the last try to the next */
 	Usec		again_at;		/* the next one */
@@ -121,6 +123,7 @@ free_trial(Trial **trial)
 
 	*trial = old->next;
 	free(old->key);
+	free(old->name);
 	free(old);
 }
 
@@ -168,6 +171,7 @@ execute(Watcher *watcher, char *const *command, const PGresult *news, int row, p
 	}
 	(void) signal(SIGPIPE, SIG_DFL);
 	(void) signal(SIGTSTP, SIG_DFL);
+	(void) signal(SIGTTOU, SIG_DFL);
 	(void) sigemptyset(&none);
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) execvp(command[0], command);
@@ -177,32 +181,56 @@ execute(Watcher *watcher, char *const *command, const PGresult *news, int row, p
 }
 
 /*
+ * signal_command - send a signal to a process and its process group, which it may have left
+ */
+static void
+signal_command(pid_t pid, int number)
+{
+	(void) kill(-pid, number);
+	if (getpgid(pid) != pid)
+		(void) kill(pid, number);
+}
+
+/*
+ * has_ended - has a process ended?  It stays, and keeps its process ID, until it is reaped
+ */
+static bool
+has_ended(pid_t pid)
+{
+	siginfo_t	child = {0};
+
+	return waitid(P_PID, (id_t) pid, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == pid;
+}
+
+/*
  * await - wait for a process, which has had its time at some instant; returns its wait status
  *
- * Then it is told to end, with its process group, and killed if it does not.
+ * Then it is told to end, with its process group, and killed if it does not.  What is left of
+ * the group is killed as well.
  */
 static int
 await(const Watcher *watcher, pid_t pid)
 {
 	Usec		end = Now() + watcher->options->each_at_most;
 	int			number = SIGTERM;
-	int			status;
+	int			status = 0;
 
-	while (waitpid(pid, &status, WNOHANG) != pid)
+	while (!has_ended(pid))
 	{
 		struct pollfd child = {.fd = watcher->children,.events = POLLIN};
 		struct signalfd_siginfo ignored;
 
 		if (poll(&child, 1, PollTimeout(end)) > 0)
 			(void) !read(watcher->children, &ignored, sizeof(ignored));
-		if (Now() < end)
+		if (Now() < end || has_ended(pid))
 			continue;
-		(void) kill(-pid, number);
-		if (getpgid(pid) != pid)	/* it has left its group */
-			(void) kill(pid, number);
+		signal_command(pid, number);
 		number = SIGKILL;
 		end = Now() + watcher->options->lease.kill_after;
 	}
+	if (number == SIGKILL)
+		signal_command(pid, SIGKILL);
+	(void) waitpid(pid, &status, 0);
 	return status;
 }
 
@@ -235,17 +263,30 @@ run(Watcher *watcher, char *const *command, const PGresult *news, int row)
 /*
  * statement_of_news - the statement that asks for the changes that were not told
  *
- * most: how many, or "ALL"; the first ones.
+ * Those of jobs that wait for another try come last, so that many of them keep no other from
+ * being told.  trials: with these jobs.  most: how many; the first ones.
  */
 static char *
-statement_of_news(const Server *server, const char *most)
+statement_of_news(Server *server, const Trial *trials, int most)
 {
+	const char *separator = "";
 	Statement	statement;
 
 	BeginStatement(&statement);
 	fprintf(statement.stream,
-			LOCK_PATIENCE "SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}', "
-			"n.message, n.description, pg_catalog.row_to_json(n) FROM %s.shedlock_news() n LIMIT %s", server->schema, most);
+			LOCK_PATIENCE "SELECT name, problem, state, since, message, description, json FROM ("
+			"SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}' AS since, "
+			"n.message, n.description, pg_catalog.row_to_json(n) AS json, pg_catalog.row_number() OVER () AS number "
+			"FROM %s.shedlock_news() n) n ORDER BY name OPERATOR(pg_catalog.=) ANY (ARRAY[", server->schema);
+	for (; trials; trials = trials->next)
+	{
+		if (trials->again_at <= Now())
+			continue;
+		fputs(separator, statement.stream);
+		AddLiteral(&statement, server, trials->name);
+		separator = ", ";
+	}
+	fprintf(statement.stream, "]::pg_catalog.text[]), number LIMIT %d", most);
 	return EndStatement(&statement);
 }
 
@@ -295,10 +336,13 @@ try_change(Watcher *watcher, const PGresult *news, int row)
 
 	if (*trial == NULL)
 	{
+		char	   *name = strdup(PQgetvalue(news, row, COLUMN_NAME));
+
 		*trial = calloc(1, sizeof(Trial));
-		if (*trial == NULL)
+		if (*trial == NULL || name == NULL)
 			Die(EXIT_NO_RESOURCES, "out of memory");
 		(*trial)->key = key;
+		(*trial)->name = name;
 	}
 	else
 		free(key);
@@ -362,17 +406,17 @@ tell_all(Watcher *watcher, const PGresult *news)
  * ask_for_news - ask for the changes that were not told; NULL, with the connection closed, if
  * there is no answer
  *
- * most: see statement_of_news().
+ * trials, most: see statement_of_news().
  */
 static PGresult *
-ask_for_news(Server *server, const char *most)
+ask_for_news(Server *server, const Trial *trials, int most)
 {
 	PGresult   *result = NULL;
 	char	   *statement;
 
 	if (!ConnectServer(server) || FindSchema(server) != 0)
 		return NULL;
-	statement = statement_of_news(server, most);
+	statement = statement_of_news(server, trials, most);
 	result = Ask(server, statement, ROWS(COLUMNS), Now() + PATIENCE, true);
 	free(statement);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
@@ -447,10 +491,11 @@ look(Watcher *watcher)
 	int			left;
 
 	listen_first(watcher->server);
-	news = ask_for_news(watcher->server, NEWS_MAX);
+	news = ask_for_news(watcher->server, watcher->trials, NEWS_MAX);
 	if (news == NULL)
 		return Now() + RETRY_FIRST;
-	forget_trials(watcher, news);
+	if (PQntuples(news) < NEWS_MAX)
+		forget_trials(watcher, news);
 	left = tell_all(watcher, news);
 
 	/* There may be more, or the end of what was told just now. */
@@ -466,7 +511,8 @@ look(Watcher *watcher)
 	PQclear(news);
 	for (Trial *trial = watcher->trials; trial; trial = trial->next)
 	{
-		if (trial->again_at < next)
+		/* what was due, and not asked for, is no reason for another round */
+		if (start < trial->again_at && trial->again_at < next)
 			next = trial->again_at;
 	}
 	return next;
@@ -511,8 +557,12 @@ Watch(const Options *options)
 	(void) prctl(PR_SET_NAME, "shedlock-watch");
 	(void) signal(SIGPIPE, SIG_IGN);
 
-	/* Ctrl-Z: the lease would be extended, and no host would watch. */
+	/*
+	 * Ctrl-Z, or a message to a terminal with tostop: the lease would be
+	 * extended, and no host would watch.
+	 */
 	(void) signal(SIGTSTP, SIG_IGN);
+	(void) signal(SIGTTOU, SIG_IGN);
 	(void) sigemptyset(&child);
 	(void) sigaddset(&child, SIGCHLD);
 	(void) sigemptyset(&ends);
@@ -548,7 +598,7 @@ ShowNews(Server *server)
 	if (status != 0)
 		return status;
 	begun = Ask(server, "BEGIN", 0, Now() + PATIENCE, false);
-	news = begun ? ask_for_news(server, "ALL") : NULL;
+	news = begun ? ask_for_news(server, NULL, INT_MAX) : NULL;
 	if (news == NULL)
 	{
 		ComplainOnce(server, "the server did not answer");

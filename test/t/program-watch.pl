@@ -230,6 +230,26 @@ $hung->signal('INT');
 $hung->signal('INT');
 is($hung->finish, 0, 'SIGINT ends it');
 
+# The rest of its process group is ended, too.
+my $group = start_program($node, @watch, '--at-most', '1s', '--kill-after', '500ms', '--', 'sh', '-c', '(trap "" TERM; exec sleep 600) & echo "child $!."; wait');
+ok($group->await_out(qr/child \d+\..*child/s), 'a command that hangs is ended');
+ok(eventually(sub { !-e "/proc/" . ($group->out =~ /child (\d+)/)[0] }), 'with a child that ignores SIGTERM');
+$group->signal('TERM');
+is($group->finish, 0, 'SIGTERM ends it');
+
+# A command that is at work has --kill-after to end, whichever signal ends the watcher, also if
+# its caller has blocked that.
+foreach my $number (qw(TERM HUP))
+{
+	my $blocks = sub { POSIX::sigprocmask(POSIX::SIG_SETMASK, POSIX::SigSet->new(POSIX::SIGTERM, POSIX::SIGHUP)) };
+	my $blocked = start_program($node, { before => $blocks }, @watch, '--at-most', '10min', '--kill-after', '500ms', '--', 'sh', '-c', 'trap "" TERM HUP; echo started; sleep 600 & wait; wait');
+
+	ok($blocked->await_out(qr/started/), 'a command is at work');
+	$blocked->signal($number);
+	is($blocked->finish, 0, "SIG$number ends the watcher, whose caller has blocked it");
+	is(ask($jobs, q{SELECT outcome FROM shedlock_history WHERE name = 'shedlock-watch' ORDER BY token DESC LIMIT 1}), 'returned', 'its run is given back');
+}
+
 # A command that is at work when the watcher is told to end comes to its end, and counts.
 my $slowly = start_program($node, @watch, '--', 'sh', '-c', "echo started; until [ -e $files/go ]; do sleep 0.05; done; echo done");
 ok($slowly->await_out(qr/started/), 'a command is at work');
@@ -284,6 +304,16 @@ $reader->quit;
 is_told("$files/half", 'begun', 'job', 'unseen');
 $half->signal('TERM');
 is($half->finish, 0, 'SIGTERM ends it');
+
+# More changes that fail than are asked for at once do not hold up another one.
+ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs; TRUNCATE _shedlock_told});
+ask($jobs, q{SELECT count(shedlock_job('bad ' || n, '@yearly')) FROM generate_series(1, 120) n; UPDATE _shedlock_job SET schedule = 'never'; SELECT count(*) FROM shedlock_news()});
+my $crowd = start_program($node, @watch, '--every', '1s', '--', 'sh', '-c', 'case $SHEDLOCK_NAME in bad*) exit 3;; esac; exec cat >>"$0"', "$files/crowd");
+ok(eventually(sub { $crowd->err =~ /failed with exit status 3/ }), 'a command fails');
+break_job('good');
+ok(eventually(sub { -s "$files/crowd" }), '120 changes that cannot be told do not hold up another one');
+$crowd->signal('TERM');
+is($crowd->finish, 0, 'SIGTERM ends it');
 
 # More news than the program reads as one answer, on a network with small packets
 my $directory = PostgreSQL::Test::Utils::tempdir_short;
