@@ -3,7 +3,7 @@
  * guardian.c
  *	  The process that starts the command, watches it, and ends it in time.
  *
- * It never talks to the server, so nothing can delay it.  It looks at its clock
+ * It never talks to the server, so no server can delay it.  It looks at its clock
  * whenever it wakes; a timer on the same clock, which counts suspensions, wakes it.
  * Once it has told the command to end because the lease was not extended, no extension
  * counts, and none is answered, so that the keeper sends no more.
@@ -70,6 +70,7 @@ typedef struct Guardian
 	Usec		kill_at;		/* the processes were told to end, and are
 								 * killed */
 	Usec		told_at;		/* when a signal last told them to end */
+	int			told_by;		/* that signal */
 } Guardian;
 
 /*
@@ -128,6 +129,11 @@ execute(const Start *start, pid_t guardian)
 		_exit(EXIT_NO_RESOURCES);
 
 	null = open("/dev/null", O_RDONLY);
+	if (null < 0)
+	{
+		Complain("could not open \"/dev/null\": %s", strerror(errno));
+		_exit(EXIT_NO_RESOURCES);
+	}
 	if (null > 0)
 	{
 		(void) dup2(null, STDIN_FILENO);
@@ -232,20 +238,26 @@ static void
 pass_signal(Guardian *guardian, int number)
 {
 	Usec		now = Now();
+	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
 	int			status;
 
-	if (number != SIGTERM && number != SIGINT && number != SIGQUIT)
+	/* A watcher ends by it, too. */
+	if (!ends && !(number == SIGHUP && guardian->start->options->watch))
 	{
 		SignalCommand(number);
 		return;
 	}
 	if (guardian->ending == ENDING_NONE && !CommandEnded(&status))
 		guardian->ending = ENDING_TOLD;
-	if (guardian->told_at != 0 && now - guardian->told_at < SAME_SIGNAL)
-		return;
-	if (guardian->told_at != 0 && now - guardian->told_at < IMPATIENCE)
+	if (guardian->told_by != 0 && now - guardian->told_at < SAME_SIGNAL)
+	{
+		if (number == guardian->told_by)
+			return;
+	}
+	else if (guardian->told_by != 0 && now - guardian->told_at < IMPATIENCE)
 		guardian->kill_at = now;
 	guardian->told_at = now;
+	guardian->told_by = number;
 	stop(guardian, number);
 }
 
@@ -426,7 +438,7 @@ finish_output(Guardian *guardian)
 
 	while (!OutputCopied())
 	{
-		bool		hurry = guardian->ending != ENDING_NONE || guardian->told_at != 0;
+		bool		hurry = guardian->ending != ENDING_NONE || guardian->told_by != 0;
 		Usec		now = Now();
 
 		if (now - start >= (hurry ? OUTPUT_HASTE : OUTPUT_PATIENCE) ||
@@ -507,7 +519,7 @@ Guard(const Start *start)
 
 	/* The system may have stood still since the lease began. */
 	if (Now() >= LeaseStop(guardian.lease, guardian.lease_end))
-		guardian.ending = ENDING_LOST;
+		guardian.ending = guardian.at_end;
 	else
 	{
 		start_command(start);
