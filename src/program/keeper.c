@@ -178,20 +178,17 @@ catch_signals(void)
 }
 
 /*
- * set_last_resort - end all processes at that instant; NEVER: disarm
+ * set_last_resort - end all processes at the end of a lease
  */
 static void
 set_last_resort(const Keeper *keeper, Usec end)
 {
-	struct itimerspec time = {0};
+	Usec		when = LeaseLastResort(&keeper->run.lease, end);
+	struct itimerspec time = {
+		.it_value.tv_sec = when / USEC_PER_SEC,
+		.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1
+	};
 
-	if (end != NEVER)
-	{
-		Usec		when = LeaseLastResort(&keeper->run.lease, end);
-
-		time.it_value.tv_sec = when / USEC_PER_SEC;
-		time.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1;
-	}
 	(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);
 }
 
@@ -242,10 +239,11 @@ prepare(Keeper *keeper)
 			Die(EXIT_NO_RESOURCES, "could not get memory: %s", strerror(errno));
 	}
 
-	/* Output that cannot be written does not end the keeper. */
+	/* Output that cannot be written neither ends nor stops the keeper. */
 	note_ignored(&keeper->start.ignored);
 	(void) signal(SIGPIPE, SIG_IGN);
 	(void) signal(SIGXFSZ, SIG_IGN);
+	(void) signal(SIGTTOU, SIG_IGN);
 }
 
 /*
@@ -344,6 +342,24 @@ hear(Keeper *keeper, Usec next, bool came)
 }
 
 /*
+ * reap_strangers - reap children other than the guardian
+ *
+ * The first process of a container gets what has lost its parent there.
+ */
+static void
+reap_strangers(void)
+{
+	siginfo_t	child = {0};
+
+	while (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		   child.si_pid != 0 && child.si_pid != guardian)
+	{
+		(void) waitpid(child.si_pid, NULL, WNOHANG);
+		child.si_pid = 0;
+	}
+}
+
+/*
  * keep_lock - extend the lease until the guardian reports the end of the command
  *
  * Returns false if the guardian ended without a report.
@@ -388,6 +404,7 @@ keep_lock(Keeper *keeper, Message *report)
 		}
 		if (Now() >= next)
 			next = extend(keeper, answered);
+		reap_strangers();
 	}
 }
 
@@ -481,7 +498,8 @@ finish(Keeper *keeper, Ending ending, int status)
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
 
-	set_last_resort(keeper, NEVER);
+	/* No process is left, but a server may not let a connect come to its end. */
+	set_last_resort(keeper, keeper->run.end + LeasePatience(&keeper->run.lease) + keeper->run.lease.margin);
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */
 	if (ending == ENDING_NONE && told_signal != 0 && exit_code(status) == EXIT_SIGNAL + told_signal)

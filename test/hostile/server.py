@@ -303,7 +303,9 @@ class Server:
         """What to do at this step instead of the proper answer, or None."""
         if self.step == 'cancel' and step == 'begin':
             return 'silence'
-        if step != self.step:
+        if self.step == 'reconnect' and step == 'end':
+            return 'close'
+        if step != ('settings' if self.step == 'reconnect' else self.step):
             return None
         with open(self.folder + '/steps', 'ab+') as file:
             file.write(b'.')
@@ -333,7 +335,8 @@ class Server:
             os._exit(0)
 
 
-STEPS = ['startup', 'settings', 'schema', 'job', 'begin', 'listen', 'extend', 'end', 'cancel', 'check', 'ticks', 'why']
+# reconnect: the settings of each connection after the first one, which breaks at the end
+STEPS = ['startup', 'settings', 'schema', 'job', 'begin', 'listen', 'extend', 'end', 'reconnect', 'cancel', 'check', 'ticks', 'why']
 
 # For any step, for statements only, and for the start of a connection only
 ACTS = ['silence', 'close', 'half', 'half, close', 'byte by byte', 'garbage', 'garbage, close', 'endless message',
@@ -346,7 +349,7 @@ START_ACTS = ['authentication', 'authentication without end']
 
 
 def acts_of(step):
-    if step in ('startup', 'settings'):
+    if step in ('startup', 'settings', 'reconnect'):
         return ACTS + START_ACTS
     if step == 'cancel':
         return ['silence', 'garbage', 'notices without end', 'close']
