@@ -272,6 +272,7 @@ ConnectServer(Server *server)
 	const char *keywords[DEFAULTS + 3];
 	const char *values[DEFAULTS + 3];
 	PQconninfoOption *known;
+	const char *encoding;
 	int			count = 0;
 
 	if (server->conn)
@@ -303,6 +304,8 @@ ConnectServer(Server *server)
 		return false;
 	}
 	(void) PQsetNoticeReceiver(server->conn, receive_notice, server);
+	encoding = PQparameterStatus(server->conn, "server_encoding");
+	server->unicode = encoding && strcmp(encoding, "UTF8") == 0;
 	return true;
 }
 
@@ -564,12 +567,10 @@ HasClass(const PGresult *result, const char *class)
 }
 
 /*
- * TakesUnicode - can the database store every character?
+ * TakesUnicode - can the database of the last connection store every character?
  */
 bool
 TakesUnicode(const Server *server)
 {
-	const char *encoding = server->conn ? PQparameterStatus(server->conn, "server_encoding") : NULL;
-
-	return encoding && strcmp(encoding, "UTF8") == 0;
+	return server->unicode;
 }

@@ -20,6 +20,9 @@
 /* How far the tick may be that a call waits for, without --wait */
 #define EARLY_MAX			(30 * USEC_PER_SEC)
 
+/* The first try follows after RETRY_NAP, each later one after twice the time, up to this */
+#define BEGIN_NAP_MAX		(2 * USEC_PER_SEC)
+
 /* How many columns StatementOfBegin() asks for */
 #define BEGIN_COLUMNS		8
 
@@ -32,6 +35,8 @@ volatile sig_atomic_t MayEndAtOnce = 0;
 typedef struct Beginning
 {
 	Usec		wait_end;		/* of --wait */
+	Usec		nap;			/* from an attempt without an answer to the
+								 * next */
 	bool		declared;		/* the job is, or need not be */
 	bool		uncertain;		/* a run may have begun, though there is no
 								 * answer */
@@ -387,6 +392,21 @@ may_try_again(Server *server, const Run *run, Beginning *beginning, bool uncerta
 }
 
 /*
+ * await_next_try - sleep between two attempts that have had no answer
+ *
+ * A server that refuses each connection is not asked all the time.  A run that may have begun is
+ * asked for at once.
+ */
+static void
+await_next_try(const Server *server, Beginning *beginning)
+{
+	Usec		until = Now() + (beginning->uncertain ? RETRY_NAP : beginning->nap);
+
+	WaitForWord(server, until < beginning->wait_end ? until : beginning->wait_end);
+	beginning->nap = beginning->nap * 2 < BEGIN_NAP_MAX ? beginning->nap * 2 : BEGIN_NAP_MAX;
+}
+
+/*
  * BeginRun - begin the run, with a lease that is fresh
  *
  * Returns 0, or the exit status of the program; run->token may be set in both cases.
@@ -397,6 +417,7 @@ BeginRun(Server *server, Run *run)
 	const Options *options = server->options;
 	Beginning	beginning = {
 		.wait_end = Now() + (options->wait > 0 ? options->wait : 0),
+		.nap = RETRY_NAP,
 		.declared = options->schedule == NULL,
 		.tick_at = NEVER
 	};
@@ -416,7 +437,7 @@ BeginRun(Server *server, Run *run)
 			return status == EXIT_USAGE && beginning.uncertain ? EXIT_NO_SERVER : status;
 		if (!may_try_again(server, run, &beginning, uncertain))
 			return EXIT_NO_SERVER;
-		Nap(RETRY_NAP);
+		await_next_try(server, &beginning);
 	}
 }
 

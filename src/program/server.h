@@ -25,6 +25,7 @@ struct Server
 	char		request[33];
 	bool		unconfirmed;	/* the last answer may not be on the standby */
 	bool		complained;		/* since the last answer that counts */
+	bool		unicode;		/* the database can store every character */
 	bool		direct;			/* no pooler lends the session to others */
 	bool		tried;			/* LISTEN was sent */
 	bool		listening;		/* the session LISTENs */
