@@ -53,6 +53,7 @@ static int
 show_command(const char *command)
 {
 	const char *path = getenv("PATH");
+	bool		refused = false;
 	char		file[PATH_MAX];
 
 	if (strchr(command, '/'))
@@ -76,6 +77,12 @@ show_command(const char *command)
 			printf("command: %s\n", file);
 			return 0;
 		}
+		refused = refused || (*command != '\0' && access(file, F_OK) == 0);
+	}
+	if (refused)
+	{
+		Complain("could not execute \"%s\"", command);
+		return EXIT_NO_EXEC;
 	}
 	Complain("could not find \"%s\" in PATH", command);
 	return EXIT_NO_COMMAND;

@@ -43,7 +43,7 @@ static const char help[] =
 "  shedlock --watch [OPTION]... [--] COMMAND [ARGUMENT]...\n"
 "\n"
 "The lock:\n"
-"  -n, --name=NAME          name of the lock and of the job (required)\n"
+"  -n, --name=NAME          name of lock and job (required without --watch)\n"
 "  -d, --dbname=CONNINFO    database, connection string or URI of PostgreSQL\n"
 "      --lease=DURATION     how long a host that vanishes blocks the others (60 s)\n"
 "      --wait=DURATION      wait that long if the lock is held, or no server answers\n"

@@ -193,6 +193,8 @@ foreach my $case ([ 127, 'no-such-command' ], [ 127, '/no/such' ], [ 126, '/etc/
 	like($err, qr/^shedlock: could not /, 'the message says so');
 	like($out, qr/^next ticks/m, 'the ticks are shown all the same');
 }
+PostgreSQL::Test::Utils::append_to_file("$files/no-program", '');
+is((run_program($node, { environment => { PATH => $files } }, @named, '--', 'no-program'))[0], 126, 'exit status 126 of --dry-run with a file in PATH that cannot be executed');
 is((run_program($node, @named, '--time-zone=Moon/Base', '--', 'no-such-command'))[0], 64, 'the call counts more than the command');
 is(join('', map { ask($watcher, "SELECT count(*) FROM $_ WHERE name = 'dry'") } '_shedlock_tick', '_shedlock_job', '_shedlock_history'), '000',
 	'--dry-run leaves nothing');
@@ -825,6 +827,13 @@ SKIP:
 	is(last_run('dying', 'outcome, exit_code'), 'failed|137', 'the run has failed');
 }
 
+# A child of the program that is not its own, as the first process of a container gets them
+my $adopting = start_program($node, { wrapper => [ 'sh', '-c', 'sleep 0.3 & exec "$@"', 'sh' ] }, '--name=adopting', '--lease=' . 3 * $slow . 's', sh('echo ready; sleep 600'));
+ok($adopting->await_out(qr/ready/), 'the program has a child that it did not start');
+ok(eventually(sub { 1 == split ' ', slurp_file("/proc/$adopting->{pid}/task/$adopting->{pid}/children") }), 'no zombie is left of it');
+$adopting->signal('TERM');
+is($adopting->finish, 143, 'TERM ends the command');
+
 #
 # What the command gets
 #
@@ -861,6 +870,10 @@ $run = start_program($node, { before => $all }, '--name=signals', sh('echo ready
 ok($run->await_out(qr/ready/), 'a command is at work, and its caller blocked TERM');
 $run->signal('TERM');
 is($run->finish, 143, 'TERM ends it');
+$run = start_program($node, '--name=signals', '--kill-after=20s', sh('trap "" INT; echo ready; sleep 600'));
+ok($run->await_out(qr/ready/), 'a command is at work that ignores INT');
+$run->signal($_) foreach qw(INT TERM);
+is($run->finish, 143, 'TERM ends it, although it comes right after INT');
 is((run_program($node, { before => sub { $SIG{CHLD} = 'IGNORE' } }, '--name=signals', 'false'))[0], 1,
 	'the exit status is known if the caller ignores CHLD');
 my @unusual = qw(PIPE XFSZ CHLD ALRM USR1);
