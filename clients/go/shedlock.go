@@ -261,15 +261,15 @@ func (s *session) keep(ctx, working context.Context, l *Lease) {
 
 // release ends a lease, and says whether it was held until then.
 func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any) (isHeld bool) {
-	wasSent := false
+	isRepeat := false
 	for l.left() > 0 && ctx.Err() == nil {
 		err := s.ask(ctx, 0, sql, append([]any{l.Name, l.Token}, args...), &isHeld)
 		if err == nil {
-			isHeld = isHeld || wasSent // a lock can have been released by a call that had no answer
+			isHeld = isHeld || isRepeat // a lock can have been released by a call that had no answer
 			break
 		}
 		l.tell(err)
-		wasSent = sql == releaseSQL
+		isRepeat = sql == releaseSQL
 		if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "22P05" {
 			toASCII(args) // the database's encoding lacks some of it
 		}

@@ -232,16 +232,16 @@ class Keeper extends Session {
 
   // Ends a lease; returns whether it was held until then.
   async end(lease, statement, ...args) {
-    let wasSent = false;
+    let isRepeat = false;
     while (lease._left() > 0) {
       try {
         const [isHeld] = await this.ask(statement, [lease.name, lease.token, ...args]);
         // a lock can have been released by a call that had no answer
-        if (isHeld || wasSent) return true;
+        if (isHeld || isRepeat) return true;
         break;
       } catch (error) {
         tell(this.#onError, error, lease);
-        wasSent = statement === RELEASE;
+        isRepeat = statement === RELEASE;
         // the database's encoding lacks some of it
         if (error.code === "22P05") args = args.map((arg) => arg?.replace(/[^ -~]/g, "?"));
         await sleep(this.#length * 100);

@@ -257,16 +257,16 @@ class _Keeper(_Session):
 
     async def end(self, lease: Lease, statement: str, *args: Any) -> bool:
         """End a lease; return whether it was held until then."""
-        was_sent = False
+        is_repeat = False
         while lease._left() > 0:
             try:
                 # a lock can have been released by a call that had no answer
-                if (await self.ask(statement, lease.name, lease.token, *args))[0] or was_sent:
+                if (await self.ask(statement, lease.name, lease.token, *args))[0] or is_repeat:
                     return True
                 break
             except Exception as error:
                 _tell(self._on_error, error, lease)
-                was_sent = statement == _RELEASE
+                is_repeat = statement == _RELEASE
                 if isinstance(error, psycopg.DataError):  # the database's encoding lacks some of it
                     args = tuple(arg and arg.encode("ascii", "replace").decode() for arg in args)
                 await asyncio.sleep(self._length / 10)

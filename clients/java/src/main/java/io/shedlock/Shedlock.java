@@ -683,17 +683,17 @@ public final class Shedlock {
 
         /** Ends a lease; returns whether it was held until then. */
         boolean end(L lease, String statement, Object... args) {
-            boolean wasSent = false;
+            boolean isRepeat = false;
             while (lease.left() > 0) {
                 try {
                     // a lock can have been released by a call that had no answer
-                    if ((Boolean) ask(0, statement, args)[0] || wasSent) {
+                    if ((Boolean) ask(0, statement, args)[0] || isRepeat) {
                         return true;
                     }
                     break;
                 } catch (Throwable e) {
                     tell(onError, e, lease);
-                    wasSent = statement.equals(RELEASE);
+                    isRepeat = statement.equals(RELEASE);
                     Object last = args[args.length - 1];
                     if (last instanceof String && e instanceof SQLException s && "22P05".equals(s.getSQLState())) {
                         // a message, of which the database's encoding lacks some
