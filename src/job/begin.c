@@ -349,8 +349,7 @@ begin_attempt(Try *try, ShedlockResult *result)
 				 errdetail("Its row in _shedlock_tick is locked, or was changed meanwhile.")));
 	run->tick = try->due.tick;
 	run->attempt = try->due.attempt;
-	if (before->tick != run->tick && before->token != try->job.spent_token &&
-		ShedlockGiveUpTick(name, before))
+	if (before->tick != run->tick && ShedlockGiveUpTick(name, before))
 		try->given_up = before->token;
 	return SHEDLOCK_BEGUN;
 }

@@ -468,8 +468,8 @@ ShedlockEndRun(ShedlockRun *run)
  * ended_before - has that run been ended with that outcome, or another one?
  *
  * The answer to the first call may have been lost on its way to the client, so the same end
- * again is true.  Ends with a SQLSTATE are not those of callers, nor are those at the very limit
- * of a run, as they are recorded if nobody ends it.  A token of another name counts as unknown.
+ * again is true.  Ends with a SQLSTATE are not those of callers; nor is one at exactly limit_at,
+ * which is recorded of a run that nobody has ended.  A token of another name counts as unknown.
  */
 static bool
 ended_before(const ShedlockName *name, int64 token, ShedlockOutcome outcome, bool *same)

@@ -143,12 +143,18 @@ ShedlockGivesUp(const ShedlockTick *before)
 /*
  * ShedlockGiveUpTick - record that no attempt follows the last run before the caller's write
  *
- * Returns true if that run has ended already, and listeners are to be told.
+ * Returns true if that run has ended already, and listeners are to be told.  A job that was
+ * forgotten since has given up nothing.
  */
 bool
 ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before)
 {
-	return ShedlockGivesUp(before) && ShedlockHistoryGaveUp(name, before->token);
+	ShedlockJob job;
+
+	if (!ShedlockGivesUp(before))
+		return false;
+	ShedlockLookUpJob(name, &job);
+	return job.found && job.spent_token != before->token && ShedlockHistoryGaveUp(name, before->token);
 }
 
 /*
@@ -330,12 +336,13 @@ return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
 	bool		superseded = job->is_readable && !job->catch_up_all &&
 	ShedlockPreviousTick(&job->schedule, last->claimed_at) > Max(last->tick, job->since);
+	bool		too_late = last->claimed_at > ShedlockLastTime(last->tick, job);
 
 	last->attempt--;
 	last->retry_at = DT_NOBEGIN;
 
-	/* Only shedlock_again() can have allowed it. */
-	if (superseded || last->attempt >= job->attempts)
+	/* Such an attempt shedlock_again() has allowed. */
+	if (superseded || too_late || last->attempt >= job->attempts)
 		last->again_at = Max(now, job->created_at);
 }
 
@@ -444,7 +451,7 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule is no tick of this one.  A retry that is still to come counts as due.  What is
+ * another schedule counts only if it is a tick of this one, too.  A retry that is still to come counts as due.  What is
  * declared may have changed during a wait for the row.
  */
 static bool

@@ -98,6 +98,11 @@ SELECT shedlock_again('returned allowed'), pg_temp.try('returned allowed', 'retu
 SELECT pg_temp.log('returned allowed');
 SELECT outcome, tick < shedlock_tick('@yearly') AS older FROM shedlock_history WHERE name = 'returned allowed' ORDER BY token;
 
+-- Nor is one lost that began when it was too late for it by itself.
+SELECT shedlock_job('returned late', '@yearly', attempts => 3, max_late => '1 s'), shedlock_again('returned late');
+SELECT pg_temp.try('returned late', 'returned'), pg_temp.try('returned late', 'succeeded');
+SELECT pg_temp.log('returned late');
+
 -- A job that was forgotten, or has used up its tick, meanwhile
 SELECT shedlock_job('returned gone', 'every 36500 days');
 SELECT token FROM shedlock_run_begin('returned gone', '1 h') \gset

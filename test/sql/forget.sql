@@ -60,6 +60,13 @@ SELECT shedlock_forget('forget late'), shedlock_job('forget late', '@yearly', at
 UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'forget late';
 CALL shedlock_run('forget late', 'SELECT 1');
 SELECT runs_succeeded, gave_up FROM shedlock_stats WHERE name = 'forget late';
+-- Nor when a later one is claimed.
+SELECT shedlock_again('forget late');
+CALL shedlock_run('forget late', 'SELECT 1 / 0');
+UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'forget late';
+SELECT done, shedlock_forget(name) FROM _shedlock_tick WHERE name = 'forget late';
+SELECT shedlock_once('forget late', shedlock_tick('@yearly'));
+SELECT count(*) FROM shedlock_stats WHERE name = 'forget late';
 
 -- What only claims made can be forgotten by the owner of the extension and by superusers, and then claimed again.
 SELECT shedlock_once('forget claim', '2026-01-01');
