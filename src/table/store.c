@@ -207,7 +207,7 @@ find_broken_promise(Relation rel, const ShedlockLayout *layout)
 /*
  * ShedlockCheckPromises - raise an error if write.c would break a constraint
  *
- * A write checks no constraint but the unique ones and fires no trigger, and the server enforces
+ * A write checks no such constraint and fires no trigger, and the server enforces
  * each foreign key and each deferrable constraint by internal triggers.  A trigger that a
  * user made enforces nothing, and still sees what others write.  The server itself
  * checks the replica identity, if the table can be replicated.  All of that is in the
@@ -383,18 +383,22 @@ static void
 check_sequence(Oid sequence)
 {
 	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
-	bool		grows = HeapTupleIsValid(tuple) &&
-	((Form_pg_sequence) GETSTRUCT(tuple))->seqcache == 1 &&
-	get_rel_persistence(sequence) == RELPERSISTENCE_PERMANENT;
+	bool		grows = false;
 
 	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_sequence form = (Form_pg_sequence) GETSTRUCT(tuple);
+
+		grows = form->seqcache == 1 && form->seqincrement > 0 && !form->seqcycle &&
+			get_rel_persistence(sequence) == RELPERSISTENCE_PERMANENT;
 		ReleaseSysCache(tuple);
+	}
 	if (!grows)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" of extension \"shedlock\" is not a logged sequence without a cache",
-						"shedlock_token_seq"),
-				 errhint("Undo that by ALTER SEQUENCE: SET LOGGED, and CACHE 1.")));
+				 errmsg("sequence \"%s\" of extension \"shedlock\" was altered", "shedlock_token_seq"),
+				 errdetail("Its numbers may not grow: it is unlogged, or has a CACHE, a CYCLE or a negative INCREMENT."),
+				 errhint("Undo that by ALTER SEQUENCE.")));
 }
 
 /*
@@ -403,9 +407,8 @@ check_sequence(Oid sequence)
  * The caller holds the advisory half exclusively, and writes the token to the row
  * before it releases that: so the tokens of a lock grow in the order of its
  * acquisitions.  The sequence's owner can have set it back: numbers that are too small are
- * skipped.  Errors: 55000 if there are too many of them; 42809 if a crash would set it back, or
- * it has a CACHE, from which a session can draw a number that is too small for a lock that was
- * purged.
+ * skipped.  Errors: 55000 if there are too many of them; 42809 if it can give a number that is too
+ * small for a lock that was purged, as it does from a CACHE, or after a crash if it is unlogged.
  */
 int64
 ShedlockNextToken(Oid nsp, const ShedlockRow *last)
