@@ -519,7 +519,7 @@ Guard(const Start *start)
 
 	/* The system may have stood still since the lease began. */
 	if (Now() >= LeaseStop(guardian.lease, guardian.lease_end))
-		guardian.ending = guardian.at_end;
+		guardian.ending = ENDING_LOST;
 	else
 	{
 		start_command(start);

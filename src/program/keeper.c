@@ -55,6 +55,8 @@ static const int passed_signals[] = {
 static int	guardian_socket;	/* the keeper's end */
 static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
 static volatile sig_atomic_t started = 0;	/* the guardian was */
+static volatile sig_atomic_t finished = 0;	/* no process of the command is
+											 * left */
 static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
 												 * the program to end */
 static volatile sig_atomic_t told_count = 0;	/* how many did */
@@ -142,7 +144,8 @@ end_all(int number, siginfo_t *info, void *context)
 	}
 	if (guardian > 0)
 		(void) kill((pid_t) guardian, SIGKILL);
-	KillChildren();
+	if (!finished)
+		KillChildren();
 	WriteError(text, sizeof(text) - 1);
 	_exit(EXIT_LOST);
 }
@@ -498,7 +501,8 @@ finish(Keeper *keeper, Ending ending, int status)
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
 
-	/* No process is left, but a server may not let a connect come to its end. */
+	/* A server may not let a connect come to its end. */
+	finished = 1;
 	set_last_resort(keeper, keeper->run.end + LeasePatience(&keeper->run.lease) + keeper->run.lease.margin);
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */

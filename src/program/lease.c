@@ -63,7 +63,7 @@ MakeLease(Lease *lease)
 /*
  * ShortenLease - set the times of a lease that lasts no longer than that, and ends then
  *
- * Of less than 0.4 s nothing is left for the command.
+ * Of less than 0.4 s nothing is left for the command: the run is lost.
  */
 void
 ShortenLease(Lease *lease, Usec length)

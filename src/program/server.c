@@ -20,7 +20,7 @@
 /* How far the tick may be that a call waits for, without --wait */
 #define EARLY_MAX			(30 * USEC_PER_SEC)
 
-/* The first try follows after RETRY_NAP, each later one after twice the time, up to this */
+/* The second try follows after RETRY_NAP, each later one after twice the time, up to this */
 #define BEGIN_NAP_MAX		(2 * USEC_PER_SEC)
 
 /* How many columns StatementOfBegin() asks for */
@@ -395,7 +395,7 @@ may_try_again(Server *server, const Run *run, Beginning *beginning, bool uncerta
  * await_next_try - sleep between two attempts that have had no answer
  *
  * A server that refuses each connection is not asked all the time.  A run that may have begun is
- * asked for at once.
+ * asked for soon.
  */
 static void
 await_next_try(const Server *server, Beginning *beginning)
@@ -438,6 +438,8 @@ BeginRun(Server *server, Run *run)
 		if (!may_try_again(server, run, &beginning, uncertain))
 			return EXIT_NO_SERVER;
 		await_next_try(server, &beginning);
+		if (ToldToEnd(server))
+			return EXIT_NO_SERVER;
 	}
 }
 

@@ -192,45 +192,37 @@ signal_command(pid_t pid, int number)
 }
 
 /*
- * has_ended - has a process ended?  It stays, and keeps its process ID, until it is reaped
- */
-static bool
-has_ended(pid_t pid)
-{
-	siginfo_t	child = {0};
-
-	return waitid(P_PID, (id_t) pid, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == pid;
-}
-
-/*
  * await - wait for a process, which has had its time at some instant; returns its wait status
  *
- * Then it is told to end, with its process group, and killed if it does not.  What is left of
- * the group is killed as well.
+ * Then it is told to end, with its process group, and what has not ended later is killed.  The
+ * system gives its process ID to no other process while the group has members.
  */
 static int
 await(const Watcher *watcher, pid_t pid)
 {
 	Usec		end = Now() + watcher->options->each_at_most;
 	int			number = SIGTERM;
-	int			status = 0;
+	int			status;
 
-	while (!has_ended(pid))
+	while (waitpid(pid, &status, WNOHANG) != pid)
 	{
 		struct pollfd child = {.fd = watcher->children,.events = POLLIN};
 		struct signalfd_siginfo ignored;
 
 		if (poll(&child, 1, PollTimeout(end)) > 0)
 			(void) !read(watcher->children, &ignored, sizeof(ignored));
-		if (Now() < end || has_ended(pid))
+		if (Now() < end)
 			continue;
 		signal_command(pid, number);
 		number = SIGKILL;
 		end = Now() + watcher->options->lease.kill_after;
 	}
 	if (number == SIGKILL)
-		signal_command(pid, SIGKILL);
-	(void) waitpid(pid, &status, 0);
+	{
+		while (Now() < end && kill(-pid, 0) == 0)
+			Nap(KILL_NAP);
+		(void) kill(-pid, SIGKILL);
+	}
 	return status;
 }
 
@@ -263,13 +255,12 @@ run(Watcher *watcher, char *const *command, const PGresult *news, int row)
 /*
  * statement_of_news - the statement that asks for the changes that were not told
  *
- * Those of jobs that wait for another try come last, so that many of them keep no other from
- * being told.  trials: with these jobs.  most: how many; the first ones.
+ * trials: the later one of them comes up again, the later those of its job are asked for.  So
+ * however many fail, they keep no other from being told.  most: how many; the first ones.
  */
 static char *
 statement_of_news(Server *server, const Trial *trials, int most)
 {
-	const char *separator = "";
 	Statement	statement;
 
 	BeginStatement(&statement);
@@ -277,16 +268,16 @@ statement_of_news(Server *server, const Trial *trials, int most)
 			LOCK_PATIENCE "SELECT name, problem, state, since, message, description, json FROM ("
 			"SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}' AS since, "
 			"n.message, n.description, pg_catalog.row_to_json(n) AS json, pg_catalog.row_number() OVER () AS number "
-			"FROM %s.shedlock_news() n) n ORDER BY name OPERATOR(pg_catalog.=) ANY (ARRAY[", server->schema);
+			"FROM %s.shedlock_news() n) n ORDER BY (SELECT pg_catalog.min(t.again_at) FROM (VALUES "
+			"(NULL::pg_catalog.text, NULL::pg_catalog.int8)", server->schema);
 	for (; trials; trials = trials->next)
 	{
-		if (trials->again_at <= Now())
-			continue;
-		fputs(separator, statement.stream);
+		fputs(", (", statement.stream);
 		AddLiteral(&statement, server, trials->name);
-		separator = ", ";
+		fprintf(statement.stream, ", %lld)", (long long) trials->again_at);
 	}
-	fprintf(statement.stream, "]::pg_catalog.text[]), number LIMIT %d", most);
+	fprintf(statement.stream,
+			") t(name, again_at) WHERE t.name OPERATOR(pg_catalog.=) n.name) NULLS FIRST, number LIMIT %d", most);
 	return EndStatement(&statement);
 }
 

@@ -237,6 +237,14 @@ ok(eventually(sub { !-e "/proc/" . ($group->out =~ /child (\d+)/)[0] }), 'with a
 $group->signal('TERM');
 is($group->finish, 0, 'SIGTERM ends it');
 
+# But not before it has had --kill-after, too.
+my $cleaner = start_program($node, @watch, '--at-most', '1s', '--kill-after', '20s', '--', 'sh', '-c',
+	qq{(trap "sleep 0.5; echo clean >$files/clean; exit" TERM; while :; do sleep 0.1; done) & echo started; wait});
+ok($cleaner->await_out(qr/started/), 'a command starts a process that cleans up when it is told to end');
+ok(eventually(sub { -s "$files/clean" }), 'it has the time to do so');
+$cleaner->signal('TERM');
+is($cleaner->finish, 0, 'SIGTERM ends it');
+
 # A command that is at work has --kill-after to end, whichever signal ends the watcher, also if
 # its caller has blocked that.
 foreach my $number (qw(TERM HUP))
