@@ -299,7 +299,8 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
  * ShedlockForgetJob - delete a declaration, and the counters of its name
  *
  * The state of its ticks stays, so that none of them is run twice if the job is declared again.
- * Returns false if the name has no job.  Errors: 42501; 55P03 if its counters are locked.  Waits for a row lock as a DELETE does.
+ * Returns false if the name has no job.  Errors: 42501; 55P03 if its counters are locked.  Waits
+ * for a row lock as a DELETE does.
  */
 bool
 ShedlockForgetJob(const ShedlockName *name)

@@ -451,8 +451,8 @@ ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick)
  * skip_tick - for change_tick()
  *
  * The tick that is due, if no run of it has begun, else the next one.  What was skipped of
- * another schedule counts only if it is a tick of this one, too.  A retry that is still to come counts as due.  What is
- * declared may have changed during a wait for the row.
+ * another schedule counts only if it is a tick of this one, too.  A retry that is still to come
+ * counts as due.  What is declared may have changed during a wait for the row.
  */
 static bool
 skip_tick(ShedlockTick *last, TickAct *act)
