@@ -206,7 +206,6 @@ ISOLATION = \
 	forget_waits \
 	skip_waits \
 	early_tick \
-	tokens_grow \
 	permits \
 	batch \
 	run_excludes \
