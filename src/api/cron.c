@@ -440,6 +440,7 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 	Oid			nsp = ShedlockSchema(fcinfo);
 	Oid			type = TEXTOID;
 	ShedlockName name;
+	bool		forgotten;
 
 	if (!ShedlockMayExecute(nsp, "shedlock_cron_unschedule", &type, 1) &&
 		!ShedlockMayExecute(nsp, "shedlock_cron_unguard", &type, 1))
@@ -459,7 +460,10 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	}
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);
-	PG_RETURN_BOOL(ShedlockForgetJob(&name));
+	forgotten = ShedlockForgetJob(&name);
+	if (forgotten)
+		(void) ShedlockResetStats(nsp, name.str);
+	PG_RETURN_BOOL(forgotten);
 }
 
 /*

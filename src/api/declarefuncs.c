@@ -133,7 +133,9 @@ shedlock_forget(PG_FUNCTION_ARGS)
 				 errmsg("job \"%s\" is a guarded job of pg_cron", name.str),
 				 errhint("End its guard with shedlock_cron_unguard, which forgets it, too.")));
 	found = ShedlockForgetJob(&name);
-	if (!found)
+	if (found)
+		(void) ShedlockResetStats(name.nsp, name.str);
+	else
 	{
 		ShedlockTick last;
 

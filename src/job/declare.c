@@ -296,11 +296,10 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 }
 
 /*
- * ShedlockForgetJob - delete a declaration, and the counters of its name
+ * ShedlockForgetJob - delete a declaration
  *
  * The state of its ticks stays, so that none of them is run twice if the job is declared again.
- * Returns false if the name has no job.  Errors: 42501; 55P03 if its counters are locked.  Waits
- * for a row lock as a DELETE does.
+ * Returns false if the name has no job.  Errors: 42501.  Waits for a row lock as a DELETE does.
  */
 bool
 ShedlockForgetJob(const ShedlockName *name)
@@ -318,10 +317,7 @@ ShedlockForgetJob(const ShedlockName *name)
 	} while (job.found && !ShedlockDelete(&store, true));
 	ShedlockClose(&store, NoLock);
 	if (job.found)
-	{
-		(void) ShedlockResetStats(name->nsp, name->str);
 		ereport(LOG,
 				(errmsg("job \"%s\" forgotten by role %s", name->str, ShedlockActingRole())));
-	}
 	return job.found;
 }

@@ -238,8 +238,8 @@ $group->signal('TERM');
 is($group->finish, 0, 'SIGTERM ends it');
 
 # But not before it has had --kill-after, too.
-my $cleaner = start_program($node, @watch, '--at-most', '1s', '--kill-after', '20s', '--', 'sh', '-c',
-	qq{(trap "sleep 0.5; echo clean >$files/clean; exit" TERM; while :; do sleep 0.1; done) & echo started; wait});
+my $cleaner = start_program($node, @watch, '--at-most', '1s', '--kill-after', 1.4 * $slow . 's', '--', 'sh', '-c',
+	qq{(trap "sleep 0.3; echo clean >$files/clean; exit" TERM; while :; do sleep 0.1; done) & echo started; wait});
 ok($cleaner->await_out(qr/started/), 'a command starts a process that cleans up when it is told to end');
 ok(eventually(sub { -s "$files/clean" }), 'it has the time to do so');
 $cleaner->signal('TERM');

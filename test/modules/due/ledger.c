@@ -587,9 +587,14 @@ ledger_ended(int64 token, ShedlockOutcome outcome)
 	}
 	else if (outcome == SHEDLOCK_RETURNED)
 	{
+		bool		superseded = !ledger.settings.all &&
+		plan_previous(&ledger.plan, ledger.last_begun) > Max(ledger.last, ledger.counts);
+
+		/* No other attempt begins so, or so late, but one that was allowed. */
 		fact->begun--;
 		ledger.retry_at = DT_NOBEGIN;
-		if (fact->begun >= ledger.settings.attempts && !ledger.jumped)
+		if ((superseded || fact->begun >= ledger.settings.attempts ||
+			 ledger.last_begun - ledger.last > ledger.settings.max_late) && !ledger.jumped)
 			ledger.again = true;
 	}
 	else
@@ -653,9 +658,13 @@ ledger_skipped(TimestampTz tick)
 	TimestampTz due = ledger.settings.all ? oldest() : newest();
 	TimestampTz coming = plan_next(&ledger.plan, Max(stage_clock, Max(ledger.last, ledger.counts)));
 
-	/* Only one is remembered; what another schedule has left is not. */
-	if (ledger.skipped > ledger.last && ledger.skipped != coming &&
-		(!is_skipped() || ledger.skipped > stage_clock))
+	/* Only one is remembered; what another schedule has left, and is none of this one, is not. */
+	if (is_skipped() && ledger.skipped > stage_clock && ledger.skipped != coming)
+	{
+		promise(tick == DT_NOEND, "skip: nothing as long as a later one is skipped");
+		return;
+	}
+	if (ledger.skipped > ledger.last && ledger.skipped != coming && !is_skipped())
 		fact_of(ledger.skipped)->closed = false;
 	if (ledger.skipped == coming)
 		due = coming;
