@@ -181,17 +181,6 @@ execute(Watcher *watcher, char *const *command, const PGresult *news, int row, p
 }
 
 /*
- * signal_command - send a signal to a process and its process group, which it may have left
- */
-static void
-signal_command(pid_t pid, int number)
-{
-	(void) kill(-pid, number);
-	if (getpgid(pid) != pid)
-		(void) kill(pid, number);
-}
-
-/*
  * await - wait for a process, which has had its time at some instant; returns its wait status
  *
  * Then it is told to end, with its process group, and what has not ended later is killed.  The
@@ -213,7 +202,7 @@ await(const Watcher *watcher, pid_t pid)
 			(void) !read(watcher->children, &ignored, sizeof(ignored));
 		if (Now() < end)
 			continue;
-		signal_command(pid, number);
+		SignalCommand(number);
 		number = SIGKILL;
 		end = Now() + watcher->options->lease.kill_after;
 	}
@@ -244,6 +233,7 @@ run(Watcher *watcher, char *const *command, const PGresult *news, int row)
 	if (pid == 0)
 		execute(watcher, command, news, row, parent);
 	(void) setpgid(pid, pid);
+	WatchCommand(pid);
 	status = await(watcher, pid);
 	if (WIFSIGNALED(status))
 		Complain("\"%s\" was ended by signal %d (%s)", command[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
