@@ -84,8 +84,11 @@ PROGRAM_OBJS = \
 	src/program/dryrun.o \
 	src/program/tree.o \
 	src/program/output.o \
+	src/program/news.o \
+	src/program/change.o \
 	src/program/watch.o \
 	src/program/guardian.o \
+	src/program/signals.o \
 	src/program/keeper.o \
 	src/program/supervisor.o \
 	src/program/main.o

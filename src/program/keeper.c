@@ -5,8 +5,7 @@
  *
  * It is the parent of the guardian, and a subreaper as well.  So each of the two can
  * end all processes if the other one is killed or stopped: the guardian when it hears
- * nothing in time, the keeper in a signal handler of a timer, because it may be inside
- * libpq.
+ * nothing in time, the keeper in a handler of signals.c, because it may be inside libpq.
  *
  * The lease is extended only while the guardian answers; else its command might be at
  * work forever.
@@ -24,7 +23,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "program/program.h"
@@ -41,26 +39,6 @@
 /* How long a server may keep the program busy with nothing, beyond what the call may take */
 #define BEGIN_PATIENCE		(300 * USEC_PER_SEC)
 
-/* The signals that the command gets instead of the program */
-static const int passed_signals[] = {
-	SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT
-};
-
-#define PASSED_SIGNALS		(sizeof(passed_signals) / sizeof(passed_signals[0]))
-
-/* The signal of the timer: not SIGALRM, because an alarm of the caller outlives an exec */
-#define TIMER_SIGNAL		SIGRTMIN
-
-/* For the signal handlers */
-static int	guardian_socket;	/* the keeper's end */
-static volatile sig_atomic_t guardian = 0;	/* process; 0: none, or reaped */
-static volatile sig_atomic_t started = 0;	/* the guardian was */
-static volatile sig_atomic_t finished = 0;	/* no process of the command is
-											 * left */
-static volatile sig_atomic_t told_signal = 0;	/* the first one that tells
-												 * the program to end */
-static volatile sig_atomic_t told_count = 0;	/* how many did */
-
 /* What the keeper knows */
 typedef struct Keeper
 {
@@ -68,148 +46,11 @@ typedef struct Keeper
 	Server	   *server;
 	Run			run;
 	Start		start;
-	int			guardian_end;	/* the guardian's end of the socket, until it
-								 * is started */
-	timer_t		last_resort;
+	pid_t		guardian;		/* 0: none, or reaped */
+	int			socket;			/* to the guardian */
+	int			guardian_end;	/* its end, until it is started */
 	Usec		listen_at;		/* it looks at no notification before */
 } Keeper;
-
-/*
- * end_at_once - end by a signal, in its handler
- *
- * The first process of a PID namespace ignores it.
- */
-static void
-end_at_once(int number)
-{
-	sigset_t	ends;
-
-	(void) sigemptyset(&ends);
-	(void) sigaddset(&ends, number);
-	(void) signal(number, SIG_DFL);
-	(void) raise(number);
-	(void) sigprocmask(SIG_UNBLOCK, &ends, NULL);
-	_exit(EXIT_SIGNAL + number);
-}
-
-/*
- * pass_signal - signal handler: pass a signal on to the guardian
- *
- * Before there is one, only a signal that ends the program counts.  The message waits in
- * the guardian's end of the socket, and wakes the keeper.
- */
-static void
-pass_signal(int number)
-{
-	int			saved_errno = errno;
-	Message		message = {.kind = ORDER_SIGNAL,.number = number};
-	bool		ends = number == SIGTERM || number == SIGINT || number == SIGQUIT;
-
-	if (!started && (number == SIGHUP || number == SIGALRM))
-		ends = true;
-	if (!started && !ends)
-		return;
-	if (MayEndAtOnce)
-		end_at_once(number);
-	if (told_signal == 0 && ends)
-		told_signal = number;
-	told_count += ends;
-	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
-	errno = saved_errno;
-}
-
-/*
- * end_all - signal handler of the timer: the lease is over, and processes may be left
- *
- * Or no run has begun, because a server keeps the program busy.
- *
- * Makes only calls that are allowed in a signal handler.  The same signal from a process
- * counts for nothing.
- */
-static void
-end_all(int number, siginfo_t *info, void *context)
-{
-	static const char text[] = "shedlock: the lease is over\n";
-	static const char no_server[] = "shedlock: the server does not come to an end\n";
-
-	(void) number;
-	(void) context;
-	if (info->si_code != SI_TIMER)
-		return;
-	ShowErrorAgain();
-	if (!started)
-	{
-		WriteError(no_server, sizeof(no_server) - 1);
-		_exit(EXIT_NO_SERVER);
-	}
-	if (guardian > 0)
-		(void) kill((pid_t) guardian, SIGKILL);
-	if (!finished)
-		KillChildren();
-	WriteError(text, sizeof(text) - 1);
-	_exit(EXIT_LOST);
-}
-
-/*
- * catch_signals - install the handlers; what the caller of the program ignores stays ignored
- */
-static void
-catch_signals(void)
-{
-	struct sigaction action = {.sa_flags = SA_RESTART};
-	struct sigaction old;
-	sigset_t	none;
-
-	(void) sigfillset(&action.sa_mask);
-	for (size_t i = 0; i < PASSED_SIGNALS; i++)
-	{
-		action.sa_handler = pass_signal;
-		if (sigaction(passed_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-			(void) sigaction(passed_signals[i], &action, NULL);
-	}
-	action.sa_flags |= SA_SIGINFO;
-	action.sa_sigaction = end_all;
-	(void) sigaction(TIMER_SIGNAL, &action, NULL);
-
-	/*
-	 * What the caller blocks would not arrive; nor would a status, if it
-	 * ignores SIGCHLD.
-	 */
-	(void) signal(SIGCHLD, SIG_DFL);
-	(void) sigemptyset(&none);
-	(void) sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/*
- * set_last_resort - end all processes at the end of a lease
- */
-static void
-set_last_resort(const Keeper *keeper, Usec end)
-{
-	Usec		when = LeaseLastResort(&keeper->run.lease, end);
-	struct itimerspec time = {
-		.it_value.tv_sec = when / USEC_PER_SEC,
-		.it_value.tv_nsec = when % USEC_PER_SEC * 1000 + 1
-	};
-
-	(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);
-}
-
-/*
- * note_ignored - note the signals that the program's caller ignores
- */
-static void
-note_ignored(sigset_t *ignored)
-{
-	(void) sigemptyset(ignored);
-	for (int number = 1; number < NSIG; number++)
-	{
-		struct sigaction action;
-
-		if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
-			(void) sigaddset(ignored, number);
-	}
-}
 
 /*
  * prepare - get what a run needs from the system, before there is one
@@ -218,16 +59,15 @@ static void
 prepare(Keeper *keeper)
 {
 	const Options *options = keeper->options;
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = TIMER_SIGNAL};
 	int			ends[2];
 
 	HoldStreams();
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
-		timer_create(CLOCK_BOOTTIME, &event, &keeper->last_resort) != 0 ||
+		!PrepareSignals(ends[0]) ||
 		prctl(PR_SET_CHILD_SUBREAPER, 1L) != 0)
 		Die(EXIT_NO_RESOURCES, "could not prepare a run: %s", strerror(errno));
 	FindChildren();
-	guardian_socket = ends[0];
+	keeper->socket = ends[0];
 	keeper->guardian_end = ends[1];
 
 	keeper->start = (Start)
@@ -243,7 +83,7 @@ prepare(Keeper *keeper)
 	}
 
 	/* Output that cannot be written neither ends nor stops the keeper. */
-	note_ignored(&keeper->start.ignored);
+	NoteIgnored(&keeper->start.ignored);
 	(void) signal(SIGPIPE, SIG_IGN);
 	(void) signal(SIGXFSZ, SIG_IGN);
 	(void) signal(SIGTTOU, SIG_IGN);
@@ -267,11 +107,11 @@ start_guardian(Keeper *keeper)
 	if (pid == 0)
 	{
 		ForgetServer(keeper->server);
-		(void) close(guardian_socket);
+		(void) close(keeper->socket);
 		Guard(&keeper->start);
 	}
-	guardian = pid > 0 ? pid : 0;
-	started = 1;
+	keeper->guardian = pid > 0 ? pid : 0;
+	NoteGuardian(keeper->guardian);
 	(void) close(keeper->guardian_end);
 	keeper->guardian_end = -1;
 	(void) sigprocmask(SIG_SETMASK, &old, NULL);
@@ -288,7 +128,7 @@ tell_guardian(const Keeper *keeper, MessageKind kind)
 {
 	Message		message = {.kind = kind,.end = keeper->run.end,.ending = keeper->run.at_end};
 
-	(void) send(guardian_socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void) send(keeper->socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /*
@@ -313,7 +153,7 @@ extend(Keeper *keeper, Usec answered)
 	switch (ExtendRun(keeper->server, &keeper->run))
 	{
 		case ANSWER_YES:
-			set_last_resort(keeper, keeper->run.end);
+			SetLastResort(lease, keeper->run.end);
 			tell_guardian(keeper, ORDER_EXTENDED);
 			return keeper->run.renewed + lease->heartbeat;
 		case ANSWER_NO:
@@ -350,12 +190,12 @@ hear(Keeper *keeper, Usec next, bool came)
  * The first process of a container gets what has lost its parent there.
  */
 static void
-reap_strangers(void)
+reap_strangers(const Keeper *keeper)
 {
 	siginfo_t	child = {0};
 
 	while (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-		   child.si_pid != 0 && child.si_pid != guardian)
+		   child.si_pid != 0 && child.si_pid != keeper->guardian)
 	{
 		(void) waitpid(child.si_pid, NULL, WNOHANG);
 		child.si_pid = 0;
@@ -373,7 +213,7 @@ keep_lock(Keeper *keeper, Message *report)
 	Usec		answered = keeper->run.end;
 	Usec		next = keeper->run.renewed + keeper->run.lease.heartbeat;
 	struct pollfd polls[] = {
-		{.fd = guardian_socket,.events = POLLIN},
+		{.fd = keeper->socket,.events = POLLIN},
 		{.fd = -1,.events = POLLIN}
 	};
 
@@ -391,7 +231,7 @@ keep_lock(Keeper *keeper, Message *report)
 		polls[1].fd = listens ? ListeningSocket(keeper->server) : -1;
 		if (poll(polls, 2, PollTimeout(wake)) > 0 && polls[0].revents != 0)
 		{
-			ssize_t		length = recv(guardian_socket, report, sizeof(*report), MSG_DONTWAIT);
+			ssize_t		length = recv(keeper->socket, report, sizeof(*report), MSG_DONTWAIT);
 
 			/*
 			 * ECONNRESET comes once, and before the reports: the guardian has
@@ -407,7 +247,7 @@ keep_lock(Keeper *keeper, Message *report)
 		}
 		if (Now() >= next)
 			next = extend(keeper, answered);
-		reap_strangers();
+		reap_strangers(keeper);
 	}
 }
 
@@ -415,13 +255,13 @@ keep_lock(Keeper *keeper, Message *report)
  * reap_guardian - the wait status of the guardian, which has ended
  */
 static int
-reap_guardian(void)
+reap_guardian(Keeper *keeper)
 {
-	pid_t		pid = (pid_t) guardian;
+	pid_t		pid = keeper->guardian;
 	int			status = 0;
 
-	/* Once it is reaped, end_all() must not kill another process. */
-	guardian = 0;
+	keeper->guardian = 0;
+	NoteGuardian(0);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return status;
@@ -444,6 +284,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
 {
 	char	   *tail = NULL;
 	char		reason[80];
+	int			told = ToldSignal();
 
 	if (strcmp(outcome, "succeeded") == 0)
 		return NULL;
@@ -453,9 +294,9 @@ describe(const Keeper *keeper, const char *outcome, int status)
 		return tail;
 	if (keeper->guardian_end >= 0)
 		(void) snprintf(reason, sizeof(reason), "the command was not started");
-	else if (strcmp(outcome, RETURNED) == 0 && told_signal != 0)
+	else if (strcmp(outcome, RETURNED) == 0 && told != 0)
 		(void) snprintf(reason, sizeof(reason), "the program got signal %d (%s)",
-						(int) told_signal, strsignal(told_signal));
+						told, strsignal(told));
 	else if (WIFSIGNALED(status))
 		(void) snprintf(reason, sizeof(reason), "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
@@ -472,13 +313,13 @@ static bool
 end_run(Keeper *keeper, const char *outcome, int status, int code)
 {
 	char	   *message = describe(keeper, outcome, status);
-	int			told_before = told_count;
+	int			told_before = ToldCount();
 	Answer		answer;
 
 	for (;;)
 	{
 		answer = EndRun(keeper->server, &keeper->run, outcome, message, code);
-		if (answer != ANSWER_NONE || Now() >= keeper->run.end || told_count != told_before)
+		if (answer != ANSWER_NONE || Now() >= keeper->run.end || ToldCount() != told_before)
 			break;
 		Nap(RETRY_NAP);
 	}
@@ -500,13 +341,14 @@ finish(Keeper *keeper, Ending ending, int status)
 	};
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
+	int			told = ToldSignal();
 
 	/* A server may not let a connect come to its end. */
-	finished = 1;
-	set_last_resort(keeper, keeper->run.end + LeasePatience(&keeper->run.lease) + keeper->run.lease.margin);
+	NoteFinished();
+	SetLastResort(&keeper->run.lease, keeper->run.end + LeasePatience(&keeper->run.lease) + keeper->run.lease.margin);
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */
-	if (ending == ENDING_NONE && told_signal != 0 && exit_code(status) == EXIT_SIGNAL + told_signal)
+	if (ending == ENDING_NONE && told != 0 && exit_code(status) == EXIT_SIGNAL + told)
 		outcome = RETURNED;
 	if (outcome == NULL)
 		outcome = status == 0 ? "succeeded" : "failed";
@@ -559,15 +401,15 @@ run_command(Keeper *keeper)
 	Message		report;
 	int			status;
 
-	set_last_resort(keeper, keeper->run.end);
+	SetLastResort(&keeper->run.lease, keeper->run.end);
 	if (!start_guardian(keeper))
 		return finish(keeper, ENDING_NONE, W_EXITCODE(EXIT_NO_RESOURCES, 0));
 	if (keep_lock(keeper, &report))
 	{
-		(void) reap_guardian();
+		(void) reap_guardian(keeper);
 		return finish(keeper, report.ending, report.number);
 	}
-	status = reap_guardian();
+	status = reap_guardian(keeper);
 	kill_orphans(keeper);
 	if (status == 0)
 		status = W_EXITCODE(EXIT_NO_RESOURCES, 0);
@@ -580,7 +422,7 @@ run_command(Keeper *keeper)
 static int
 end_early(Keeper *keeper, int status)
 {
-	int			number = (int) told_signal;
+	int			number = ToldSignal();
 
 	if (keeper->run.token != 0)
 		(void) end_run(keeper, RETURNED, 0, -1);
@@ -605,10 +447,10 @@ KeepRun(const Options *options)
 
 	prepare(&keeper);
 	keeper.server = NewServer(options, keeper.guardian_end);
-	catch_signals();
-	set_last_resort(&keeper, Now() + (options->wait > 0 ? options->wait : 0) + options->lease.length + BEGIN_PATIENCE);
+	CatchSignals();
+	SetLastResort(&keeper.run.lease, Now() + (options->wait > 0 ? options->wait : 0) + options->lease.length + BEGIN_PATIENCE);
 	status = BeginRun(keeper.server, &keeper.run);
-	if (status != 0 || told_signal != 0)
+	if (status != 0 || ToldSignal() != 0)
 		return end_early(&keeper, status);
 	if (options->verbose)
 		Complain("run of \"%s\" with token %lld begins", keeper.options->name, (long long) keeper.run.token);

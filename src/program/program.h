@@ -219,9 +219,13 @@ extern void CopyOutput(void);
 extern bool OutputCopied(void);
 extern void AbandonOutput(void);
 
+/* news.c: what the server has to tell of jobs */
+extern int	ShowNews(Server *server);
+
+/* change.c: the commands of --watch */
+
 /* watch.c: the work of --watch, in the place of the command */
 extern void Watch(const Options *options) __attribute__((noreturn));
-extern int	ShowNews(Server *server);
 
 /* guardian.c: the process that watches the command */
 typedef enum MessageKind
@@ -255,6 +259,16 @@ typedef struct Start
 } Start;
 
 extern void Guard(const Start *start) __attribute__((noreturn));
+
+/* signals.c: the signals of the keeper, and its last resort */
+extern bool PrepareSignals(int guardian);
+extern void CatchSignals(void);
+extern void SetLastResort(const Lease *lease, Usec end);
+extern void NoteIgnored(sigset_t *ignored);
+extern void NoteGuardian(pid_t pid);
+extern void NoteFinished(void);
+extern int	ToldSignal(void);
+extern int	ToldCount(void);
 
 /* keeper.c: the process that keeps the lock */
 extern int	KeepRun(const Options *options);

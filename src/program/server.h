@@ -80,4 +80,37 @@ extern char *StatementOfEnd(Server *server, const Run *run, const char *outcome,
 extern int	FindSchema(Server *server);
 extern int	RefusedWith(const PGresult *result);
 
+/* news.c */
+
+/* The columns of a change, and the JSON of all of them */
+enum
+{
+	COLUMN_NAME,
+	COLUMN_PROBLEM,
+	COLUMN_STATE,
+	COLUMN_SINCE,
+	COLUMN_MESSAGE,
+	COLUMN_DESCRIPTION,
+	COLUMN_JSON,
+	COLUMNS
+};
+
+/* A change of which the command, or the server, could not be told yet */
+typedef struct Trial
+{
+	struct Trial *next;
+	char	   *key;			/* see key_of() */
+	char	   *name;			/* of the job; its other changes wait */
+	bool		told;			/* the command was; the server is to be told */
+	Usec		nap;			/* from the last try to the next */
+	Usec		again_at;		/* the next one */
+} Trial;
+
+extern PGresult *AskForNews(Server *server, const Trial *trials, int most);
+extern bool TellServer(Server *server, const PGresult *news, int row);
+
+/* change.c */
+extern bool WatchChildren(void);
+extern bool RunCommand(Server *server, char *const *command, const PGresult *news, int row);
+
 #endif							/* SHEDLOCK_SERVER_H */

@@ -12,15 +12,12 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "program/server.h"
@@ -32,49 +29,8 @@
 #define RETRY_FIRST			USEC_PER_SEC
 #define RETRY_MAX			(300 * USEC_PER_SEC)
 
-/*
- * An open transaction that has seen the same news would hold up the statements of a watcher.  The
- * server does not notice that one of them is given up, so it ends them by itself: else each try
- * would leave a session.  Less than PATIENCE.
- */
-#define LOCK_PATIENCE		"SET LOCAL lock_timeout = '10s'; "
-
 /* Changes in one answer: more of them would be too long for READS_MAX on a network with small packets. */
 #define NEWS_MAX			100
-
-/* The columns of a change, and the JSON of all of them */
-enum
-{
-	COLUMN_NAME,
-	COLUMN_PROBLEM,
-	COLUMN_STATE,
-	COLUMN_SINCE,
-	COLUMN_MESSAGE,
-	COLUMN_DESCRIPTION,
-	COLUMN_JSON,
-	COLUMNS
-};
-
-/* What the command has of them in its environment */
-static const char *const variables[] = {
-	[COLUMN_NAME] = "SHEDLOCK_NAME",
-	[COLUMN_PROBLEM] = "SHEDLOCK_PROBLEM",
-	[COLUMN_STATE] = "SHEDLOCK_STATE",
-	[COLUMN_SINCE] = "SHEDLOCK_SINCE",
-	[COLUMN_MESSAGE] = "SHEDLOCK_MESSAGE",
-	[COLUMN_DESCRIPTION] = "SHEDLOCK_DESCRIPTION"
-};
-
-/* A change of which the command, or the server, could not be told yet */
-typedef struct Trial
-{
-	struct Trial *next;
-	char	   *key;			/* see key_of() */
-	char	   *name;			/* of the job; its other changes wait */
-	bool		told;			/* the command was; the server is to be told */
-	Usec		nap;			/* from the last try to the next */
-	Usec		again_at;		/* the next one */
-} Trial;
 
 typedef struct Watcher
 {
@@ -82,7 +38,6 @@ typedef struct Watcher
 	Server	   *server;
 	char	   *alive;			/* --alive, or NULL */
 	Usec		alive_at;		/* it is run at no look before */
-	int			children;		/* signalfd of SIGCHLD */
 	Trial	   *trials;
 } Watcher;
 
@@ -128,183 +83,6 @@ free_trial(Trial **trial)
 }
 
 /*
- * open_input - a file with one line, to be read; or -1
- */
-static int
-open_input(const char *line)
-{
-	int			file = memfd_create("shedlock", MFD_CLOEXEC);
-
-	if (file >= 0 && (dprintf(file, "%s\n", line) < 0 || lseek(file, 0, SEEK_SET) != 0))
-	{
-		(void) close(file);
-		return -1;
-	}
-	return file;
-}
-
-/*
- * execute - become the command
- *
- * news: the row of the change, or NULL.
- */
-static void
-__attribute__((noreturn))
-execute(Watcher *watcher, char *const *command, const PGresult *news, int row, pid_t parent)
-{
-	sigset_t	none;
-	int			problem;
-
-	(void) setpgid(0, 0);
-	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(EXIT_NO_RESOURCES);
-	ForgetServer(watcher->server);
-	if (news)
-	{
-		int			input = open_input(PQgetvalue(news, row, COLUMN_JSON));
-
-		if (input < 0 || dup2(input, STDIN_FILENO) < 0)
-			Die(EXIT_NO_RESOURCES, "could not write the input of \"%s\": %s", command[0], strerror(errno));
-		for (int column = COLUMN_NAME; column < COLUMN_JSON; column++)
-			(void) setenv(variables[column], PQgetvalue(news, row, column), 1);
-	}
-	(void) signal(SIGPIPE, SIG_DFL);
-	(void) signal(SIGTSTP, SIG_DFL);
-	(void) signal(SIGTTOU, SIG_DFL);
-	(void) sigemptyset(&none);
-	(void) sigprocmask(SIG_SETMASK, &none, NULL);
-	(void) execvp(command[0], command);
-	problem = errno;
-	Complain("could not execute \"%s\": %s", command[0], strerror(problem));
-	_exit(problem == ENOENT ? EXIT_NO_COMMAND : EXIT_NO_EXEC);
-}
-
-/*
- * await - wait for a process, which has had its time at some instant; returns its wait status
- *
- * Then it is told to end, with its process group, and what has not ended later is killed.  The
- * system gives its process ID to no other process while the group has members.
- */
-static int
-await(const Watcher *watcher, pid_t pid)
-{
-	Usec		end = Now() + watcher->options->each_at_most;
-	int			number = SIGTERM;
-	int			status;
-
-	while (waitpid(pid, &status, WNOHANG) != pid)
-	{
-		struct pollfd child = {.fd = watcher->children,.events = POLLIN};
-		struct signalfd_siginfo ignored;
-
-		if (poll(&child, 1, PollTimeout(end)) > 0)
-			(void) !read(watcher->children, &ignored, sizeof(ignored));
-		if (Now() < end)
-			continue;
-		SignalCommand(number);
-		number = SIGKILL;
-		end = Now() + watcher->options->lease.kill_after;
-	}
-	if (number == SIGKILL)
-	{
-		while (Now() < end && kill(-pid, 0) == 0)
-			Nap(KILL_NAP);
-		(void) kill(-pid, SIGKILL);
-	}
-	return status;
-}
-
-/*
- * run - run a command; returns whether it has succeeded
- */
-static bool
-run(Watcher *watcher, char *const *command, const PGresult *news, int row)
-{
-	pid_t		parent = getpid();
-	pid_t		pid = fork();
-	int			status;
-
-	if (pid < 0)
-	{
-		Complain("could not create a process: %s", strerror(errno));
-		return false;
-	}
-	if (pid == 0)
-		execute(watcher, command, news, row, parent);
-	(void) setpgid(pid, pid);
-	WatchCommand(pid);
-	status = await(watcher, pid);
-	if (WIFSIGNALED(status))
-		Complain("\"%s\" was ended by signal %d (%s)", command[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else if (status != 0)
-		Complain("\"%s\" has failed with exit status %d", command[0], WEXITSTATUS(status));
-	return status == 0;
-}
-
-/*
- * statement_of_news - the statement that asks for the changes that were not told
- *
- * trials: the later one of them comes up again, the later those of its job are asked for.  So
- * however many fail, they keep no other from being told.  most: how many; the first ones.
- */
-static char *
-statement_of_news(Server *server, const Trial *trials, int most)
-{
-	Statement	statement;
-
-	BeginStatement(&statement);
-	fprintf(statement.stream,
-			LOCK_PATIENCE "SELECT name, problem, state, since, message, description, json FROM ("
-			"SELECT n.name, n.problem, n.state, pg_catalog.to_json(n.since) OPERATOR(pg_catalog.#>>) '{}' AS since, "
-			"n.message, n.description, pg_catalog.row_to_json(n) AS json, pg_catalog.row_number() OVER () AS number "
-			"FROM %s.shedlock_news() n) n ORDER BY (SELECT pg_catalog.min(t.again_at) FROM (VALUES "
-			"(NULL::pg_catalog.text, NULL::pg_catalog.int8)", server->schema);
-	for (; trials; trials = trials->next)
-	{
-		fputs(", (", statement.stream);
-		AddLiteral(&statement, server, trials->name);
-		fprintf(statement.stream, ", %lld)", (long long) trials->again_at);
-	}
-	fprintf(statement.stream,
-			") t(name, again_at) WHERE t.name OPERATOR(pg_catalog.=) n.name) NULLS FIRST, number LIMIT %d", most);
-	return EndStatement(&statement);
-}
-
-/*
- * tell_server - tell the server that a change was told; returns whether it knows
- */
-static bool
-tell_server(Server *server, const PGresult *news, int row)
-{
-	static const int arguments[] = {COLUMN_NAME, COLUMN_PROBLEM, COLUMN_SINCE, COLUMN_STATE};
-	Statement	statement;
-	PGresult   *result;
-	char	   *text;
-	bool		told;
-
-	if (!ConnectServer(server))
-		return false;
-	BeginStatement(&statement);
-	fprintf(statement.stream, LOCK_PATIENCE "SELECT %s.shedlock_tell(", server->schema);
-	for (size_t i = 0; i < sizeof(arguments) / sizeof(arguments[0]); i++)
-	{
-		fputs(i > 0 ? ", " : "", statement.stream);
-		AddLiteral(&statement, server, PQgetvalue(news, row, arguments[i]));
-	}
-	fputs(")", statement.stream);
-	text = EndStatement(&statement);
-
-	result = Ask(server, text, 1, Now() + PATIENCE, false);
-	free(text);
-	told = PQresultStatus(result) == PGRES_TUPLES_OK && !server->unconfirmed;
-	if (!told && result)
-		ShowError(server, result);
-	PQclear(result);
-	return told;
-}
-
-/*
  * try_change - tell the command of a change, and then the server; returns whether that is done
  *
  * If it fails, it is for a later round.
@@ -329,12 +107,12 @@ try_change(Watcher *watcher, const PGresult *news, int row)
 		free(key);
 	if (Now() < (*trial)->again_at)
 		return false;
-	if (!(*trial)->told && run(watcher, watcher->options->command, news, row))
+	if (!(*trial)->told && RunCommand(watcher->server, watcher->options->command, news, row))
 	{
 		(*trial)->told = true;
 		(*trial)->nap = 0;
 	}
-	if ((*trial)->told && tell_server(watcher->server, news, row))
+	if ((*trial)->told && TellServer(watcher->server, news, row))
 	{
 		free_trial(trial);
 		return true;
@@ -381,35 +159,6 @@ tell_all(Watcher *watcher, const PGresult *news)
 	}
 	free(failed);
 	return left;
-}
-
-/*
- * ask_for_news - ask for the changes that were not told; NULL, with the connection closed, if
- * there is no answer
- *
- * trials, most: see statement_of_news().
- */
-static PGresult *
-ask_for_news(Server *server, const Trial *trials, int most)
-{
-	PGresult   *result = NULL;
-	char	   *statement;
-
-	if (!ConnectServer(server) || FindSchema(server) != 0)
-		return NULL;
-	statement = statement_of_news(server, trials, most);
-	result = Ask(server, statement, ROWS(COLUMNS), Now() + PATIENCE, true);
-	free(statement);
-	if (PQresultStatus(result) == PGRES_TUPLES_OK)
-	{
-		server->complained = false;
-		return result;
-	}
-	if (result && !ToldToEnd(server))
-		ShowError(server, result);
-	PQclear(result);
-	Disconnect(server);
-	return NULL;
 }
 
 /*
@@ -472,7 +221,7 @@ look(Watcher *watcher)
 	int			left;
 
 	listen_first(watcher->server);
-	news = ask_for_news(watcher->server, watcher->trials, NEWS_MAX);
+	news = AskForNews(watcher->server, watcher->trials, NEWS_MAX);
 	if (news == NULL)
 		return Now() + RETRY_FIRST;
 	if (PQntuples(news) < NEWS_MAX)
@@ -486,7 +235,7 @@ look(Watcher *watcher)
 		next = watcher->alive_at;
 	else if (left == 0 && watcher->alive)
 	{
-		(void) run(watcher, alive, NULL, 0);
+		(void) RunCommand(watcher->server, alive, NULL, 0);
 		watcher->alive_at = next;
 	}
 	PQclear(news);
@@ -531,7 +280,6 @@ Watch(const Options *options)
 {
 	Watcher		watcher = {.options = options};
 	sigset_t	ends;
-	sigset_t	child;
 
 	if (options->alive)
 		watcher.alive = strdup(options->alive);
@@ -544,56 +292,17 @@ Watch(const Options *options)
 	 */
 	(void) signal(SIGTSTP, SIG_IGN);
 	(void) signal(SIGTTOU, SIG_IGN);
-	(void) sigemptyset(&child);
-	(void) sigaddset(&child, SIGCHLD);
 	(void) sigemptyset(&ends);
 	(void) sigaddset(&ends, SIGTERM);
 	(void) sigaddset(&ends, SIGINT);
 	(void) sigaddset(&ends, SIGQUIT);
 	(void) sigaddset(&ends, SIGHUP);
-	(void) sigprocmask(SIG_BLOCK, &child, NULL);
 	(void) sigprocmask(SIG_BLOCK, &ends, NULL);
-	watcher.children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
 	watcher.server = NewServer(options, signalfd(-1, &ends, SFD_CLOEXEC));
-	if (watcher.children < 0 || watcher.server->wakeup < 0)
+	if (!WatchChildren() || watcher.server->wakeup < 0)
 		Die(EXIT_NO_RESOURCES, "could not watch: %s", strerror(errno));
 	while (!ToldToEnd(watcher.server))
 		rest(watcher.server, look(&watcher));
 	Disconnect(watcher.server);
 	exit(EXIT_SUCCESS);
-}
-
-/*
- * ShowNews - print what would be told now, a line of JSON each; returns the exit status of the
- * program
- *
- * In a transaction that is rolled back, so that nothing counts as seen.
- */
-int
-ShowNews(Server *server)
-{
-	PGresult   *begun;
-	PGresult   *news;
-	int			status = ConnectServer(server) ? FindSchema(server) : EXIT_NO_SERVER;
-
-	if (status != 0)
-		return status;
-	begun = Ask(server, "BEGIN", 0, Now() + PATIENCE, false);
-	news = begun ? ask_for_news(server, NULL, INT_MAX) : NULL;
-	if (news == NULL)
-	{
-		ComplainOnce(server, "the server did not answer");
-		status = EXIT_NO_SERVER;
-	}
-	for (int row = 0; news && row < PQntuples(news); row++)
-	{
-		char	   *line = PQgetvalue(news, row, COLUMN_JSON);
-
-		MaskControls(line);
-		puts(line);
-	}
-	PQclear(news);
-	PQclear(begun);
-	Disconnect(server);
-	return status;
 }

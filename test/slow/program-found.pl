@@ -24,7 +24,7 @@ my $node = start_node('main', conf => "restart_after_crash = on\nlog_statement =
 # test/faults/program/child.c.
 my @breakages = (
 	[ 'the keeper has no timer for the end of the lease', 'outlived its lease', 'stop_guardian', 't',
-		'program/keeper.c', '(void) timer_settime(keeper->last_resort, TIMER_ABSTIME, &time, NULL);', '' ],
+		'program/signals.c', '(void) timer_settime(last_resort, TIMER_ABSTIME, &time, NULL);', '' ],
 	[ 'the guardian ignores the end of the lease', 'outlived its lease', 'stop_keeper', 't',
 		'program/guardian.c', '!guardian->lease_over && now >= LeaseStop(guardian->lease, guardian->lease_end)', 'false' ],
 	[ 'the lease is thought to last longer', 'two at once', 'cut', 't',
