@@ -188,7 +188,7 @@ gave_up_at(const ShedlockTick *last, const Try *try)
 		return last->gave_up_at;
 	if (ShedlockHasSkipped(last, &try->job) && last->skipped < try->due.tick)
 		return DT_NOBEGIN;
-	if (last->gave_up_at >= try->job.created_at || !ShedlockGivesUp(last) || last->token == try->job.spent_token)
+	if (last->gave_up_at >= try->job.created_at || !ShedlockGivesUp(last, &try->job))
 		return last->gave_up_at;
 	/* The clock may have been set back since the job was created. */
 	return Max(try->now, try->job.created_at);

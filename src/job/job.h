@@ -236,7 +236,7 @@ extern void ShedlockLookUpTick(const ShedlockName *name, ShedlockTick *last);
 extern bool ShedlockLockTick(const ShedlockName *name);
 extern void ShedlockUnlockTick(const ShedlockName *name);
 extern bool ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait);
-extern bool ShedlockGivesUp(const ShedlockTick *before);
+extern bool ShedlockGivesUp(const ShedlockTick *before, const ShedlockJob *job);
 extern bool ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before);
 extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interval *period,
 							  ShedlockTick *before);

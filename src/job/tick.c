@@ -133,28 +133,31 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 
 /*
  * ShedlockGivesUp - does no attempt follow the last run before the write of a later tick?
+ *
+ * A job that was forgotten since has given up nothing.
  */
 bool
-ShedlockGivesUp(const ShedlockTick *before)
+ShedlockGivesUp(const ShedlockTick *before, const ShedlockJob *job)
 {
-	return before->found && !before->done && before->token != 0;
+	return job->found && before->found && !before->done && before->token != 0 &&
+		before->token != job->spent_token;
 }
 
 /*
  * ShedlockGiveUpTick - record that no attempt follows the last run before the caller's write
  *
- * Returns true if that run has ended already, and listeners are to be told.  A job that was
- * forgotten since has given up nothing.
+ * Returns true if that run has ended already, and listeners are to be told.
  */
 bool
 ShedlockGiveUpTick(const ShedlockName *name, const ShedlockTick *before)
 {
 	ShedlockJob job;
 
-	if (!ShedlockGivesUp(before))
+	/* the usual case, which spares a look at the job */
+	if (before->token == 0 || before->done)
 		return false;
 	ShedlockLookUpJob(name, &job);
-	return job.found && job.spent_token != before->token && ShedlockHistoryGaveUp(name, before->token);
+	return ShedlockGivesUp(before, &job) && ShedlockHistoryGaveUp(name, before->token);
 }
 
 /*
