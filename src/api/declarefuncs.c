@@ -86,6 +86,7 @@ shedlock_skip(PG_FUNCTION_ARGS)
 {
 	ShedlockName name;
 	ShedlockJob job;
+	ShedlockTick before;
 	TimestampTz tick;
 	char	   *reason;
 	bool		is_new;
@@ -98,13 +99,15 @@ shedlock_skip(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("job \"%s\" does not exist", name.str),
 				 errhint("Declare it with shedlock_job.")));
-	is_new = ShedlockSkipTick(&name, &tick);
+	is_new = ShedlockSkipTick(&name, &tick, &before);
 	if (tick == DT_NOEND)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("job \"%s\" has no tick to come", name.str)));
 	if (is_new)
 	{
+		if (before.found && ShedlockGiveUpTick(&name, &before))
+			ShedlockTellRun("gave up", false, name.nsp, before.token, &before);
 		ShedlockHistorySkip(&name, tick, reason);
 		ereport(LOG,
 				(errmsg("tick %s of job \"%s\" skipped by role %s%s%s", ShedlockTimeString(tick), name.str,

@@ -243,7 +243,7 @@ extern bool ShedlockClaimTick(const ShedlockName *name, TimestampTz tick, Interv
 extern void ShedlockCloseTick(const ShedlockName *name, int64 token);
 extern bool ShedlockEndTick(const ShedlockName *name, int64 token, ShedlockOutcome outcome);
 extern bool ShedlockAllowTickAgain(const ShedlockName *name, TimestampTz *tick);
-extern bool ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick);
+extern bool ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick, ShedlockTick *before);
 extern bool ShedlockForgetTick(const ShedlockName *name);
 extern bool ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit);
 

@@ -244,6 +244,9 @@ typedef struct TickAct
 								 * the next one */
 	bool		older_due;		/* it is skipped already, and older ones are
 								 * to be made up before it */
+	bool		at_work;		/* it is skipped already, and a run of one
+								 * before it is at work */
+	ShedlockTick before;		/* what was used up without a run */
 } TickAct;
 
 /*
@@ -463,10 +466,12 @@ skip_tick(ShedlockTick *last, TickAct *act)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz coming;
 	ShedlockTick ready = *last;
+	ShedlockRow row;
 	ShedlockDue due;
 	bool		is_new;
 
 	act->tick = DT_NOEND;
+	act->before.found = false;
 	ShedlockLookUpJob(act->name, &act->job);
 	if (!act->job.is_readable)
 		return false;
@@ -484,12 +489,23 @@ skip_tick(ShedlockTick *last, TickAct *act)
 	{
 		act->is_later = last->skipped > now;
 		act->older_due = due.attempt > 0 && due.tick < last->skipped;
-		if (act->is_later || act->older_due)
+		ShedlockLookUpRow(act->name, &row);
+
+		/* The end of a run needs its tick. */
+		act->at_work = !last->done && last->token != 0 && row.token == last->token &&
+			ShedlockIsHeld(&row, act->name, now);
+		if (act->is_later || act->older_due || act->at_work)
 			return false;
+		act->before = *last;
 		use_up(last, last->skipped);
 	}
+
+	/* If shedlock_again() has allowed something, it was this tick. */
 	if (is_new)
+	{
 		last->gave_up_at = DT_NOBEGIN;
+		last->again_at = DT_NOBEGIN;
+	}
 	act->tick = is_new ? due.tick : coming;
 	last->skipped = act->tick;
 	return act->tick != DT_NOEND;
@@ -498,23 +514,26 @@ skip_tick(ShedlockTick *last, TickAct *act)
 /*
  * ShedlockSkipTick - use up the coming tick of a job, or the one that is due
  *
- * Sets *tick to it; to DT_NOEND if the name has no job, or the job no tick to come.  Returns
- * false if it was skipped before.  Errors: 55000 if a later tick is skipped.
+ * Sets *tick to it; to DT_NOEND if the name has no job, or the job no tick to come.  Sets *before
+ * to the state before one that was skipped earlier, and is used up by this; not found if none
+ * is.  Returns false if it was skipped before.  Errors: 55000 if another one is skipped.
  */
 bool
-ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick)
+ShedlockSkipTick(const ShedlockName *name, TimestampTz *tick, ShedlockTick *before)
 {
 	TickAct		act = {.name = name,.durable = true,.tick = DT_NOEND};
 	bool		changed = change_tick(skip_tick, &act);
 
-	if (act.is_later || act.older_due)
+	if (act.is_later || act.older_due || act.at_work)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tick %s of job \"%s\" is skipped already", ShedlockTimeString(act.tick), name->str),
 				 act.is_later ? errdetail("Only one tick can be skipped at a time.") :
-				 errdetail("Older ticks are to be made up before another one can be skipped."),
+				 act.older_due ? errdetail("Older ticks are to be made up before another one can be skipped.") :
+				 errdetail("A run of an older tick is at work."),
 				 act.is_later ? errhint("shedlock_again takes that back.") : 0));
 	*tick = act.tick;
+	*before = act.before;
 	return changed;
 }
 

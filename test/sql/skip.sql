@@ -88,6 +88,21 @@ SELECT shedlock_run_end('skip late', :token, 'failed');
 UPDATE _shedlock_tick SET skipped = shedlock_tick('@yearly') WHERE name = 'skip late';
 SELECT split_part(pg_temp.error_of('SELECT shedlock_skip(''skip late'')'), E'\n', 2);
 SELECT * FROM pg_temp.show('skip late');
+-- Nor a run that is at work; what has failed, and waits for a retry, gives up.
+SELECT shedlock_job('skip at work', '@yearly', attempts => 2, backoff => '1 hour');
+UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'skip at work';
+SELECT token FROM shedlock_run_begin('skip at work') \gset
+UPDATE _shedlock_tick SET tick = tick - interval '1 year', skipped = tick WHERE name = 'skip at work';
+SELECT split_part(pg_temp.error_of('SELECT shedlock_skip(''skip at work'')'), E'\n', 2);
+SELECT shedlock_run_end('skip at work', :token, 'failed');
+SELECT gave_up FROM shedlock_history WHERE name = 'skip at work';
+SELECT pg_temp.years(shedlock_skip('skip at work'));
+SELECT outcome, gave_up FROM shedlock_history WHERE name = 'skip at work' AND outcome <> 'skipped';
+SELECT gave_up FROM shedlock_stats WHERE name = 'skip at work';
+-- What shedlock_again has allowed is skipped like any other one.
+SELECT shedlock_job('skip allowed', '@yearly'), shedlock_again('skip allowed');
+SELECT pg_temp.years(shedlock_skip('skip allowed'));
+SELECT state FROM shedlock_run_begin('skip allowed');
 -- It ends that a job gave up.
 SELECT shedlock_job('skip gave up', '@yearly');
 UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'skip gave up';

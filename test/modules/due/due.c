@@ -500,6 +500,7 @@ allow_again(int64 arg)
 static void
 skip(int64 arg)
 {
+	ShedlockTick before;
 	TimestampTz tick;
 
 	MemoryContext context = CurrentMemoryContext;
@@ -508,7 +509,7 @@ skip(int64 arg)
 		return;
 	PG_TRY();
 	{
-		(void) ShedlockSkipTick(&world.name, &tick);
+		(void) ShedlockSkipTick(&world.name, &tick, &before);
 	}
 	PG_CATCH();
 	{

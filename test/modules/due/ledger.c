@@ -265,6 +265,17 @@ backoff_is_over(void)
 	return stage_clock >= ledger.retry_at || ledger.retry_at > stage_clock + HOUR;
 }
 
+/*
+ * is_last_at_work - has the last tick a run that can still settle it?
+ */
+static bool
+is_last_at_work(void)
+{
+	const Fact *fact = find_fact(ledger.last);
+
+	return ledger.at_work != 0 && ledger.at_work == ledger.token && fact && !fact->closed;
+}
+
 static int64
 backoff_after(int attempt)
 {
@@ -685,6 +696,8 @@ ledger_skipped(TimestampTz tick)
 		{
 			promise(!(is_due && due < ledger.skipped) || tick == DT_NOEND,
 					"skip: nothing as long as older ticks are to be made up");
+			promise(ledger.jumped || !is_last_at_work() || tick == DT_NOEND,
+					"skip: nothing as long as a run of an older tick is at work");
 			if (tick == DT_NOEND)
 				return;
 			ledger.last = ledger.skipped;
@@ -693,7 +706,9 @@ ledger_skipped(TimestampTz tick)
 			ledger.again = ledger.again_before = false;
 			ledger.retry_at = DT_NOBEGIN;
 		}
-		if (!is_due)
+		if (is_due)
+			ledger.again = ledger.again_before = false;
+		else
 			due = next_open(Max(stage_clock, Max(ledger.last, ledger.counts)));
 	}
 	promise(ledger.jumped || tick == due, "skip uses up the tick that is due, or the coming one");
