@@ -284,7 +284,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
 {
 	char	   *tail = NULL;
 	char		reason[80];
-	int			told = ToldSignal();
+	int			told;
 
 	if (strcmp(outcome, "succeeded") == 0)
 		return NULL;
@@ -292,6 +292,7 @@ describe(const Keeper *keeper, const char *outcome, int status)
 		tail = TailText(keeper->start.tail, keeper->options->tail, !TakesUnicode(keeper->server));
 	if (tail)
 		return tail;
+	told = ToldSignal();
 	if (keeper->guardian_end >= 0)
 		(void) snprintf(reason, sizeof(reason), "the command was not started");
 	else if (strcmp(outcome, RETURNED) == 0 && told != 0)
@@ -341,13 +342,14 @@ finish(Keeper *keeper, Ending ending, int status)
 	};
 	const char *outcome = outcomes[ending];
 	bool		lost = ending == ENDING_LOST;
-	int			told = ToldSignal();
+	int			told;
 
 	/* A server may not let a connect come to its end. */
 	NoteFinished();
 	SetLastResort(&keeper->run.lease, keeper->run.end + LeasePatience(&keeper->run.lease) + keeper->run.lease.margin);
 
 	/* systemd sends SIGTERM to the command as well, which may end first. */
+	told = ToldSignal();
 	if (ending == ENDING_NONE && told != 0 && exit_code(status) == EXIT_SIGNAL + told)
 		outcome = RETURNED;
 	if (outcome == NULL)

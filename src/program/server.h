@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * server.h
- *	  The connection to the server, and the statements that are sent to it.
+ *	  The connection to the server, and what is done with its answers.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -99,7 +99,7 @@ enum
 typedef struct Trial
 {
 	struct Trial *next;
-	char	   *key;			/* see key_of() */
+	char	   *key;			/* a text that only this change has */
 	char	   *name;			/* of the job; its other changes wait */
 	bool		told;			/* the command was; the server is to be told */
 	Usec		nap;			/* from the last try to the next */
