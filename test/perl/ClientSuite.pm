@@ -794,7 +794,12 @@ sub frozen_waiting
 	answer($self, "SELECT shedlock_acquire('$lock', '1 h')");
 	my @frozen = map { start_worker($self, {}, @$_) } \@run, \@hold;
 	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND wait_event = 'Extension'", 'they wait');
-	kill 'STOP', $_->{pid} foreach @frozen;
+	foreach my $pid (map { $_->{pid} } @frozen)
+	{
+		# the server may wait before a worker has sent the end of its statement, without which nothing commits
+		sleep(0.01) until slurp_file("/proc/$pid/stat") =~ /\) S /;
+		kill 'STOP', $pid;
+	}
 	make_due($self, $job);
 	answer($self, "SELECT shedlock_force_release('$lock')");
 	comes_true($self, "SELECT count(*) = 1 FROM shedlock_history WHERE name = '$job'", 'the server begins a run');
