@@ -38,7 +38,7 @@ var (
 const (
 	sleepMax  = 10 * time.Second // of a worker until it asks again
 	lastWords = 5 * time.Second  // that runs have after their sign when the worker stops
-	retry     = time.Second      // of the last request, when the worker stops
+	retry     = time.Second      // of an end, and of the last request, when the worker stops
 
 	checkSQL = `SELECT 'shedlock_next'::regproc`
 	nextSQL  = `SELECT name, token, (extract(epoch FROM tick) * 1000000)::bigint, attempt,
@@ -187,7 +187,10 @@ func (s *session) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, config)
+	// a resolver may not answer; the fallbacks are the other hosts, and without TLS
+	limited, cancel := context.WithTimeout(ctx, config.ConnectTimeout*time.Duration(1+len(config.Fallbacks)))
+	defer cancel()
+	return pgx.ConnectConfig(limited, config)
 }
 
 // ask reads a statement's row. It may take wait longer than others.
@@ -238,11 +241,11 @@ func (s *session) keep(ctx, working context.Context, l *Lease) {
 			var isFull bool
 			sent := now()
 			err := s.ask(ctx, 0, extendSQL, []any{l.Name, l.Token, s.length}, &isFull)
-			if isFull {
-				l.setEnd(sent, s.length)
-			} else if err == nil {
+			if err == nil && !isFull {
 				// it was lost, or cut by the lock_at_most_for of its job, and is left until then
 				err = s.findEnd(ctx, l)
+			} else if err == nil && l.left() > 0 { // an answer can be too late
+				l.setEnd(sent, s.length)
 			}
 			if err != nil {
 				pause = s.length / 10
@@ -261,19 +264,21 @@ func (s *session) keep(ctx, working context.Context, l *Lease) {
 
 // release ends a lease, and says whether it was held until then.
 func (s *session) release(ctx context.Context, l *Lease, sql string, args ...any) (isHeld bool) {
-	isRepeat := false
+	isRepeat, pause := false, time.Duration(0)
 	for l.left() > 0 && ctx.Err() == nil {
 		err := s.ask(ctx, 0, sql, append([]any{l.Name, l.Token}, args...), &isHeld)
 		if err == nil {
 			isHeld = isHeld || isRepeat // a lock can have been released by a call that had no answer
 			break
 		}
+		isHeld = false // a row can come before an error
 		l.tell(err)
 		isRepeat = sql == releaseSQL
 		if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "22P05" {
 			toASCII(args) // the database's encoding lacks some of it
 		}
-		isDone(ctx, s.length/10)
+		isDone(ctx, pause) // at first none: it may have been one broken connection
+		pause = min(s.length/10, retry)
 	}
 	if !isHeld {
 		l.lose()
@@ -341,18 +346,25 @@ func (w Worker) Run(ctx context.Context) error {
 		w.OnError = func(err error, run *Run) { slog.Error("shedlock", "run", run, "error", err) }
 	}
 	s := &service{Worker: w, handlers: map[string]Handler{}, stopping: ctx}
+	isComplete := len(w.Jobs) > 0
 	for _, job := range w.Jobs {
+		isComplete = isComplete && job.Handler != nil
 		s.handlers[job.Name] = job.Handler
 		s.names = append(s.names, job.Name)
 	}
-	if len(w.Jobs) == 0 || len(s.handlers) < len(w.Jobs) {
-		return errors.New("a worker needs jobs, each with another name")
+	if !isComplete || len(s.handlers) < len(w.Jobs) {
+		return errors.New("a worker needs jobs, each with another name, and a handler")
+	}
+	if w.Lease < 0 || w.Concurrency < 0 || w.Wait < 0 || w.StopAfter < 0 {
+		return errors.New("a worker's times and its concurrency must not be negative")
 	}
 	for _, session := range []*session{&s.asker, &s.keeper} {
 		session.connString, session.beforeConnect, session.length = w.ConnString, w.BeforeConnect, w.Lease
 		defer session.close()
 	}
-	if err := s.prepare(ctx); err != nil {
+	if err := s.prepare(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

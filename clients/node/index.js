@@ -13,7 +13,7 @@ const { Client } = require("pg");
 
 const SLEEP_MAX = 10; // of a worker until it asks again, in seconds as all times here
 const LAST_WORDS = 5; // that runs have after their sign when the worker stops
-const RETRY = 1; // of the last request, when the worker stops
+const RETRY = 1; // of an end, and of the last request, when the worker stops
 const SIGNALS = ["SIGTERM", "SIGINT"];
 const DEFAULTS = { fallback_application_name: "shedlock", keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
@@ -178,6 +178,7 @@ class Session {
   // A statement that waits for the server fails.
   close() {
     this.#closes++;
+    this.#db?.unref(); // a silent host keeps no process
     this.#db?.end().catch(() => {});
     this.#db = undefined;
   }
@@ -201,16 +202,19 @@ class Keeper extends Session {
   async keep(lease, work) {
     const third = this.#length / 3;
     let isOver = false;
+    let extending;
     const extend = async () => {
       const pause = await this.#extend(lease);
-      if (!isOver && !this.#isStopped && lease._left() > 0) timer = setTimeout(extend, pause * 1000);
+      if (!isOver && !this.#isStopped && lease._left() > 0) timer = setTimeout(start, pause * 1000);
     };
-    let timer = setTimeout(extend, Math.min(third, lease._left() - this.#length / 2) * 1000);
+    const start = () => (extending = extend());
+    let timer = setTimeout(start, Math.min(third, lease._left() - this.#length / 2) * 1000);
     // no timer counts the time of a suspension, so the clocks are read again and again
     const watch = setInterval(() => lease._left() > 0 || this.lose(lease), Math.min(1, this.#length / 20) * 1000);
     await work;
     isOver = true;
     clearTimeout(timer);
+    await extending;
     clearInterval(watch);
   }
 
@@ -233,6 +237,7 @@ class Keeper extends Session {
   // Ends a lease; returns whether it was held until then.
   async end(lease, statement, ...args) {
     let isRepeat = false;
+    let pause = 0;
     while (lease._left() > 0) {
       try {
         const [isHeld] = await this.ask(statement, [lease.name, lease.token, ...args]);
@@ -244,7 +249,8 @@ class Keeper extends Session {
         isRepeat = statement === RELEASE;
         // the database's encoding lacks some of it
         if (error.code === "22P05") args = args.map((arg) => arg?.replace(/[^ -~]/g, "?"));
-        await sleep(this.#length * 100);
+        await sleep(pause * 1000); // at first not: it may have been one broken connection
+        pause = Math.min(this.#length / 10, RETRY);
       }
     }
     this.lose(lease);

@@ -36,7 +36,7 @@ _log = logging.getLogger("shedlock")
 _SLEEP_MAX = 10.0  # of a worker until it asks again, in seconds as all times here
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # that counts suspension, if there is one
 _LAST_WORDS = 5.0  # that runs have after their sign when the worker stops
-_RETRY = 1.0  # of the last request, when the worker stops
+_RETRY = 1.0  # of an end, and of the last request, when the worker stops
 _DEFAULTS = conninfo_to_dict(
     "fallback_application_name=shedlock target_session_attrs=read-write keepalives=1 keepalives_idle=10"
     " keepalives_interval=5 keepalives_count=3 tcp_user_timeout=25000"
@@ -257,7 +257,7 @@ class _Keeper(_Session):
 
     async def end(self, lease: Lease, statement: str, *args: Any) -> bool:
         """End a lease; return whether it was held until then."""
-        is_repeat = False
+        is_repeat, pause = False, 0.0
         while lease._left() > 0:
             try:
                 # a lock can have been released by a call that had no answer
@@ -269,7 +269,8 @@ class _Keeper(_Session):
                 is_repeat = statement == _RELEASE
                 if isinstance(error, psycopg.DataError):  # the database's encoding lacks some of it
                     args = tuple(arg and arg.encode("ascii", "replace").decode() for arg in args)
-                await asyncio.sleep(self._length / 10)
+                await asyncio.sleep(pause)  # at first none: it may have been one broken connection
+                pause = min(self._length / 10, _RETRY)
         self.lose(lease)
         return False
 

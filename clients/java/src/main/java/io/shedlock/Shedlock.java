@@ -36,7 +36,7 @@ public final class Shedlock {
     private static final System.Logger LOG = System.getLogger("shedlock");
     private static final double SLEEP_MAX = 10; // of a worker until it asks again, in seconds as all times here
     private static final double LAST_WORDS = 5; // that runs have after their sign when the worker stops
-    private static final double RETRY = 1; // of the last request, when the worker stops
+    private static final double RETRY = 1; // of an end, and of the last request, when the worker stops
     private static final String NAMELESS = "PostgreSQL JDBC Driver"; // what its driver calls an application
     private static final String ME = who();
 
@@ -317,6 +317,9 @@ public final class Shedlock {
 
         /** Adds a job. */
         public Worker job(Job job) {
+            if (job.handler == null) {
+                throw new IllegalArgumentException("a job needs a handler");
+            }
             if (jobs.put(job.name, job) != null) {
                 throw new IllegalArgumentException("a worker needs jobs with different names");
             }
@@ -374,6 +377,10 @@ public final class Shedlock {
          * @throws ShedlockException if the database has no extension shedlock, or too old a one
          */
         public void start() throws SQLException {
+            if (!(lease > 0 && concurrency >= 1 && wait >= 0 && stopAfter >= 0)) {
+                throw new IllegalArgumentException(
+                        "lease and concurrency must be positive, waitInServer and stopAfter not negative");
+            }
             if (jobs.isEmpty() || asking != null) {
                 throw new IllegalStateException("a worker needs jobs, and starts once");
             }
@@ -521,9 +528,7 @@ public final class Shedlock {
                 run.over.countDown();
                 atWork.remove(run);
                 LockSupport.unpark(asking);
-                if (atWork.isEmpty()) {
-                    keeper.close();
-                }
+                keeper.closeIf(atWork::isEmpty);
             }
         }
 
@@ -640,6 +645,13 @@ public final class Shedlock {
             }
         }
 
+        /** Breaks the connection if nobody needs it, and no other thread is at it. */
+        synchronized void closeIf(BooleanSupplier isUnused) {
+            if (isUnused.getAsBoolean()) {
+                close();
+            }
+        }
+
         /** Does as close(), and from then on nothing waits in the server, and no lease is extended. */
         void stop() {
             isStopped = true;
@@ -684,6 +696,7 @@ public final class Shedlock {
         /** Ends a lease; returns whether it was held until then. */
         boolean end(L lease, String statement, Object... args) {
             boolean isRepeat = false;
+            double pause = 0;
             while (lease.left() > 0) {
                 try {
                     // a lock can have been released by a call that had no answer
@@ -699,7 +712,8 @@ public final class Shedlock {
                         // a message, of which the database's encoding lacks some
                         args[args.length - 1] = ((String) last).replaceAll("[^ -~]", "?");
                     }
-                    LockSupport.parkNanos(nanos(length / 10));
+                    LockSupport.parkNanos(nanos(pause)); // at first not: it may have been one broken connection
+                    pause = Math.min(length / 10, RETRY);
                 }
             }
             lose(lease);
