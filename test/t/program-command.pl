@@ -611,9 +611,9 @@ is(ask($watcher, "SELECT count(*) FROM shedlock_history WHERE name = 'crowd'"), 
 #
 
 my $long = 60 * $slow . 's';
-ask($watcher, "SELECT shedlock_job(name, 'every 20000 days', attempts => 2, backoff => '1h', lock_at_most_for => '" . 4 * $slow . " s') FROM unnest(ARRAY['limited', 'short']) name");
+ask($watcher, "SELECT shedlock_job(name, 'every 20000 days', attempts => 2, backoff => '1h', lock_at_most_for => '" . 12 * $slow . " s') FROM unnest(ARRAY['limited', 'short']) name");
 my %timed = (
-	limited => start_program($node, '--name=limited', '--lease=' . 2 * $slow . 's', sh('sleep 600')),
+	limited => start_program($node, '--name=limited', '--lease=' . 6 * $slow . 's', sh('sleep 600')),
 	short => start_program($node, '--name=short', '--lease=1h', sh(q{trap '' TERM; sleep 600 & wait; sleep 600})),
 	declared => start_program($node, '--name=declared', '--once-every=20000 days', '--lease=1h', '--at-most=' . 3 * $slow . 's', sh('sleep 600')),
 	obeys => start_program($node, '--name=obeys', '--at-most=300ms', sh('sleep 600')),
@@ -766,7 +766,7 @@ foreach my $case ([ limited => 'the lock_at_most_for of its job', 143 ], [ short
 
 	is($timed{$limited}->finish, 124, "$limited: the exit status of a run that its job limits");
 	like($timed{$limited}->err, qr/^shedlock: "sh" was ended at $limit$/m, "$limited: the message says so");
-	is(last_run($limited, 'outcome, exit_code, duration < ' . ($limited eq 'declared' ? 3 : 4) * $slow . " * interval '1 s'"), "timed out|$code|t",
+	is(last_run($limited, 'outcome, exit_code, duration < ' . ($limited eq 'declared' ? 3 : 12) * $slow . " * interval '1 s'"), "timed out|$code|t",
 		"$limited: it has timed out, and was over in time");
 }
 is($timed{taken}->finish, 76, 'the exit status is 76 after force_release');
