@@ -46,7 +46,7 @@ idle_replicas() {
         run sleep 0.5
     done
     kill -TERM "${replicas[@]}"
-    wait "${replicas[@]}" || { cat "$WORK"/replica-?; die "failed: a replica"; }
+    wait_for_each "${replicas[@]}" || { cat "$WORK"/replica-?; die "failed: a replica"; }
 }
 
 # Prints how many statements have been committed; one that asks for it is counted with the rest.

@@ -19,9 +19,9 @@ REMOVE=
 RUN_AS=
 SPAWNED=
 KEEP_WORK=${KEEP_WORK:-}
-# What a server's log has when an assertion has failed, or valgrind or a sanitizer has
-# found something
-export ALARMS='^TRAP: |VALGRINDERROR-BEGIN|: runtime error: '
+# What a server's log has when it has crashed, an assertion has failed, or valgrind or a
+# sanitizer has found something
+export ALARMS='^TRAP: |VALGRINDERROR-BEGIN|: runtime error: |PANIC:  |was terminated by signal (4|6|7|8|11):'
 
 say() {
     printf '%s\n' "$*"
@@ -110,6 +110,15 @@ work_end() {
         rm -rf "$WORK"
     fi
     exit "$status"
+}
+
+# Waits for processes; fails if one of them has.
+wait_for_each() {
+    local pid failed=0
+    for pid in "$@"; do
+        wait "$pid" || failed=1
+    done
+    return "$failed"
 }
 
 # Has path $1 removed that is not in WORK.
@@ -218,7 +227,7 @@ spawn() {
 # Writes the tree to standard output as tar, without git's files and what was built.
 tree() {
     tar -C "$ROOT" --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gc??' \
-        --exclude=./src/program/shedlock --exclude='./shedlock-*.zip' --exclude=./results \
+        --exclude=./src/program/shedlock --exclude=./test/faults/program/child --exclude='./shedlock-*.zip' --exclude=./results \
         --exclude=./output_iso --exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./log -cf - .
 }
 
@@ -340,8 +349,14 @@ inside() {
 # Makes a small Debian in folder $1, of release $2, with packages $3..., unless it is
 # there.  One that is older than two weeks is made again, since releases go on.
 cached_debian() {
-    local root=$1
-    [ -z "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ] || return 0
+    local root=$1 lock
+    # held as long as this script, or its part, uses it; alone only while it is made
+    exec {lock}>>"$root.lock"
+    flock "$lock"
+    if [ -n "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ]; then
+        flock --shared "$lock"
+        return
+    fi
     say "Making a small Debian in $root"
     rm -rf --one-file-system "$root" "$root.new"
     remove_at_end "$root.new"
@@ -350,6 +365,7 @@ cached_debian() {
     wait $! || { tail -n 40 "$WORK/debian.log"; return 1; }
     touch "$root.new"
     mv "$root.new" "$root"
+    flock --shared "$lock"
 }
 
 # Its packages come from the release as it was published, so that the archive has

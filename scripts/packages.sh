@@ -50,10 +50,11 @@ require_programs() {
         die "apt-get cannot install ${missing[*]}: $(why_apt_failed "$log")"
     refuse_to_touch_servers "$log"
     # dpkg must come to its end.  Ctrl-C goes to the whole foreground, so apt-get has a
-    # session of its own, and its reader ignores the signal; the script ends afterwards.
+    # session of its own, and its reader ignores the signal; the script ends afterwards.  It
+    # ends its children by SIGTERM, which apt-get and dpkg ignore.
     # tee reads on when nobody reads the script's output any more.
-    NEEDRESTART_MODE=l DEBIAN_FRONTEND=noninteractive setsid --wait apt-get -q -o Dpkg::Use-Pty=0 \
-        -o DPkg::Lock::Timeout=60 -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" \
+    NEEDRESTART_MODE=l DEBIAN_FRONTEND=noninteractive env --ignore-signal=HUP,INT,QUIT,TERM setsid --wait \
+        apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" \
         </dev/null 2>&1 | (
         trap '' HUP INT TERM
         tee -p "$log" | sed -uEn 's/^(Need to get|After this|Unpacking|Setting up)/    &/p' || true
@@ -167,6 +168,7 @@ installed_postgres() {
 choose_postgres() {
     if [ -n "$PG_BIN" ]; then
         [ -x "$PG_BIN/pg_config" ] || die "PG_BIN: there is no pg_config in $PG_BIN"
+        PG_BIN=$(realpath -- "$PG_BIN")
         PG_MAJOR=$("$PG_BIN/pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
     fi
     if [ -z "$PG_MAJOR" ]; then

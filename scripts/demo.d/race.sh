@@ -53,11 +53,7 @@ race_await() {
 
 # Waits for the replicas; each must have come through without an error.
 race_end() {
-    local pid failed=
-    for pid in "${RACE_PIDS[@]}"; do
-        wait "$pid" || failed=yes
-    done
-    if [ -n "$failed" ]; then
+    if ! wait_for_each "${RACE_PIDS[@]}"; then
         grep -h -E 'ERROR|FATAL|error' "$WORK"/race-*.log | sort | uniq -c | head -n 20 || true
         die "a replica of the race ended with an error"
     fi

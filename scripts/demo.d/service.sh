@@ -44,5 +44,5 @@ TEXT
         round(extract(epoch FROM max(started_at)) - $killed_at, 1))
         FROM shedlock_history WHERE name LIKE 'job-%' AND attempt = 2"
     kill -TERM "${pids[@]:1}"
-    wait "${pids[@]:1}" || { cat "$WORK"/service-?.log; die "a replica ended with an error"; }
+    wait_for_each "${pids[@]:1}" || { cat "$WORK"/service-?.log; die "a replica ended with an error"; }
 }

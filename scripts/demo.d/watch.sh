@@ -34,7 +34,7 @@ TEXT
     # what was told twice would follow at once
     pause 1
     kill -TERM "${pids[@]}"
-    wait "${pids[@]}" || { cat "$WORK"/watcher-?.log; die "a watcher ended with an error"; }
+    wait_for_each "${pids[@]}" || { cat "$WORK"/watcher-?.log; die "a watcher ended with an error"; }
     cluster_psql a -c "\\copy demo.told FROM '$WORK/told' (FORMAT csv, DELIMITER E'\\t', QUOTE E'\\b')"
     cluster_psql a -At -c "SELECT format('      %s  %s  %-5s  %s', to_char(to_timestamp(at), 'HH24:MI:SS.MS'),
         news ->> 'name', news ->> 'state', news ->> 'message') FROM demo.told WHERE news ->> 'name' = 'send-report' ORDER BY at"

@@ -11,8 +11,11 @@ begin() {
 }
 
 part() {
-    local root=$CACHE/$1
+    local root=$CACHE/$1 lock
     cached_debian "$root" "${RELEASE[$1]}"
+    # one at a time works in it
+    exec {lock}>>"$root.used"
+    flock "$lock"
     # a candidate
     if [ "$1" -ge 19 ]; then
         echo "deb $(archive) experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
