@@ -181,11 +181,11 @@ soonest(Sight *sights, int n)
 {
 	for (;;)
 	{
-		Sight	   *first = NULL;
+		Sight	   *first = sights;
 
-		for (int i = 0; i < n; i++)
+		for (int i = 1; i < n; i++)
 		{
-			if (sights[i].job.found && (first == NULL || sights[i].next_at < first->next_at))
+			if (sights[i].job.found && (!first->job.found || sights[i].next_at < first->next_at))
 				first = &sights[i];
 		}
 		if (first->saw_lock || first->next_at <= GetCurrentTimestamp() || first->next_at == DT_NOEND)

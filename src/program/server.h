@@ -100,10 +100,10 @@ typedef struct Trial
 {
 	struct Trial *next;
 	char	   *key;			/* a text that only this change has */
-	char	   *name;			/* of the job; its other changes wait */
 	bool		told;			/* the command was; the server is to be told */
 	Usec		nap;			/* from the last try to the next */
 	Usec		again_at;		/* the next one */
+	char		name[];			/* of the job; its other changes wait */
 } Trial;
 
 extern PGresult *AskForNews(Server *server, const Trial *trials, int most);

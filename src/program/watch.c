@@ -68,6 +68,21 @@ find_trial(Watcher *watcher, const char *key)
 }
 
 /*
+ * new_trial - the trial of a change that was not tried yet
+ */
+static Trial *
+new_trial(char *key, const char *name)
+{
+	Trial	   *trial = calloc(1, sizeof(Trial) + strlen(name) + 1);
+
+	if (trial == NULL)
+		Die(EXIT_NO_RESOURCES, "out of memory");
+	trial->key = key;
+	strcpy(trial->name, name);
+	return trial;
+}
+
+/*
  * free_trial - take a trial out of the list
  */
 static void
@@ -77,7 +92,6 @@ free_trial(Trial **trial)
 
 	*trial = old->next;
 	free(old->key);
-	free(old->name);
 	free(old);
 }
 
@@ -90,36 +104,29 @@ static bool
 try_change(Watcher *watcher, const PGresult *news, int row)
 {
 	char	   *key = key_of(news, row);
-	Trial	  **trial = find_trial(watcher, key);
+	Trial	  **place = find_trial(watcher, key);
+	Trial	   *trial = *place;
 
-	if (*trial == NULL)
-	{
-		char	   *name = strdup(PQgetvalue(news, row, COLUMN_NAME));
-
-		*trial = calloc(1, sizeof(Trial));
-		if (*trial == NULL || name == NULL)
-			Die(EXIT_NO_RESOURCES, "out of memory");
-		(*trial)->key = key;
-		(*trial)->name = name;
-	}
+	if (trial == NULL)
+		*place = trial = new_trial(key, PQgetvalue(news, row, COLUMN_NAME));
 	else
 		free(key);
-	if (Now() < (*trial)->again_at)
+	if (Now() < trial->again_at)
 		return false;
-	if (!(*trial)->told && RunCommand(watcher->server, watcher->options->command, news, row))
+	if (!trial->told && RunCommand(watcher->server, watcher->options->command, news, row))
 	{
-		(*trial)->told = true;
-		(*trial)->nap = 0;
+		trial->told = true;
+		trial->nap = 0;
 	}
-	if ((*trial)->told && TellServer(watcher->server, news, row))
+	if (trial->told && TellServer(watcher->server, news, row))
 	{
-		free_trial(trial);
+		free_trial(place);
 		return true;
 	}
-	(*trial)->nap = (*trial)->nap == 0 ? RETRY_FIRST : (*trial)->nap * 2;
-	if ((*trial)->nap > RETRY_MAX)
-		(*trial)->nap = RETRY_MAX;
-	(*trial)->again_at = Now() + (*trial)->nap;
+	trial->nap = trial->nap == 0 ? RETRY_FIRST : trial->nap * 2;
+	if (trial->nap > RETRY_MAX)
+		trial->nap = RETRY_MAX;
+	trial->again_at = Now() + trial->nap;
 	return false;
 }
 
