@@ -349,10 +349,14 @@ inside() {
 # Makes a small Debian in folder $1, of release $2, with packages $3..., unless it is
 # there.  One that is older than two weeks is made again, since releases go on.
 cached_debian() {
-    local root=$1 lock
-    # held as long as this script, or its part, uses it; alone only while it is made
+    local root=$1 lock kind
+    # held as long as this script, or its part, uses it; alone only while it is made: a
+    # script that asks twice would wait for itself
     exec {lock}>>"$root.lock"
-    flock "$lock"
+    for kind in --shared --exclusive; do
+        flock "$kind" "$lock"
+        [ -z "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ] || break
+    done
     if [ -n "$(find "$root" -maxdepth 0 -mtime -14 2>/dev/null)" ]; then
         flock --shared "$lock"
         return
