@@ -15,7 +15,8 @@ LANGUAGE sql AS $$
 		'(process ID( is| was)?) \d+', '\1 PID', 'gi')
 $$;
 
--- Returns the whole error that a statement raises.
+-- Returns the whole error that a statement raises; of an undefined function without
+-- detail and hint, which PostgreSQL 19 words in another way.
 CREATE FUNCTION pg_temp.error_of(statement text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -30,6 +31,9 @@ EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS
 		state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
 		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	IF state = '42883' THEN
+		RETURN state || ' ' || message;
+	END IF;
 	RETURN pg_temp.mask(state || ' ' || message ||
 						coalesce(E'\nDETAIL ' || nullif(detail, ''), '') ||
 						coalesce(E'\nHINT ' || nullif(hint, ''), ''));

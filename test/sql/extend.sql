@@ -79,8 +79,8 @@ SELECT shedlock_release('extend', :token);
 -- A duration in the place of the token is an error, and does not shorten the lock.
 SELECT shedlock_acquire('extend swapped', '10 min');
 SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h')$$);
-SELECT split_part(pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h'::interval)$$), E'\n', 1) AS error;
-SELECT split_part(pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h', 1)$$), E'\n', 1) AS error;
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h'::interval)$$);
+SELECT pg_temp.error_of($$SELECT shedlock_extend('extend swapped', '1 h', 1)$$);
 SELECT shedlock_release('extend swapped');
 
 -- Bad durations change nothing.
