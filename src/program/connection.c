@@ -229,9 +229,13 @@ ComplainOfConnection(const Server *server, Usec quiet_for)
 {
 	static const char hint[] = "; a password file that others can read is ignored, so its mode must be 0600";
 	const char *from = PQerrorMessage(server->conn);
-	char	   *message = malloc(2 * strlen(from) + sizeof(hint));
-	char	   *end = message;
+	char	   *message;
+	char	   *end;
 
+	/* libpq 19 says nothing if it lacks a descriptor */
+	if (*from == '\0')
+		from = "could not connect to the server";
+	message = end = malloc(2 * strlen(from) + sizeof(hint));
 	if (message == NULL)
 	{
 		Complain("could not connect to the server: out of memory");

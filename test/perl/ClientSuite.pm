@@ -793,11 +793,11 @@ sub frozen_waiting
 	answer($self, "SELECT shedlock_job('$job', '0 0 1 1 *', attempts => 3)");
 	answer($self, "SELECT shedlock_acquire('$lock', '1 h')");
 	my @frozen = map { start_worker($self, {}, @$_) } \@run, \@hold;
-	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND wait_event = 'Extension'", 'they wait');
+	comes_true($self, "SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = '" . job($self) . "' AND wait_event_type = 'Extension'", 'they wait');
 	foreach my $pid (map { $_->{pid} } @frozen)
 	{
 		# the server may wait before a worker has sent the end of its statement, without which nothing commits
-		sleep(0.01) until slurp_file("/proc/$pid/stat") =~ /\) S /;
+		sleep(0.01) until slurp_file("/proc/$pid/stat") =~ /\) [SZ] /;
 		kill 'STOP', $pid;
 	}
 	make_due($self, $job);
