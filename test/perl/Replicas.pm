@@ -72,6 +72,7 @@ sub start_replica
 
 	if ($process == 0)
 	{
+		$SIG{TERM} = 'DEFAULT';
 		my $ended = eval { $self->_run($number); 1 };
 		print STDERR "replica $number: $@" unless $ended;
 		POSIX::_exit(!$ended);
