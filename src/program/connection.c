@@ -235,7 +235,8 @@ ComplainOfConnection(const Server *server, Usec quiet_for)
 	/* libpq 19 says nothing if it lacks a descriptor */
 	if (*from == '\0')
 		from = "could not connect to the server";
-	message = end = malloc(2 * strlen(from) + sizeof(hint));
+	message = malloc(2 * strlen(from) + sizeof(hint));
+	end = message;
 	if (message == NULL)
 	{
 		Complain("could not connect to the server: out of memory");
