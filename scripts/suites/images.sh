@@ -111,7 +111,7 @@ resources() {
             @$database{qw(name owner)}, @$schema{qw(name owner)}'
 }
 
-# Does standard input have the extension's files and nothing else, as "find -printf
+# Does standard input have the files of the extension in folder tree and nothing else, as "find -printf
 # '%M %U %P'" prints them?
 are_extension_files() {
     sort -k 3 | diff <({
@@ -122,8 +122,8 @@ are_extension_files() {
             "drwxr-xr-x 0 share/extension" \
             "-rw-r--r-- 0 share/extension/shedlock.control"
         # scripts of releases, and the one that make joins
-        find "$ROOT/sql" -maxdepth 1 -name '*--*.sql' -printf '-rw-r--r-- 0 share/extension/%f\n'
-        sed -n 's/^UNRELEASED *= *\(..*\)/-rw-r--r-- 0 share\/extension\/shedlock--\1.sql/p' "$ROOT/Makefile"
+        find tree/sql -maxdepth 1 -name '*--*.sql' -printf '-rw-r--r-- 0 share/extension/%f\n'
+        sed -n 's/^UNRELEASED *= *\(..*\)/-rw-r--r-- 0 share\/extension\/shedlock--\1.sql/p' tree/Makefile
     } | sort -uk 3) -
 }
 
