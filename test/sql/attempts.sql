@@ -136,6 +136,15 @@ SELECT pg_temp.tick_runs('attempts claimed');
 UPDATE shedlock SET lock_until = locked_at WHERE name = 'attempts claimed';
 SELECT pg_temp.tick_runs('attempts claimed');
 
+-- No backoff is longer than an hour, so what ends later is of a clock that was set back.
+SELECT shedlock_job('attempts clock', '@yearly', attempts => 2, backoff => '20 min');
+SELECT pg_temp.due('attempts clock');
+CALL shedlock_run('attempts clock', 'SELECT 1 / 0');
+UPDATE _shedlock_tick SET retry_at = clock_timestamp() + interval '55 min' WHERE name = 'attempts clock';
+SELECT state FROM shedlock_run_begin('attempts clock');
+UPDATE _shedlock_tick SET retry_at = clock_timestamp() + interval '70 min' WHERE name = 'attempts clock';
+SELECT state, attempt FROM shedlock_run_begin('attempts clock');
+
 -- The command reads its tick and attempt; a nested run its own, or none.
 SELECT shedlock_job('attempts seen', '@yearly', attempts => 9, backoff => '0');
 SELECT shedlock_job(job, 'every 36500 days') FROM unnest('{attempts inner, attempts inner fails, attempts set, attempts parallel}'::text[]) job;
