@@ -367,11 +367,13 @@ SKIP:
 		'succeeded', 'a guarded job does its work');
 }
 
-# Runs the first program of README.md twice at the same time, until a tick was reported.
+# Runs the first program of README.md twice at the same time, as said there, in a clone that has been
+# built, until a tick was reported.
 sub run_program
 {
-	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $clone = PostgreSQL::Test::Utils::tempdir();
 	my ($code, @others) = texts('python program');
+	my ($folder, $program) = slurp_file('README.md') =~ /Save the program in the folder `([\w\/]+)` .*?as `python3 (\w+\.py)`/;
 	my @said = ('', '');
 	my @runs;
 
@@ -380,10 +382,13 @@ sub run_program
 		skip 'this needs Python with psycopg', 3 if !can_run('python');
 
 		is(scalar @others, 0, 'there is one program');
-		append_to_file("$dir/program.py", $code);
+		system('cp', '-a', '--parents', 'clients/python', $clone) == 0 or die "clients/python cannot be copied\n";
+		# which Python takes for a module, if it is beside the program
+		append_to_file("$clone/shedlock.so", '');
+		append_to_file("$clone/$folder/$program", $code);
 		local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER PYTHONDONTWRITEBYTECODE)} = ($node->host, $node->port, 'README.md', 'app', 1);
-		local $ENV{PYTHONPATH} = join ':', 'clients/python', $ENV{PYTHONPATH} // ();
-		@runs = map { IPC::Run::start([ '/usr/bin/python3', "$dir/program.py" ], '<', \undef, '>', \$said[$_], '2>', \my $errors) } 0, 1;
+		@runs = map { IPC::Run::start([ '/usr/bin/python3', $program ], '<', \undef, '>', \$said[$_], '2>', \my $errors,
+				init => sub { chdir "$clone/$folder" or die "$folder: $!\n" }) } 0, 1;
 		ok($node->poll_query_until('README.md', q{SELECT count(*) > 0 FROM shedlock_history WHERE name = 'hello' AND outcome = 'succeeded'}), 'the program runs its job');
 		# the other one asks at the tick, too
 		sleep 6;
