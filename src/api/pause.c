@@ -100,10 +100,12 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&job.schedule, until - 1);
 	if (job.catch_up_all)
 		ereport(NOTICE,
-				(errmsg("the ticks of job \"%s\" that come during the pause will be made up", name->str)));
+				(errmsg("the ticks of job \"%s\" that come during the pause will be made up", name->str),
+				 job.max_late ? errdetail("Those later than its max_late will not.") : 0));
 	else if (TIMESTAMP_IS_NOEND(until))
 		ereport(NOTICE,
-				(errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str)));
+				(errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str),
+				 job.max_late ? errdetail("It will not if it is later than its max_late.") : 0));
 	else if (until <= ShedlockLastTime(tick, &job))
 		ereport(NOTICE,
 				(errmsg("tick %s of job \"%s\" will be made up after the pause",

@@ -173,9 +173,28 @@ find_carried(const ShedlockJob *old, const ShedlockTick *last, TimestampTz now)
 }
 
 /*
- * fill_in - set what a declaration says of itself and of its ticks
+ * find_dropped - the last tick that would have been made up, had another one not been carried;
+ * DT_NOBEGIN for none
  */
-static void
+static TimestampTz
+find_dropped(const ShedlockJob *old, const ShedlockTick *last, TimestampTz carried, TimestampTz now)
+{
+	TimestampTz tick;
+
+	if (!old->is_readable || !old->catch_up_all || carried == old->carried)
+		return DT_NOBEGIN;
+	tick = ShedlockPreviousTick(&old->schedule, carried - 1);
+	if (tick <= Max(last->tick, old->since))
+		tick = old->carried;
+	return tick > last->tick && last->skipped != tick && now <= ShedlockLastTime(tick, old) ? tick : DT_NOBEGIN;
+}
+
+/*
+ * fill_in - set what a declaration says of itself and of its ticks
+ *
+ * Returns the last tick that gets no run because the schedule changes; DT_NOBEGIN for none.
+ */
+static TimestampTz
 fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
 {
 	TimestampTz now = GetCurrentTimestamp();
@@ -191,13 +210,16 @@ fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
 	job->carried = old->found ? old->carried : DT_NOBEGIN;
 	job->spent_token = old->spent_token;
 	if (old->found && !changes_schedule(old, job) && !counts_ahead(old, now))
-		return;
+		return DT_NOBEGIN;
 	ShedlockLookUpTick(name, &last);
 	count_from(job, old, &last, now);
-	if (old->found)
-		job->carried = find_carried(old, &last, now);
-	else
+	if (!old->found)
+	{
 		job->spent_token = last.token;
+		return DT_NOBEGIN;
+	}
+	job->carried = find_carried(old, &last, now);
+	return find_dropped(old, &last, job->carried, now);
 }
 
 /*
@@ -262,6 +284,7 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 	ShedlockStore store;
 	ShedlockJob old;
 	const char *changes;
+	TimestampTz dropped;
 	bool		written = false;
 	int			tries = 0;
 
@@ -278,7 +301,7 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 		}
 		if (old.found)
 			check_may_change(name, &old);
-		fill_in(name, job, &old);
+		dropped = fill_in(name, job, &old);
 		written = write_job(&store, job);
 		if (!written && !old.found)
 			ShedlockAwaitInserter(&store, name, &tries);
@@ -291,6 +314,10 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 		ereport(LOG,
 				(errmsg("job \"%s\" created by role %s: schedule \"%s\", time_zone \"%s\"", name->str,
 						ShedlockActingRole(), job->schedule_text, job->time_zone)));
+	if (dropped != DT_NOBEGIN)
+		ereport(WARNING,
+				(errmsg("ticks of job \"%s\" up to %s get no run", name->str, ShedlockTimeString(dropped)),
+				 errdetail("When its schedule changes, the last tick that is due is still run, and none before it.")));
 	ShedlockCommitDurably();
 	return changes ? "changed" : "created";
 }

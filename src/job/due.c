@@ -205,6 +205,23 @@ ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job, TimestampTz
 }
 
 /*
+ * ShedlockLapsedTick - the last tick that has come, if it had no run and is too late for one;
+ * DT_NOBEGIN if not
+ */
+TimestampTz
+ShedlockLapsedTick(const ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
+{
+	ShedlockTick state = open_state(last, job);
+	TimestampTz tick;
+
+	if (!job->is_readable || job->max_late == NULL)
+		return DT_NOBEGIN;
+	tick = ShedlockPreviousTick(&job->schedule, now);
+	return tick > Max(state.tick, job->since) && state.skipped != tick && now > ShedlockLastTime(tick, job) ?
+		tick : DT_NOBEGIN;
+}
+
+/*
  * ShedlockNextTime - the first time from that on at which something is due; DT_NOEND for none
  */
 TimestampTz

@@ -217,6 +217,8 @@ extern ShedlockDue ShedlockFindDue(const ShedlockTick *last, const ShedlockJob *
 								   TimestampTz now);
 extern TimestampTz ShedlockComingTick(const ShedlockTick *last, const ShedlockJob *job,
 									  TimestampTz now);
+extern TimestampTz ShedlockLapsedTick(const ShedlockTick *last, const ShedlockJob *job,
+									  TimestampTz now);
 extern TimestampTz ShedlockNextTime(const ShedlockTick *last, const ShedlockJob *job,
 									TimestampTz from);
 extern TimestampTz ShedlockNextAttempt(const ShedlockTick *last, const ShedlockJob *job,

@@ -122,14 +122,19 @@ add_last_tick(StringInfo buf, const ShedlockTick *last, const ShedlockHistoryRun
 }
 
 /*
- * add_next_tick - say which tick comes next, which one was skipped, and that the last gave up
+ * add_next_tick - say which tick comes next, which one was skipped or came too late, and that
+ * the last gave up
  */
 static void
 add_next_tick(StringInfo buf, const char *separator, const ShedlockTick *last,
 			  const ShedlockJob *job, TimestampTz now, bool gave_up)
 {
 	TimestampTz next = ShedlockComingTick(last, job, now);
+	TimestampTz lapsed = ShedlockLapsedTick(last, job, now);
 
+	if (lapsed != DT_NOBEGIN)
+		appendStringInfo(buf, "%sTick %s had no run within its max_late.", separator,
+						 ShedlockTimeString(lapsed));
 	if (TIMESTAMP_IS_NOEND(next))
 		return;
 	if (ShedlockHasSkipped(last, job))

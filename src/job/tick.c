@@ -340,10 +340,11 @@ use_up_passed(ShedlockTick *last, const ShedlockSchedule *schedule, TimestampTz 
 static void
 return_attempt(ShedlockTick *last, const ShedlockJob *job, TimestampTz now)
 {
-	bool		superseded = job->is_readable && !job->catch_up_all &&
-	ShedlockPreviousTick(&job->schedule, last->claimed_at) > Max(last->tick, job->since);
 	bool		too_late = last->claimed_at > ShedlockLastTime(last->tick, job);
+	bool		superseded;
 
+	superseded = job->is_readable && !job->catch_up_all &&
+		ShedlockPreviousTick(&job->schedule, last->claimed_at) > Max(last->tick, job->since);
 	last->attempt--;
 	last->retry_at = DT_NOBEGIN;
 

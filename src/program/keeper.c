@@ -365,9 +365,10 @@ finish(Keeper *keeper, Ending ending, int status)
 	}
 	if (ending == ENDING_TIMED_OUT || ending == ENDING_JOB_LIMIT)
 	{
-		bool		by_option = ending == ENDING_TIMED_OUT ||
-		(keeper->options->schedule && keeper->options->at_most != NEVER);
+		bool		by_option;
 
+		by_option = ending == ENDING_TIMED_OUT ||
+			(keeper->options->schedule && keeper->options->at_most != NEVER);
 		Complain("\"%s\" was ended at %s", keeper->options->command[0],
 				 by_option ? "--at-most" : "the lock_at_most_for of its job");
 		return EXIT_TIMED_OUT;

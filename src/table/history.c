@@ -308,11 +308,11 @@ ShedlockHistoryEnd(Oid nsp, int64 token, const ShedlockEnding *ending)
 	ShedlockOpen(&store, nsp, "_shedlock_history", RowExclusiveLock);
 	while (!written && fetch(&store, token, &past) && past.outcome == SHEDLOCK_RUNNING)
 	{
-		bool		none_left = ending->outcome != SHEDLOCK_SUCCEEDED &&
-		(ending->gave_up || past.gave_up);
 		TimestampTz end = ended_at(&past, ending);
 		ShedlockColumns columns;
+		bool		none_left;
 
+		none_left = ending->outcome != SHEDLOCK_SUCCEEDED && (ending->gave_up || past.gave_up);
 		ShedlockNewColumns(&store, &columns);
 		set_ending(&columns, ending, end, none_left);
 		written = ShedlockWrite(&store, &columns, false);

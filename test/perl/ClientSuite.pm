@@ -615,7 +615,7 @@ sub late_after_outage
 	my $blocker = session($self->{node}, dbname => $dbname);
 	my $job = job($self, 'a');
 	# longer than the pause before a repeat, of up to ten seconds, and a third of it
-	my $lease = 20 * max(1, $self->{slowness} / 3);
+	my $lease = 24 * max(1, $self->{slowness} / 2.5);
 	my $its = "application_name = '" . job($self) . "'";
 
 	answer($self, "SELECT shedlock_job('$job', '0 0 1 1 *', attempts => 3)");

@@ -18,6 +18,7 @@ sub call_module
 	# each declaration that changes something is logged
 	$node->psql('postgres', qq{
 		SET log_min_messages = fatal;
+		SET client_min_messages = error;
 		SET statement_timeout = '$limit s';
 		CREATE FUNCTION pg_temp.$function($types) RETURNS text AS '$module' LANGUAGE C;
 		SELECT pg_temp.$function($arguments)}, stdout => \$said, stderr => \$error);

@@ -121,7 +121,9 @@ SELECT shedlock_job('other 4', 'every 36500 days'), shedlock_job('other 4', 'eve
 -- of a backlog the last one; of several changes the last one that had one; none that was too late, or is too late now
 SELECT shedlock_job('other 5', '0 0 1 1 *', catch_up => 'all');
 UPDATE _shedlock_job SET since = '2001-06-01' WHERE name = 'other 5';
+SET client_min_messages = error;
 SELECT shedlock_job('other 5', '0 0 2 1 *');
+RESET client_min_messages;
 SELECT shedlock_job('other 6', 'every 36500 days'), shedlock_job('other 6', '0 3 1 1 *'), shedlock_job('other 6', '0 4 1 1 *');
 SELECT shedlock_job('other 7', 'every 36500 days'), shedlock_job('other 7', '@yearly', max_late => '1 h');
 SELECT shedlock_job('other 8', '@yearly', max_late => '1 s');
@@ -135,6 +137,13 @@ SELECT 'CALL shedlock_run(''other ' || n || ''', ''SELECT 1'')' FROM generate_se
 \set ECHO all
 SELECT * FROM pg_temp.ticks('other %') WHERE name <> 'other 5';
 SELECT name, count(*), count(DISTINCT tick) FROM shedlock_history WHERE name LIKE 'other %' GROUP BY name ORDER BY name;
+-- A WARNING tells which ticks of a backlog, and of a change before, are dropped.
+SELECT shedlock_job('dropped', 'every 9000 days from 2000-01-01 00:00:00', catch_up => 'all');
+UPDATE _shedlock_job SET since = '1999-01-01' WHERE name = 'dropped';
+SELECT shedlock_job('dropped', '@yearly', catch_up => 'all');
+SELECT shedlock_job('dropped', '0 1 1 1 *', catch_up => 'all');
+UPDATE _shedlock_job SET since = shedlock_tick('0 1 1 1 *') - interval '1 s' WHERE name = 'dropped';
+SELECT shedlock_job('dropped', '0 2 1 1 *', catch_up => 'all');
 
 -- What has begun by the old one keeps its attempts; periods count from now on if something began less than one of them ago.
 SELECT shedlock_job('begun 1', 'every 36500 days', attempts => 3, backoff => '0'), shedlock_job('begun 2', 'every 36500 days'), shedlock_job('begun 3', 'every 36500 days'),

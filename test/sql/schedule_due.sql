@@ -61,9 +61,13 @@ SELECT pg_temp.tick_runs('due late');
 SELECT shedlock_job('due late', '@yearly', catch_up => 'all', max_late => :'late');
 CALL shedlock_run('due late', 'SELECT 1');
 SELECT pg_temp.tick_runs('due late');
+SELECT shedlock_job('due paused', '@yearly', max_late => '1 s');
+SELECT shedlock_pause('due paused'), shedlock_resume('due paused');
+SELECT shedlock_job('due paused', '@yearly', max_late => '1 s', catch_up => 'all');
+SELECT shedlock_pause('due paused'), shedlock_resume('due paused');
 
--- Another schedule or zone runs no tick twice, and loses none that was due: that counts
--- until a later one does.  The same schedule can be written in other ways.
+-- Another schedule or zone runs no tick twice, and does not lose the last one that was due: that
+-- counts until a later one does.  The same schedule can be written in other ways.
 SELECT pg_temp.pass('due first', 3);
 SELECT shedlock_job('due first', '@yearly', time_zone => 'Asia/Tokyo');
 SELECT shedlock_job('due first', '0 0 1 1 *', time_zone => 'Asia/Tokyo');

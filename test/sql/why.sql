@@ -78,6 +78,13 @@ UPDATE _shedlock_tick SET retry_at = clock_timestamp() WHERE name = 'why run';
 SELECT pg_temp.why('why run');
 SELECT token FROM shedlock_run_begin('why run') \gset
 SELECT pg_temp.why('why run');
+-- a tick that had no run in time
+SELECT shedlock_job('why late', '@yearly', max_late => '1 s') \gset
+SELECT pg_temp.why('why late');
+UPDATE _shedlock_job SET since = since - interval '1 year' WHERE name = 'why late';
+SELECT pg_temp.why('why late');
+SELECT shedlock_skip('why late') \gset
+SELECT pg_temp.why('why late');
 -- other roles see no address, if there is one
 SET ROLE regress_shedlock_why;
 SELECT replace(pg_temp.why('why run'), '@ADDRESS', '');
