@@ -8,9 +8,11 @@ SET datestyle = 'ISO';
 SET intervalstyle = 'postgres';
 SET client_min_messages = warning;
 CREATE ROLE regress_shedlock_view;
+-- A schedule whose tick is months away
+SELECT CASE WHEN extract(month FROM now()) BETWEEN 4 AND 9 THEN '@yearly' ELSE '0 0 1 7 *' END AS yearly \gset
 -- Ticks are shown as a number of years, attempts as soon if they come within a day.
 CREATE FUNCTION pg_temp.years(tick timestamptz) RETURNS numeric
-LANGUAGE sql AS $$ SELECT extract(year FROM tick) - extract(year FROM shedlock_tick('@yearly')) $$;
+LANGUAGE sql RETURN extract(year FROM tick) - extract(year FROM shedlock_tick(:'yearly'));
 CREATE FUNCTION pg_temp.show(job text) RETURNS TABLE (state text, last_tick numeric, last_outcome text, attempt text, next_attempt text, next_due numeric, overdue text, paused boolean)
 LANGUAGE sql AS $$
 	SELECT state, pg_temp.years(last_tick), last_outcome, concat_ws(' of ', attempt, attempts),
@@ -31,14 +33,14 @@ $$;
 CALL shedlock_run('view none', 'SELECT 1');
 SELECT shedlock_once_every('view claim', '36500 days'), shedlock_once('view once', '2026-01-01');
 SELECT count(*) FROM shedlock_jobs;
-SELECT shedlock_job('view', '@yearly', attempts => 2, backoff => '1 h', overdue_after => '10 min', slow_after => '2 h', lock_at_most_for => '3 h', lock_at_least_for => '1 s', description => 'stocktaking');
-SELECT name, schedule, time_zone, state, last_tick, last_outcome, last_started_at, last_duration, attempt, attempts, next_attempt_at, next_due = shedlock_next_tick('@yearly') AS next_due,
+SELECT shedlock_job('view', :'yearly', attempts => 2, backoff => '1 h', overdue_after => '10 min', slow_after => '2 h', lock_at_most_for => '3 h', lock_at_least_for => '1 s', description => 'stocktaking');
+SELECT name, schedule = :'yearly' AS schedule, time_zone, state, last_tick, last_outcome, last_started_at, last_duration, attempt, attempts, next_attempt_at, next_due = shedlock_next_tick(:'yearly') AS next_due,
 	   overdue, paused, problem, clock_timestamp() - declared_at BETWEEN '0' AND '1 min' AS declared_at, declared_by = current_role AS declared_by, description, backoff, catch_up, max_late, overdue_after,
 	   slow_after, lock_at_most_for, lock_at_least_for, created_at = declared_at AS created_at, created_by = current_role AS created_by
 FROM shedlock_jobs \gx
 
 -- new; due, and overdue since the oldest tick that was missed, or the declaration, or the end of a pause; paused
-SELECT shedlock_job('view', '@yearly', attempts => 2, backoff => '1 h', lock_at_most_for => '1 h');
+SELECT shedlock_job('view', :'yearly', attempts => 2, backoff => '1 h', lock_at_most_for => '1 h');
 SELECT * FROM pg_temp.show('view');
 UPDATE _shedlock_job SET since = since - interval '3 years' WHERE name = 'view';
 SELECT * FROM pg_temp.show('view');
