@@ -98,6 +98,8 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 		return;
 
 	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&job.schedule, until - 1);
+	if (until > ShedlockLastTime(tick, &job))
+		return;
 	if (job.catch_up_all)
 		ereport(NOTICE,
 				(errmsg("the ticks of job \"%s\" that come during the pause will be made up", name->str),
@@ -106,7 +108,7 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 		ereport(NOTICE,
 				(errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str),
 				 job.max_late ? errdetail("It will not if it is later than its max_late.") : 0));
-	else if (until <= ShedlockLastTime(tick, &job))
+	else
 		ereport(NOTICE,
 				(errmsg("tick %s of job \"%s\" will be made up after the pause",
 						ShedlockTimeString(tick), name->str)));

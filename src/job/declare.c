@@ -173,26 +173,34 @@ find_carried(const ShedlockJob *old, const ShedlockTick *last, TimestampTz now)
 }
 
 /*
- * find_dropped - the last tick that would have been made up, had another one not been carried;
- * DT_NOBEGIN for none
+ * find_dropped - the last tick that would still have been run, if it is not the one that is
+ * carried; DT_NOBEGIN for none
+ *
+ * It may have attempts left.
  */
 static TimestampTz
 find_dropped(const ShedlockJob *old, const ShedlockTick *last, TimestampTz carried, TimestampTz now)
 {
+	bool		is_new = carried != old->carried;
 	TimestampTz tick;
 
-	if (!old->is_readable || !old->catch_up_all || carried == old->carried)
+	if (!old->is_readable || !old->catch_up_all)
 		return DT_NOBEGIN;
-	tick = ShedlockPreviousTick(&old->schedule, carried - 1);
-	if (tick <= Max(last->tick, old->since))
-		tick = old->carried;
-	return tick > last->tick && last->skipped != tick && now <= ShedlockLastTime(tick, old) ? tick : DT_NOBEGIN;
+	tick = ShedlockPreviousTick(&old->schedule, is_new ? carried - 1 : now);
+	if (tick == last->skipped && tick != DT_NOBEGIN)
+		tick = ShedlockPreviousTick(&old->schedule, tick - 1);
+	if (tick > Max(old->since, ShedlockOpenTick(last, old)) && ShedlockLastTime(tick, old) >= now)
+		return tick;
+
+	/* A tick that is carried ends the attempts at those before it. */
+	return is_new && !TIMESTAMP_IS_NOEND(ShedlockNextAttempt(last, old, now)) ?
+		ShedlockOpenTick(last, old) : DT_NOBEGIN;
 }
 
 /*
  * fill_in - set what a declaration says of itself and of its ticks
  *
- * Returns the last tick that gets no run because the schedule changes; DT_NOBEGIN for none.
+ * Returns the last tick that gets no further run because the schedule changes; DT_NOBEGIN for none.
  */
 static TimestampTz
 fill_in(const ShedlockName *name, ShedlockJob *job, const ShedlockJob *old)
@@ -316,7 +324,7 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 						ShedlockActingRole(), job->schedule_text, job->time_zone)));
 	if (dropped != DT_NOBEGIN)
 		ereport(WARNING,
-				(errmsg("ticks of job \"%s\" up to %s get no run", name->str, ShedlockTimeString(dropped)),
+				(errmsg("ticks of job \"%s\" up to %s get no further run", name->str, ShedlockTimeString(dropped)),
 				 errdetail("When its schedule changes, the last tick that is due is still run, and none before it.")));
 	ShedlockCommitDurably();
 	return changes ? "changed" : "created";

@@ -217,7 +217,9 @@ ShedlockLapsedTick(const ShedlockTick *last, const ShedlockJob *job, TimestampTz
 	if (!job->is_readable || job->max_late == NULL)
 		return DT_NOBEGIN;
 	tick = ShedlockPreviousTick(&job->schedule, now);
-	return tick > Max(state.tick, job->since) && state.skipped != tick && now > ShedlockLastTime(tick, job) ?
+	if (tick <= Max(state.tick, job->since))
+		tick = job->carried;
+	return tick > last->tick && state.skipped != tick && now > ShedlockLastTime(tick, job) ?
 		tick : DT_NOBEGIN;
 }
 

@@ -61,6 +61,7 @@ look_at(Sight *sight, ShedlockStore *jobs, ShedlockStore *ticks)
 	ShedlockRow row;
 
 	sight->waits_since = sight->next_at = DT_NOEND;
+	sight->lot = 0;
 	sight->saw_lock = false;
 	ShedlockReadJob(jobs, sight->name, &sight->job);
 	if (!sight->job.found)

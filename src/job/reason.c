@@ -139,7 +139,7 @@ add_next_tick(StringInfo buf, const char *separator, const ShedlockTick *last,
 		return;
 	if (ShedlockHasSkipped(last, job))
 		appendStringInfo(buf, "%sTick %s is skipped.", separator, ShedlockTimeString(last->skipped));
-	appendStringInfo(buf, gave_up ? "%sNo attempt is left; the next tick is %s." :
+	appendStringInfo(buf, gave_up && lapsed == DT_NOBEGIN ? "%sNo attempt is left; the next tick is %s." :
 					 "%sThe next tick is %s.", separator, ShedlockTimeString(next));
 }
 

@@ -123,7 +123,7 @@ SELECT shedlock_job('other 5', '0 0 1 1 *', catch_up => 'all');
 UPDATE _shedlock_job SET since = '2001-06-01' WHERE name = 'other 5';
 SET client_min_messages = error;
 SELECT shedlock_job('other 5', '0 0 2 1 *');
-RESET client_min_messages;
+SET client_min_messages = warning;
 SELECT shedlock_job('other 6', 'every 36500 days'), shedlock_job('other 6', '0 3 1 1 *'), shedlock_job('other 6', '0 4 1 1 *');
 SELECT shedlock_job('other 7', 'every 36500 days'), shedlock_job('other 7', '@yearly', max_late => '1 h');
 SELECT shedlock_job('other 8', '@yearly', max_late => '1 s');
@@ -144,6 +144,22 @@ SELECT shedlock_job('dropped', '@yearly', catch_up => 'all');
 SELECT shedlock_job('dropped', '0 1 1 1 *', catch_up => 'all');
 UPDATE _shedlock_job SET since = shedlock_tick('0 1 1 1 *') - interval '1 s' WHERE name = 'dropped';
 SELECT shedlock_job('dropped', '0 2 1 1 *', catch_up => 'all');
+-- attempts that are left; not what had them all, or is too late
+SELECT shedlock_job('dropped 2', 'every 9000 days from 2000-01-01 00:00:00', attempts => 2, catch_up => 'all'),
+	   shedlock_job('dropped 3', 'every 9000 days from 2000-01-01 00:00:00', catch_up => 'all'),
+	   shedlock_job('dropped 4', 'every 9000 days from 2000-01-01 00:00:00', catch_up => 'all', max_late => '9000 days');
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, token, attempt, done, retry_at) VALUES ('dropped 2', '2000-01-01', '2000-01-01', '', 1, 1, false, '2000-01-02'),
+	('dropped 3', '2000-01-01', '2000-01-01', '', 2, 1, false, 'infinity');
+UPDATE _shedlock_job SET since = '1999-01-01' WHERE name LIKE 'dropped _';
+SELECT shedlock_job('dropped 2', '@yearly', attempts => 2, catch_up => 'all');
+SELECT shedlock_job('dropped 3', '@yearly', catch_up => 'all');
+SELECT shedlock_job('dropped 4', '@yearly', catch_up => 'all');
+-- a tick before one that was skipped
+SELECT shedlock_job('dropped 5', 'every 9000 days from 2000-01-01 00:00:00', catch_up => 'all');
+INSERT INTO _shedlock_tick (name, tick, claimed_at, claimed_by, done, skipped) VALUES ('dropped 5', '1999-06-01', '1999-06-01', '', true, '2024-08-22');
+UPDATE _shedlock_job SET since = '1999-01-01' WHERE name = 'dropped 5';
+SELECT shedlock_job('dropped 5', '@yearly', catch_up => 'all');
+SELECT name, carried FROM _shedlock_job WHERE name LIKE 'dropped _' ORDER BY name;
 
 -- What has begun by the old one keeps its attempts; periods count from now on if something began less than one of them ago.
 SELECT shedlock_job('begun 1', 'every 36500 days', attempts => 3, backoff => '0'), shedlock_job('begun 2', 'every 36500 days'), shedlock_job('begun 3', 'every 36500 days'),

@@ -85,6 +85,17 @@ UPDATE _shedlock_job SET since = since - interval '1 year' WHERE name = 'why lat
 SELECT pg_temp.why('why late');
 SELECT shedlock_skip('why late') \gset
 SELECT pg_temp.why('why late');
+-- also one of the schedule before; and after one whose attempts have failed
+SELECT shedlock_job('why carried', '@yearly', max_late => '1 s') \gset
+UPDATE _shedlock_job SET carried = '2020-01-01' WHERE name = 'why carried';
+SELECT pg_temp.why('why carried');
+SELECT shedlock_job('why both', '@yearly') \gset
+UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'why both';
+CALL shedlock_run('why both', 'SELECT 1 / 0');
+SELECT pg_temp.why('why both');
+UPDATE _shedlock_tick SET tick = tick - interval '1 year' WHERE name = 'why both';
+SELECT shedlock_job('why both', '@yearly', max_late => '1 s') \gset
+SELECT pg_temp.why('why both');
 -- other roles see no address, if there is one
 SET ROLE regress_shedlock_why;
 SELECT replace(pg_temp.why('why run'), '@ADDRESS', '');
