@@ -36,6 +36,8 @@ chomp(my $bin = `pg_config --bindir`);
 @ENV{qw(PG_CONFIG PG_REGRESS_SOCK_DIR HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR)} =
   ("$bin/pg_config", $n1->host, $dir, "$dir/config", "$dir/share", "$dir/run");
 $ENV{PGDATABASE} = 'postgres';
+# without it pg_autoctl leaves folders in /tmp
+mkdir $ENV{XDG_RUNTIME_DIR} or die "$ENV{XDG_RUNTIME_DIR}: $!\n";
 
 # Only some versions of PostgreSQL have a package of the extension.
 plan skip_all => 'there is no pg_auto_failover for this PostgreSQL'
