@@ -111,8 +111,8 @@ resources() {
             @$database{qw(name owner)}, @$schema{qw(name owner)}'
 }
 
-# Does standard input have the files of the extension in folder tree and nothing else, as "find -printf
-# '%M %U %P'" prints them?
+# Does standard input have the files of the extension in folder tree and nothing else, as
+# "find -printf '%M %U %P'" prints them?
 are_extension_files() {
     sort -k 3 | diff <({
         printf '%s\n' \

@@ -456,7 +456,7 @@ _shedlock_cron_forget(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("job \"%s\" is not forgotten", name.str),
 				 errdetail("The role of the pg_cron job may not forget it."),
-				 errhint("Whoever may can call shedlock_forget.")));
+				 errhint("A role that may forget it can call shedlock_forget.")));
 		PG_RETURN_BOOL(false);
 	}
 	ShedlockBeginCall(fcinfo, "shedlock_forget()", &name);

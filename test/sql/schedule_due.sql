@@ -65,6 +65,7 @@ SELECT shedlock_job('due paused', '@yearly', max_late => '1 s');
 SELECT shedlock_pause('due paused'), shedlock_resume('due paused');
 SELECT shedlock_job('due paused', '@yearly', max_late => '1 s', catch_up => 'all');
 SELECT shedlock_pause('due paused'), shedlock_resume('due paused');
+SELECT shedlock_pause('due paused', '2100-06-01'), shedlock_resume('due paused');
 
 -- Another schedule or zone runs no tick twice, and does not lose the last one that was due: that
 -- counts until a later one does.  The same schedule can be written in other ways.
