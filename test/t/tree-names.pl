@@ -1,5 +1,6 @@
 # Tests that doc/reference.md has every public name, and no other: functions with their
-# arguments, columns, settings, options of the program, metrics and alerts.
+# arguments, columns, settings, metrics and alerts; options, exit statuses and variables of
+# the program.
 
 use strict;
 use warnings FATAL => 'all';
@@ -72,6 +73,11 @@ foreach my $query ($queries =~ /^(shedlock\w*:\n(?:(?!shedlock).*\n)*)/mg)
 	push @{ $real{metrics} }, map { "${prefix}_$_" } grep { $usage{$_} ne 'LABEL' } keys %usage;
 	@labels{ grep { $usage{$_} eq 'LABEL' } keys %usage } = ();
 }
+my $manual = slurp_file("$doc/shedlock.1");
+
+@real{ map { "variables of $_" } 'the command of `--watch`', 'a command that it runs' } =
+  grep { @$_ } map { [/^\.It Ev (SHEDLOCK_\w+)/mg] } $manual =~ /^\.Bl (.*?)^\.El/msg;
+$real{'exit statuses of the program'} = [ $manual =~ /^\.It (\d+)$/mg ];
 $real{'labels of metrics'} = [ keys %labels ];
 $real{alerts} = [ slurp_file("$doc/monitoring/alerts.yaml") =~ /^ +- alert: (\w+)/mg ];
 if (my $program = program_path())
