@@ -400,7 +400,10 @@ try_once(Try *try, ShedlockResult *result)
 
 	/* A CALL does not go on if its command has forgotten the job. */
 	if (try->run->attempt > 0 || try->run->needs_job)
+	{
+		ShedlockLookUpTick(&try->run->request.name, &try->last);
 		return SHEDLOCK_NOT_DUE;
+	}
 	return acquire(try, result) ? SHEDLOCK_BEGUN : refuse(try, result);
 }
 
@@ -427,6 +430,7 @@ try_request(Try *try, ShedlockResult *result)
 	{
 		/* What the try before has read is gone. */
 		look_up_job(try);
+		ShedlockLookUpTick(&run->request.name, &try->last);
 		try->claimed = "Its request is being answered in an open transaction.";
 		result->state = SHEDLOCK_IN_USE;
 		return SHEDLOCK_CLAIMED;
@@ -480,6 +484,8 @@ try_to_begin(void *arg, ShedlockResult *result)
 	Try		   *try = arg;
 	ShedlockRun *run = try->run;
 
+	/* if nothing is due, nobody looks at the lock: an old look says nothing */
+	memset(result, 0, sizeof(*result));
 	try->claimed = NULL;
 	try->is_quiet = false;
 	if (run->client_request)

@@ -45,6 +45,21 @@ SELECT * FROM pg_temp.after_end('wait kept');
 SELECT shedlock_pause('wait paused', clock_timestamp() + '2 s');
 SELECT * FROM pg_temp.after_end('wait paused');
 
+-- A run whose tick is too old when the pause ends waits for the next tick, but reads little
+-- meanwhile: a try a second.
+CREATE FUNCTION pg_temp.buffers_of(query text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT json) ' || query INTO plan;
+	RETURN plan #>> '{0,Plan,Shared Hit Blocks}';
+END
+$$;
+SELECT shedlock_job('wait late', to_char(clock_timestamp(), '"every 4 s from" YYYY-MM-DD"T"HH24:MI:SSOF'), max_late => '1 s');
+SELECT shedlock_pause('wait late', clock_timestamp() + '1500 ms');
+SELECT pg_temp.buffers_of($$SELECT FROM shedlock_run_begin('wait late', '1 min', wait => '5 s')$$) < 1000 AS few;
+
 -- A lease is counted from its acquisition, not from the call.
 SELECT clock_timestamp() AS start \gset
 SELECT shedlock_acquire('wait start', '400 ms');
