@@ -339,16 +339,16 @@ try_step(void (*step) (void *arg), void *arg, bool commit)
 /*
  * wait_limit - how long the end of a run may wait for a lock, in milliseconds; 0: no limit
  *
- * statement_timeout, and the rest of its lock_at_most_for.
+ * statement_timeout, and the rest of its lock_at_most_for, or of that of a run around it.
  */
 static int
-wait_limit(const ShedlockRun *run)
+wait_limit(void)
 {
-	const ShedlockHolding *holding = ShedlockFindHolding(&run->request.name, run->token);
 	int64		limit = StatementTimeout > 0 ? StatementTimeout : INT_MAX;
+	int64		deadline = ShedlockRunDeadline();
 
-	if (holding && holding->state.deadline != DT_NOEND)
-		limit = Min(limit, (holding->state.deadline - ShedlockSteadyNow()) / 1000);
+	if (deadline != DT_NOEND)
+		limit = Min(limit, (deadline - ShedlockSteadyNow()) / 1000);
 	return limit == INT_MAX ? 0 : (int) Max(limit, WAIT_MIN_MS);
 }
 
@@ -392,7 +392,7 @@ try_end(ShedlockRun *run, void (*step) (void *arg), int limit)
 static bool
 end_alone(ShedlockRun *run, ErrorData **failure)
 {
-	*failure = try_end(run, end_run, wait_limit(run));
+	*failure = try_end(run, end_run, wait_limit());
 	if (*failure == NULL)
 		return true;
 	if ((*failure)->sqlerrcode == ERRCODE_QUERY_CANCELED && try_end(run, end_run, NO_WAIT) == NULL)

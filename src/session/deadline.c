@@ -149,6 +149,15 @@ ShedlockWatchRuns(bool watch)
 }
 
 /*
+ * ShedlockRunDeadline - when the next run of this session must end; DT_NOEND if none must
+ */
+int64
+ShedlockRunDeadline(void)
+{
+	return run_deadline;
+}
+
+/*
  * ShedlockRunDeadlinePassed - has the timer cancelled a run's command?
  */
 bool

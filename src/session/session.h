@@ -38,6 +38,7 @@ typedef struct ShedlockHolding
 extern int64 ShedlockDeadlineAt(TimestampTz until);
 extern void ShedlockSetDeadlines(int64 session, int64 run);
 extern void ShedlockWatchRuns(bool watch);
+extern int64 ShedlockRunDeadline(void);
 extern bool ShedlockRunDeadlinePassed(void);
 extern void ShedlockForgetRunDeadlinePassed(void);
 

@@ -67,7 +67,10 @@ sub begin_call
 
 	ask($other, 'SELECT pg_advisory_lock(1)');
 	$options{work} = 'SELECT pg_advisory_xact_lock_shared(1);' . ($options{work} || '');
-	begin_sql($name, call($name, %options));
+	my $sql = call($name, %options);
+
+	$sql = "CALL shedlock_run('$options{around}', \$\$$sql\$\$, '$options{limit}');" if $options{around};
+	begin_sql($name, $sql);
 	ok(defined await($node, "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $pid"), "$name: is in progress");
 	return;
 }
@@ -314,6 +317,10 @@ ends_unlogged('waits cancel', 'canceling statement due to user request');
 my $seen = 2 * slowness($node);
 wait_for_counters('waits lock_at_most_for', arguments => ", lock_at_most_for => '$seen s'");
 ends_unlogged('waits lock_at_most_for', $too_long);
+wait_for_counters('waits inside', around => 'waits around', limit => "$seen s");
+like(end_of_call(), qr/could not record outcome "succeeded" of lock "waits inside": $too_long/, 'waits inside: not beyond the lock_at_most_for of the run around it');
+is_free($_) foreach 'waits inside', 'waits around';
+ask($other, 'COMMIT');
 wait_for_counters('waits statement_timeout', then => "; SET statement_timeout = '${seen}s'");
 ends_unlogged('waits statement_timeout', $too_long);
 ask($runner, 'RESET statement_timeout');
@@ -332,6 +339,10 @@ reap($runner);
 $runner = session($node);
 $pid = pid_of($runner);
 ask($runner, 'SET client_min_messages = debug1');
+
+# Its command can forget the job.
+ask($runner, call('forgets', job => "'every 36500 days'", then => q{; SELECT shedlock_forget('forgets')}));
+like($runner->{heard}, qr/not due\nDETAIL: +Attempt 1 at tick 1970-01-01 .*; outcome: succeeded/, 'forgets: the reason names the tick that was run');
 
 # Nothing that is wrong with the end undoes the work.
 ask($runner, call('lost', work => 'TRUNCATE shedlock;'));
