@@ -15,6 +15,7 @@
 
 #include "common/int.h"
 #include "job/job.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 /* The longest time between two attempts */
@@ -237,6 +238,7 @@ ShedlockNextTime(const ShedlockTick *last, const ShedlockJob *job, TimestampTz f
 	{
 		TimestampTz next = next_tick(&state, job, Max(at, state.tick));
 
+		CHECK_FOR_INTERRUPTS();
 		if (!state.done)
 		{
 			TimestampTz too_late = ShedlockLastTime(state.tick, job);
