@@ -184,7 +184,9 @@ listen_first(Server *server)
 	{
 		NoteSession(server, result, 0);
 		Listen(server);
-		server->tried = true;
+
+		/* if the connection broke just now, the next one tells nothing yet */
+		server->tried = server->conn != NULL;
 	}
 	PQclear(result);
 }

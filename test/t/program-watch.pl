@@ -9,6 +9,7 @@ use HostProgram;
 use IO::Select;
 use IO::Socket::UNIX;
 use JSON::PP;
+use List::Util 'first';
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -149,10 +150,11 @@ sub parent
 	return slurp_file("/proc/$pid/stat") =~ /.*\) \S (\d+)/s ? $1 : 0;
 }
 
-# Starts a process that passes on what the server sends in packets of 200 bytes; returns its ID.
+# Starts a process that passes on what the server sends in packets of 200 bytes, and breaks the
+# first two connections on which that word is sent; returns its ID.
 sub start_network
 {
-	my ($directory) = @_;
+	my ($directory, $word) = @_;
 	my $socket = '/.s.PGSQL.' . $node->port;
 	my $listener = IO::Socket::UNIX->new(Local => $directory . $socket, Listen => 5) or die "socket: $!";
 	my $pid = fork // die "fork: $!";
@@ -170,6 +172,7 @@ sub start_network
 			{
 				my $is_answer = $from == $server;
 				sysread($from, my $data, $is_answer ? 200 : 65536) or POSIX::_exit(0);
+				POSIX::_exit(0) if $word && !$is_answer && $data =~ /\b$word\b/ && first { mkdir "$directory/broken $_" } 1, 2;
 				syswrite($is_answer ? $client : $server, $data) or POSIX::_exit(0);
 				sleep(0.001) if $is_answer;
 			}
@@ -332,6 +335,18 @@ my $many = start_program($node, { environment => { PGHOST => $directory } }, @wa
 ok(defined await($jobs, q{SELECT count(*) = 300 FROM _shedlock_told WHERE begin_told}), 'any number of problems is told');
 $many->signal('TERM');
 is($many->finish, 0, 'SIGTERM ends it');
+kill 'TERM', $network;
+waitpid $network, 0;
+
+# A connection that breaks as it is to LISTEN has one after it that does, in the watcher and in
+# the process that keeps its lock.
+$directory = PostgreSQL::Test::Utils::tempdir_short;
+$network = start_network($directory, 'LISTEN');
+my $again = start_program($node, { environment => { PGHOST => $directory } }, @watch, '--every', '1s', '--dbname', 'application_name=again', 'true');
+ok(eventually(sub { 2 == (() = slurp_file($node->logfile) =~ /\] again LOG:  .*LISTEN shedlock/g) }), 'LISTEN is sent again after the connections broke');
+ok(-d "$directory/broken 2", 'which they did');
+$again->signal('TERM');
+is($again->finish, 0, 'SIGTERM ends it');
 kill 'TERM', $network;
 waitpid $network, 0;
 
