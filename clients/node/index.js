@@ -189,6 +189,7 @@ class Keeper extends Session {
   #length;
   #onError;
   #onLost;
+  #leaves = new Set(); // for each lease that is kept, what leaves it alone
   #isStopped = false;
 
   constructor(connection, lease, onError, onLost) {
@@ -211,11 +212,17 @@ class Keeper extends Session {
     let timer = setTimeout(start, Math.min(third, lease._left() - this.#length / 2) * 1000);
     // no timer counts the time of a suspension, so the clocks are read again and again
     const watch = setInterval(() => lease._left() > 0 || this.lose(lease), Math.min(1, this.#length / 20) * 1000);
+    const leave = () => {
+      clearTimeout(timer);
+      watch.unref(); // work that never ends keeps no process
+    };
+    this.#leaves.add(leave);
     await work;
     isOver = true;
     clearTimeout(timer);
     await extending;
     clearInterval(watch);
+    this.#leaves.delete(leave);
   }
 
   // Returns how long to wait until the next time.
@@ -260,6 +267,7 @@ class Keeper extends Session {
   // Extends no lease any more.
   stop() {
     this.#isStopped = true;
+    for (const leave of this.#leaves) leave();
     this.close();
   }
 
@@ -424,26 +432,29 @@ class Worker {
   async #work(run) {
     const { onEvent, onError } = this.#options;
     let [outcome, message] = ["succeeded", null];
+    let sign; // what the handler was told by its end
     if (this.#isStopping) {
-      run._sign(new WorkerStopped("the worker stops"));
+      sign = new WorkerStopped("the worker stops");
+      run._sign(sign);
     } else if (run._left() > 0) {
       tell(onEvent, "begun", run);
-      const failing = new Promise((resolve) => resolve(this.#jobs.get(run.name).handler(run))).then(
-        () => null,
-        (error) => ({ error }),
+      const ending = new Promise((resolve) => resolve(this.#jobs.get(run.name).handler(run))).then(
+        () => ({ sign: run.signal.reason }),
+        (error) => ({ sign: run.signal.reason, failure: { error } }),
       );
-      await this.#keeper.keep(run, failing);
-      const failure = await failing;
+      await this.#keeper.keep(run, ending);
+      let failure;
+      ({ sign, failure } = await ending);
       if (failure) {
         [outcome, message] = ["failed", describe(failure.error)];
-        if (!(run.signal.aborted && [LockLost, WorkerStopped].some((c) => failure.error instanceof c))) {
+        if (!(sign && [LockLost, WorkerStopped].some((c) => failure.error instanceof c))) {
           tell(onError, failure.error, run);
         }
       }
     } else {
       this.#keeper.lose(run);
     }
-    if (run.signal.reason instanceof WorkerStopped) [outcome, message] = ["returned", null];
+    if (sign instanceof WorkerStopped) [outcome, message] = ["returned", null];
     if (await this.#keeper.end(run, END, outcome, message)) {
       run.outcome = outcome;
       tell(onEvent, "ended", run);

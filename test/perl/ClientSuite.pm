@@ -740,6 +740,42 @@ sub stop
 	return;
 }
 
+# The work ends while an extend waits in the server, and the worker is to stop meanwhile: it was
+# not told, so its success counts.
+sub stop_extending
+{
+	my ($self) = @_;
+	my $lease = 4 * lease($self);
+	my $job = make_due($self, job($self, 'a'), 'attempts => 1');
+	my $blocker = session($self->{node});
+	my $worker = start_worker($self, {}, "lease=$lease", 'stop_after=0.2', 'declare=no', "job=$job", 'work=look:' . 0.45 * $lease);
+
+	hear($self, "begun $job", 1);
+	ask($blocker, "BEGIN; SELECT FROM shedlock WHERE name = '$job' FOR UPDATE");
+	hear($self, "done $job", 1);
+	kill 'TERM', $worker->{pid};
+	sleep(1);
+	ask($blocker, 'COMMIT');
+	end_worker($self, $worker, 0);
+	is(outcomes($self, $job), 'succeeded 1', job($self) . ': what has ended is not given back');
+	return;
+}
+
+# The work never ends: the worker does, and what it has begun is lost.
+sub never_ends
+{
+	my ($self) = @_;
+	my $job = make_due($self, job($self, 'a'));
+	my $worker = start_worker($self, {}, 'lease=' . 3 * lease($self), 'stop_after=0.5', 'declare=no', "job=$job", 'work=blind:600');
+
+	hear($self, "begun $job", 1);
+	sleep(1);
+	cmp_ok(end_worker($self, $worker, 'TERM'), '<', 6 + 2 * $self->{slowness}, job($self) . ': it ends five seconds after the sign');
+	is($worker->{status}, 0, job($self) . ': and ends well') or diag(slurp_file($worker->{log}));
+	comes_true($self, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = '$job'", 'the run is lost');
+	return;
+}
+
 # A worker that waits in the server, or sleeps, stops at once.
 sub stop_waiting
 {
@@ -1199,12 +1235,12 @@ sub shown
 my %scenarios = (
 	race => \&race, killed => \&killed, small_pool => \&small_pool, lost_answer => \&lost_answer, late_answer => \&late_answer, late_after_outage => \&late_after_outage,
 	late_at_stop => \&late_at_stop, stuck_call => \&stuck_call, forks => \&forks, forced => \&forced,
-	stop => \&stop, stop_waiting => \&stop_waiting, frozen => \&frozen, frozen_waiting => \&frozen_waiting, suspended => \&suspended,
+	stop => \&stop, stop_waiting => \&stop_waiting, stop_extending => \&stop_extending, never_ends => \&never_ends, frozen => \&frozen, frozen_waiting => \&frozen_waiting, suspended => \&suspended,
 	connections_killed => \&connections_killed, restarted => \&restarted, pooler_restarted => \&pooler_restarted,
 	fails => \&fails, ignored => \&ignored, heard => \&heard, thirty => \&thirty, blocks => \&blocks,
 	limited => \&limited, refused => \&refused, vanished => \&vanished, silent => \&silent, locks => \&locks, shown => \&shown);
 
-sub short_scenarios { return qw(race killed small_pool lost_answer late_answer frozen_waiting forced stop stop_waiting shown) }
+sub short_scenarios { return qw(race killed small_pool lost_answer late_answer frozen_waiting forced stop stop_waiting stop_extending never_ends shown) }
 
 sub all_scenarios { return sort keys %scenarios }
 
