@@ -402,6 +402,7 @@ try_once(Try *try, ShedlockResult *result)
 	if (try->run->attempt > 0 || try->run->needs_job)
 	{
 		ShedlockLookUpTick(&try->run->request.name, &try->last);
+		try->now = GetCurrentTimestamp();
 		return SHEDLOCK_NOT_DUE;
 	}
 	return acquire(try, result) ? SHEDLOCK_BEGUN : refuse(try, result);
@@ -445,6 +446,8 @@ try_request(Try *try, ShedlockResult *result)
 
 /*
  * next_at - when a call of this name can succeed; DT_NOEND if that cannot be foreseen
+ *
+ * If nothing was due, a tick may have come since.
  */
 static TimestampTz
 next_at(const Try *try)
@@ -453,7 +456,8 @@ next_at(const Try *try)
 	ShedlockRow row;
 
 	ShedlockLookUpRow(name, &row);
-	return ShedlockNextAt(name, &row, &try->last, &try->job);
+	return ShedlockNextAt(name, &row, &try->last, &try->job,
+						  try->beginning == SHEDLOCK_NOT_DUE ? try->now : GetCurrentTimestamp());
 }
 
 /*

@@ -260,7 +260,8 @@ extern const char *const shedlock_job_state_names[];
 extern void ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job,
 								 ShedlockStanding *standing);
 extern TimestampTz ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row,
-								  const ShedlockTick *last, const ShedlockJob *job);
+								  const ShedlockTick *last, const ShedlockJob *job,
+								  TimestampTz now);
 
 /* reason.c */
 extern ShedlockState ShedlockRefusedFor(const ShedlockName *name, const ShedlockResult *result);

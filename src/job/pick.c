@@ -31,6 +31,7 @@ typedef struct Sight
 	const ShedlockName *name;
 	ShedlockJob job;
 	ShedlockTick last;
+	TimestampTz looked_at;
 	TimestampTz waits_since;	/* it is due; DT_NOEND: it is not */
 	uint32		lot;			/* jobs that have waited equally long come in
 								 * random order */
@@ -39,15 +40,15 @@ typedef struct Sight
 } Sight;
 
 /*
- * find_next - when a call for the job can succeed
+ * find_next - when a call for the job can succeed, which could not at that time
  */
 static void
-find_next(Sight *sight)
+find_next(Sight *sight, TimestampTz then)
 {
 	ShedlockRow row;
 
 	ShedlockLookUpRow(sight->name, &row);
-	sight->next_at = ShedlockNextAt(sight->name, &row, &sight->last, &sight->job);
+	sight->next_at = ShedlockNextAt(sight->name, &row, &sight->last, &sight->job, then);
 	sight->saw_lock = true;
 }
 
@@ -67,7 +68,7 @@ look_at(Sight *sight, ShedlockStore *jobs, ShedlockStore *ticks)
 	if (!sight->job.found)
 		return;
 	ShedlockReadTick(ticks, sight->name, &sight->last);
-	now = GetCurrentTimestamp();
+	now = sight->looked_at = GetCurrentTimestamp();
 	if (ShedlockFindDue(&sight->last, &sight->job, now).attempt == 0)
 	{
 		/*
@@ -75,7 +76,7 @@ look_at(Sight *sight, ShedlockStore *jobs, ShedlockStore *ticks)
 		 * any time.
 		 */
 		if (sight->last.token != 0 && !sight->last.done)
-			find_next(sight);
+			find_next(sight, now);
 		else
 			sight->next_at = ShedlockNextTime(&sight->last, &sight->job, now);
 		return;
@@ -88,7 +89,7 @@ look_at(Sight *sight, ShedlockStore *jobs, ShedlockStore *ticks)
 		sight->lot = pg_prng_uint32(&pg_global_prng_state);
 	}
 	else
-		find_next(sight);
+		find_next(sight, now);
 }
 
 /*
@@ -167,7 +168,7 @@ begin_first(Sight *sights, int n, ShedlockRun *run, ShedlockAnswer *answer)
 		ShedlockTryRun(run, false, answer);
 		if (answer->beginning == SHEDLOCK_BEGUN || answer->beginning == SHEDLOCK_REPEATED)
 			return true;
-		find_next(&sights[i]);
+		find_next(&sights[i], GetCurrentTimestamp());
 	}
 	return false;
 }
@@ -189,9 +190,11 @@ soonest(Sight *sights, int n)
 			if (sights[i].job.found && (!first->job.found || sights[i].next_at < first->next_at))
 				first = &sights[i];
 		}
-		if (first->saw_lock || first->next_at <= GetCurrentTimestamp() || first->next_at == DT_NOEND)
+		if (first->saw_lock || first->next_at == DT_NOEND)
 			return first;
-		find_next(first);
+
+		/* Its tick may have come since the look. */
+		find_next(first, first->looked_at);
 	}
 }
 

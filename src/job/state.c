@@ -204,13 +204,12 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
  * can be foreseen
  *
  * row: its lock.  DT_NOEND: there is none, because it is paused without end, or has no more
- * ticks.  Assumes that a call now would be refused.
+ * ticks.  Assumes that a call was refused, or would have been, at that time, now.
  */
 TimestampTz
 ShedlockNextAt(const ShedlockName *name, const ShedlockRow *row, const ShedlockTick *last,
-			   const ShedlockJob *job)
+			   const ShedlockJob *job, TimestampTz now)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz at = now;
 	bool		held = ShedlockIsHeld(row, name, now);
 
