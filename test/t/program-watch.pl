@@ -343,7 +343,7 @@ waitpid $network, 0;
 $directory = PostgreSQL::Test::Utils::tempdir_short;
 $network = start_network($directory, 'LISTEN');
 my $again = start_program($node, { environment => { PGHOST => $directory } }, @watch, '--every', '1s', '--dbname', 'application_name=again', 'true');
-ok(eventually(sub { 2 == (() = slurp_file($node->logfile) =~ /\] again LOG:  .*LISTEN shedlock/g) }), 'LISTEN is sent again after the connections broke');
+ok(eventually(sub { 2 <= (() = slurp_file($node->logfile) =~ /\] again LOG:  .*LISTEN shedlock/g) }), 'LISTEN is sent again after the connections broke');
 ok(-d "$directory/broken 2", 'which they did');
 $again->signal('TERM');
 is($again->finish, 0, 'SIGTERM ends it');
