@@ -99,7 +99,7 @@ release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	if (phase != RESOURCE_RELEASE_AFTER_LOCKS || (is_commit && !is_top_level))
 		return;
 	if (is_commit)
-		ShedlockSessionCommit();
+		ShedlockSessionCommit(ShedlockCommitIsSafe());
 	else if (is_top_level)
 		ShedlockSessionAbort(InvalidSubTransactionId);
 	ShedlockWakeAtRelease(is_commit, is_top_level);

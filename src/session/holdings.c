@@ -20,10 +20,10 @@
  *
  * Which deadline rules when: An extend in an open transaction counts, and so does
  * what its rollback would bring back, so that the latest of these rules.  From
- * PRE_COMMIT on the deadline that is committed rules alone, unless it had passed
- * by then: the commit may wait for a standby without end, and no other server
- * would know of the new deadline.  After the end of the transaction there is only
- * one.
+ * PRE_COMMIT on the earlier one of the new deadline and the committed one rules, unless
+ * the latter had passed by then: the commit may wait for a standby without end, and
+ * nobody knows whether that has it.  If a cancel has ended the wait, it rules afterwards,
+ * too.  Else there is only one after the end of the transaction.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -85,7 +85,7 @@ ends_at(const ShedlockHolding *holding)
 	int64		latest = holding->state.deadline;
 
 	if (committing_since != 0 && before && before->held && before->deadline > committing_since)
-		return before->deadline;
+		return Min(before->deadline, latest);
 	for (; before; before = before->before)
 		latest = Max(latest, before->deadline);
 	return latest;
@@ -375,11 +375,11 @@ end_transaction(void)
 /*
  * ShedlockSessionCommit - apply what the transaction did to its holdings
  *
- * The rows are visible now (I12), and the transaction's own locks are gone.  Nothing
- * here can fail (I13).
+ * is_safe: the synchronous standby has the transaction, if there is to be one.  The rows are
+ * visible now (I12), and the transaction's own locks are gone.  Nothing here can fail (I13).
  */
 void
-ShedlockSessionCommit(void)
+ShedlockSessionCommit(bool is_safe)
 {
 	int64		now = committing_since != 0 ? ShedlockSteadyNow() : 0;
 
@@ -397,7 +397,7 @@ ShedlockSessionCommit(void)
 		holding->state.made_in = InvalidSubTransactionId;
 		if (!holding->state.held)
 			end_holding(holding);
-		else if (ruling <= now)
+		else if (ruling <= now || !is_safe)
 			holding->state.deadline = ruling;	/* an extend came too late */
 	}
 	end_transaction();

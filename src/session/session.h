@@ -63,7 +63,7 @@ extern void ShedlockTouchSession(void);
 extern const char *ShedlockOutlivedLock(void);
 extern void ShedlockSessionPreCommit(void);
 extern void ShedlockSessionPrePrepare(void);
-extern void ShedlockSessionCommit(void);
+extern void ShedlockSessionCommit(bool is_safe);
 extern void ShedlockSessionAbort(SubTransactionId subid);
 extern void ShedlockHandOverChanges(SubTransactionId subid, SubTransactionId parent);
 extern void ShedlockSessionExit(int code, Datum arg);

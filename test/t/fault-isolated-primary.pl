@@ -71,14 +71,15 @@ sub run_by
 # Before the cut
 #
 my %client = map { $_ => session($old) }
-  ('limited session', 'extended session', 'unlimited session', 'limited run', 'extended run', 'unlimited run', 'released session', 'pool');
+  ('limited session', 'extended session', 'cancelled session', 'shortened session', 'unlimited session', 'limited run', 'extended run', 'unlimited run', 'released session', 'pool');
 my %pid;
 
 ask($client{'unlimited session'}, "SELECT shedlock_acquire_session('unlimited session')");
 $pid{'unlimited run'} = run_by($client{'unlimited run'}, 'unlimited run', 'NULL', 'SELECT pg_sleep(600)');
 ask($client{'released session'}, "SELECT shedlock_acquire_session('released session', '$limit s')");
 ask($client{'limited session'}, "SELECT shedlock_acquire_session('limited session', '$limit s')");
-ask($client{'extended session'}, "SELECT shedlock_acquire_session('extended session', '$limit s')");
+ask($client{$_}, "SELECT shedlock_acquire_session('$_', '$limit s')") foreach 'extended session', 'cancelled session';
+ask($client{'shortened session'}, "SELECT shedlock_acquire_session('shortened session', '1 hour')");
 $pid{'limited run'} = run_by($client{'limited run'}, 'limited run', "'$limit s'", 'SELECT pg_sleep(600)');
 # its end has ticks to claim and history to prune
 $old->safe_psql($dbname, "CALL shedlock_run('old run', 'SELECT'); CALL shedlock_run('old run', 'SELECT'); DELETE FROM shedlock WHERE name = 'old run'");
@@ -87,7 +88,7 @@ ask($client{'extended run'}, 'SET shedlock.history_keep = 0');
 $pid{'extended run'} = run_by($client{'extended run'}, 'extended run', "'$limit s'", 'CALL extend_when_cut_off()');
 my $lease = ask($client{pool}, "SELECT shedlock_acquire_token('lease', '$limit s')");
 
-my @names = ('extended run', 'extended session', 'lease', 'limited run', 'limited session', 'released session', 'unlimited run', 'unlimited session');
+my @names = ('cancelled session', 'extended run', 'extended session', 'lease', 'limited run', 'limited session', 'released session', 'unlimited run', 'unlimited session');
 
 #
 # Cut off
@@ -102,7 +103,7 @@ foreach my $name (@names)
 	$waiter{$name} = session($new);
 	send_only($waiter{$name}, "SELECT shedlock_acquire('$name', '1 hour', wait => '10 min');");
 }
-is($new->safe_psql($dbname, "SELECT count(*) FROM shedlock_locks WHERE state = 'lost'"), @names - 1,
+is($new->safe_psql($dbname, "SELECT count(*) FROM shedlock_locks WHERE state = 'lost'"), @names - 1 + 1,
 	'the new primary shows all locks of sessions and runs as lost');
 
 # The old primary answers true only after the standby has confirmed, so it does not
@@ -141,12 +142,21 @@ is(ask($client{'released session'}, "SELECT shedlock_release('released session')
 # The lease ends at its time, and an extend needs the standby.
 is(ask($client{pool}, "SELECT shedlock_assert('lease', $lease)"), $lease, 'cut off: a lease is still held on both sides');
 $pid{pool} = send_only($client{pool}, "SELECT shedlock_extend('lease', $lease, '1 hour');");
-$pid{'extended session'} = send_only($client{'extended session'}, "SELECT shedlock_extend('extended session', lock_at_most_for => '1 hour');");
-foreach my $name ('pool', 'extended session', 'extended run')
+$pid{$_} = send_only($client{$_}, "SELECT shedlock_extend('$_', lock_at_most_for => '1 hour');") foreach 'extended session', 'cancelled session';
+foreach my $name ('pool', 'extended session', 'cancelled session', 'extended run')
 {
 	ok(defined await($old, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid{$name}"),
 		"cut off: no answer to an extend ($name)");
 }
+
+# A cancel ends the wait, and not the limit that the standby knows.
+$old->safe_psql($dbname, "SELECT pg_cancel_backend($pid{'cancelled session'})");
+is(ask($client{'cancelled session'}, "SELECT shedlock_assert('cancelled session') > 0"), "t\nt", 'cut off: an extend whose wait was cancelled is answered');
+
+# Nobody knows whether the standby has an extend that shortens the time.
+$pid{'shortened session'} = send_only($client{'shortened session'}, "SELECT shedlock_extend('shortened session', lock_at_most_for => '2 s');");
+ok(defined await($old, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid{'shortened session'}"),
+	'cut off: a session is ended at the new limit while it waits for the answer to that');
 
 #
 # At lock_until
@@ -155,8 +165,11 @@ foreach my $name (grep { !/unlimited/ } @names)
 {
 	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name becomes free on the new primary");
 }
-ok(defined await($old, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid{'extended session'}"),
-	'by then the old primary has ended the session whose extend was not answered');
+foreach my $name ('extended session', 'cancelled session')
+{
+	ok(defined await($old, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid{$name}"),
+		"by then the old primary has ended the session whose extend has not reached the standby ($name)");
+}
 like(last_words($client{'limited session'}), qr/FATAL:  terminating connection/,
 	'the old primary has ended the idle session');
 foreach my $name ('limited run', 'extended run')
@@ -177,7 +190,7 @@ foreach my $name ('unlimited session', 'unlimited run')
 {
 	is(ask($waiter{$name}, 'SELECT 1'), "t\n1", "$name becomes free on the new primary");
 }
-is($new->safe_psql($dbname, "SELECT string_agg(o.name, ', ') FROM old o JOIN shedlock s USING (name) WHERE s.locked_at < o.lock_until"),
+is($new->safe_psql($dbname, "SELECT string_agg(o.name, ', ') FROM old o JOIN shedlock s USING (name) WHERE s.token > o.token AND s.locked_at < o.lock_until"),
 	'', 'no lock is free before its lock_until');
 is($new->safe_psql($dbname, "SELECT count(*) FROM old o JOIN shedlock s USING (name)
 	WHERE o.name LIKE 'limited%' AND s.locked_at - '$ahead s'::interval >= o.locked_at + '$limit s'::interval"),
