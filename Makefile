@@ -231,6 +231,7 @@ ISOLATION = \
 	adopt_waits \
 	locks_view \
 	locks_moved \
+	run_seen \
 	place_gone \
 	refused_again \
 	many_versions \

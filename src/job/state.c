@@ -11,6 +11,7 @@
 
 #include "common/int.h"
 #include "job/job.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 /* A tick that is further ahead was run, or a job declared, before the clock was set back. */
@@ -164,7 +165,7 @@ state_of(const ShedlockStanding *standing, const ShedlockJob *job, const Shedloc
  * ShedlockFindStanding - how a job is doing now
  *
  * Reads the lock before the ticks and the history, so that a run that ends meanwhile is shown
- * as ended, or at work.
+ * as ended, or at work; and again if one has begun meanwhile, which would pass for lost.
  */
 void
 ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockStanding *standing)
@@ -176,11 +177,15 @@ ShedlockFindStanding(const ShedlockName *name, const ShedlockJob *job, ShedlockS
 	ShedlockDue due;
 	TimestampTz free_since;
 
-	ShedlockLookUpRow(name, &row);
-	ShedlockLookUpTick(name, last);
-	ShedlockReadRun(name, last->token, &standing->run);
-	now = GetCurrentTimestamp();
-	held = ShedlockIsHeld(&row, name, now);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		ShedlockLookUpRow(name, &row);
+		ShedlockLookUpTick(name, last);
+		ShedlockReadRun(name, last->token, &standing->run);
+		now = GetCurrentTimestamp();
+		held = ShedlockIsHeld(&row, name, now);
+	} while (!held && standing->run.outcome == SHEDLOCK_RUNNING);
 	due = ShedlockFindDue(last, job, now);
 
 	standing->now = now;
