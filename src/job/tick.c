@@ -134,13 +134,14 @@ ShedlockWriteTick(ShedlockStore *store, const ShedlockTick *row, bool wait)
 /*
  * ShedlockGivesUp - does no attempt follow the last run before the write of a later tick?
  *
- * A job that was forgotten since has given up nothing.
+ * A job that was forgotten since has given up nothing, nor has one whose only attempt was given
+ * back.
  */
 bool
 ShedlockGivesUp(const ShedlockTick *before, const ShedlockJob *job)
 {
-	return job->found && before->found && !before->done && before->token != 0 &&
-		before->token != job->spent_token;
+	return job->found && before->found && !before->done && before->attempt > 0 &&
+		before->token != 0 && before->token != job->spent_token;
 }
 
 /*

@@ -77,15 +77,18 @@ SELECT shedlock_run_end('returned meanwhile', :token, 'returned');
 SELECT pg_temp.try('returned meanwhile', 'failed'), pg_temp.try('returned meanwhile', 'failed');
 SELECT pg_temp.log('returned meanwhile');
 
--- When a newer tick has come, that one is run.
+-- When a newer tick has come, that one is run, and nothing was given up: no attempt was made.
 SELECT shedlock_job('returned older', '@yearly');
 UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'returned older';
 SELECT token FROM shedlock_run_begin('returned older', '1 h') \gset
 UPDATE _shedlock_tick SET tick = tick - interval '1 year', claimed_at = claimed_at - interval '1 year' WHERE name = 'returned older';
 UPDATE _shedlock_history SET tick = tick - interval '1 year' WHERE name = 'returned older';
 SELECT shedlock_run_end('returned older', :token, 'returned');
-SELECT pg_temp.try('returned older', 'succeeded');
+SELECT token FROM shedlock_run_begin('returned older', '1 h') \gset
+SELECT problem FROM shedlock_problems WHERE name = 'returned older';
+SELECT shedlock_run_end('returned older', :token, 'succeeded');
 SELECT pg_temp.log('returned older');
+SELECT runs_succeeded, gave_up FROM shedlock_stats WHERE name = 'returned older';
 SELECT count(DISTINCT tick) AS ticks FROM shedlock_history WHERE name = 'returned older';
 
 -- But not before an older one that shedlock_again has allowed.
