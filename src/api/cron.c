@@ -270,32 +270,17 @@ ShedlockMayExecute(Oid nsp, const char *routine, const Oid *types, int ntypes)
 }
 
 /*
- * declare_as - declare a job in the name of a role
- */
-static void
-declare_as(Oid role, const ShedlockName *name, ShedlockJob *job)
-{
-	ShedlockCaller caller;
-
-	if (!has_privs_of_role(GetUserId(), role))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to declare jobs of role \"%s\"", GetUserNameFromId(role, false))));
-	ShedlockBecome(role, &caller);
-	ShedlockCheckMayUse(name);
-	(void) ShedlockDeclare(name, job);
-	ShedlockBecomeAgain(&caller);
-}
-
-/*
  * job_of - what shedlock_job would be told of a job of pg_cron
  *
- * old: what is declared so far.  Seconds are a period, and periods count in UTC.
+ * old: what is declared so far.  arg: the schedule, a char *.  Seconds are a period, and periods
+ * count in UTC, which nobody has chosen for a cron expression.
  */
 static void
-job_of(const ShedlockJob *old, char *schedule, ShedlockJob *job)
+job_of(const ShedlockJob *old, void *arg, ShedlockJob *job)
 {
-	char	   *zone = old->found ? old->time_zone : pstrdup(ShedlockCronZone());
+	char	   *schedule = arg;
+	bool		has_zone = old->found && !(old->schedule.period != 0 && strcmp(old->time_zone, "UTC") == 0);
+	char	   *zone = has_zone ? old->time_zone : pstrdup(ShedlockCronZone());
 	int			seconds = ShedlockCronSeconds(schedule);
 	ShedlockSchedule parsed;
 
@@ -305,6 +290,24 @@ job_of(const ShedlockJob *old, char *schedule, ShedlockJob *job)
 		!ShedlockParseSchedule(schedule, zone, true, &parsed))
 		zone = pstrdup("UTC");
 	ShedlockReschedule(old, schedule, zone, job);
+}
+
+/*
+ * declare_as - declare a job of pg_cron in the name of a role; sets *job to what is declared
+ */
+static void
+declare_as(Oid role, const ShedlockName *name, char *schedule, ShedlockJob *job)
+{
+	ShedlockCaller caller;
+
+	if (!has_privs_of_role(GetUserId(), role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to declare jobs of role \"%s\"", GetUserNameFromId(role, false))));
+	ShedlockBecome(role, &caller);
+	ShedlockCheckMayUse(name);
+	(void) ShedlockDeclare(name, job, job_of, schedule);
+	ShedlockBecomeAgain(&caller);
 }
 
 /*
@@ -369,6 +372,7 @@ _shedlock_cron_declare(PG_FUNCTION_ARGS)
 {
 	char	   *given = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 	char	   *database = ShedlockGetWord(fcinfo, 4, "");
+	char	   *schedule;
 	bool		here = strcmp(database, get_database_name(MyDatabaseId)) == 0;
 	bool		keeps = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
 	ShedlockName name;
@@ -386,20 +390,25 @@ _shedlock_cron_declare(PG_FUNCTION_ARGS)
 	 */
 	if (!here && keeps && given == NULL && PG_GETARG_BOOL(6))
 		PG_RETURN_DATUM(PG_GETARG_DATUM(1));
+	schedule = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	if (here)
 		ShedlockLookUpJob(&name, &old);
 	keeps &= old.is_readable;
 	if (keeps)
 		job = old;
 	else
-		job_of(&old, text_to_cstring(PG_GETARG_TEXT_PP(1)), &job);
+		job_of(&old, schedule, &job);
 
 	/* what pg_cron would refuse is not declared, either */
 	fire = ShedlockFireFor(&job, given);
 	if (!here)
 		warn_of_elsewhere(&name, &job, database);
 	else if (!keeps)
-		declare_as(get_role_oid(ShedlockGetWord(fcinfo, 3, ""), false), &name, &job);
+	{
+		declare_as(get_role_oid(ShedlockGetWord(fcinfo, 3, ""), false), &name, schedule, &job);
+		/* another declaration may have come in between */
+		fire = ShedlockFireFor(&job, given);
+	}
 	if (here)
 		warn_of_missed(&name, &job, fire);
 	PG_RETURN_TEXT_P(cstring_to_text(fire));

@@ -4,10 +4,12 @@
  *	  Lets pg_cron run a job once more, soon.
  *
  * pg_cron fires a job by its own schedule, perhaps once a day, and so would not do before
- * tomorrow what shedlock_again allows today.  So shedlock_again makes a job of pg_cron for this
- * run, of the same role, which is fired each minute.  The first thing that the CALL of that job
- * commits is the end of it.  So wherever the server dies nothing is left behind: either pg_cron
- * fires it after the restart, or it is gone.  It stays if its role cannot connect any more.
+ * tomorrow what shedlock_again allows today, and never what came due in a pause that
+ * shedlock_resume ends.  So these make a job of pg_cron for this run, of the same role, which is
+ * fired each minute.  The first thing that the CALL of that job commits is the end of it.  So
+ * wherever the server dies nothing is left behind: either pg_cron fires it after the restart, or
+ * it is gone.  It stays while the lock is paused or not free, and if its role cannot connect any
+ * more.
  *
  * Copyright (c) 2026, the shedlock developers
  *
@@ -108,19 +110,14 @@ ShedlockRunSoon(FunctionCallInfo fcinfo, const ShedlockName *name)
 }
 
 /*
- * take_command - delete the job that runs a job once, and read the command of that job
- *
- * Returns NULL if that is gone, or is none of this role and database.
+ * read_command - the command of a job, or NULL if that is gone, or is none of this role and database
  */
 static char *
-take_command(Oid nsp, int64 jobid, const char *role)
+read_command(const char *id, const char *role)
 {
-	char	   *id = psprintf(INT64_FORMAT, jobid);
 	char	   *command = NULL;
 
 	SPI_connect();
-	ShedlockQueryCron("DELETE FROM cron.job j WHERE j.command OPERATOR(pg_catalog.=) $1 AND "
-					  "j.username OPERATOR(pg_catalog.=) $2", once_command(nsp, id), role);
 	ShedlockQueryCron("SELECT j.command FROM cron.job j "
 					  "WHERE j.jobid::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND "
 					  "j.username OPERATOR(pg_catalog.=) $2 AND "
@@ -130,6 +127,43 @@ take_command(Oid nsp, int64 jobid, const char *role)
 									  SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	SPI_finish();
 	return command;
+}
+
+/*
+ * must_wait - is the lock held, kept or paused, so that no run can begin?
+ */
+static bool
+must_wait(Oid nsp, char *lock_name)
+{
+	ShedlockName name;
+	ShedlockRow row;
+	ShedlockUse use = {0};
+
+	ShedlockMakeName(nsp, lock_name, &name);
+	ShedlockLookUpRow(&name, &row);
+	return ShedlockJudge(&row, &name, GetCurrentTimestamp(), &use) != SHEDLOCK_FREE;
+}
+
+/*
+ * take_call - find what a job calls that is to be run now, and delete the job that runs it once
+ *
+ * Returns false if there is nothing to run.  The job stays as long as the lock is not free: what
+ * shedlock_again has allowed is still to come.
+ */
+static bool
+take_call(Oid nsp, int64 jobid, const char *role, ShedlockGuardedCall *guarded)
+{
+	char	   *id = psprintf(INT64_FORMAT, jobid);
+	char	   *command = read_command(id, role);
+	bool		runs = command && ShedlockReadGuardedCall(command, guarded) && !guarded->has_more_args;
+
+	if (runs && must_wait(nsp, guarded->name))
+		return false;
+	SPI_connect();
+	ShedlockQueryCron("DELETE FROM cron.job j WHERE j.command OPERATOR(pg_catalog.=) $1 AND "
+					  "j.username OPERATOR(pg_catalog.=) $2", once_command(nsp, id), role);
+	SPI_finish();
+	return runs;
 }
 
 /*
@@ -170,20 +204,20 @@ _shedlock_cron_once(PG_FUNCTION_ARGS)
 	MemoryContext oldcontext;
 	ShedlockGuardedCall guarded;
 	Oid			owner = ShedlockOwner(fcinfo);
-	char	   *command;
+	bool		runs;
 
 	ShedlockCheckRunContext(fcinfo);
 	ShedlockRefuseNull(PG_ARGISNULL(0), "job", NULL);
 	PreventCommandDuringRecovery("CALL shedlock_run");
 	XactReadOnly = false;
-	ShedlockBecome(owner, &caller);
-	command = ShedlockReadsCron() && superuser() ?
-		take_command(ShedlockSchema(fcinfo), PG_GETARG_INT64(0), GetUserNameFromId(caller.role, false)) : NULL;
-	ShedlockBecomeAgain(&caller);
 	oldcontext = MemoryContextSwitchTo(PortalContext);
+	ShedlockBecome(owner, &caller);
+	runs = ShedlockReadsCron() && superuser() &&
+		take_call(ShedlockSchema(fcinfo), PG_GETARG_INT64(0), GetUserNameFromId(caller.role, false), &guarded);
+	ShedlockBecomeAgain(&caller);
 	ShedlockCommitAndStart();
 	EnsurePortalSnapshotExists();
-	if (command && ShedlockReadGuardedCall(command, &guarded) && !guarded.has_more_args)
+	if (runs)
 		run_once(fcinfo, &guarded);
 	MemoryContextSwitchTo(oldcontext);
 	PG_RETURN_VOID();

@@ -32,7 +32,7 @@ shedlock_job(PG_FUNCTION_ARGS)
 	ShedlockGetName(fcinfo, 0, &name);
 	ShedlockGetJob(fcinfo, name.str, &job);
 	ShedlockCheckMayWrite("shedlock_job()");
-	PG_RETURN_TEXT_P(cstring_to_text(ShedlockDeclare(&name, &job)));
+	PG_RETURN_TEXT_P(cstring_to_text(ShedlockDeclare(&name, &job, NULL, NULL)));
 }
 
 /*

@@ -83,6 +83,8 @@ set_pause(const ShedlockName *name, TimestampTz until, char *reason)
 
 /*
  * notice_missed - tell which tick of a job will be made up after a pause
+ *
+ * One that is skipped is not.
  */
 static void
 notice_missed(const ShedlockName *name, TimestampTz until)
@@ -98,20 +100,34 @@ notice_missed(const ShedlockName *name, TimestampTz until)
 		return;
 
 	tick = TIMESTAMP_IS_NOEND(until) ? until : ShedlockPreviousTick(&job.schedule, until - 1);
-	if (until > ShedlockLastTime(tick, &job))
+	if (until > ShedlockLastTime(tick, &job) || (!job.catch_up_all && tick == last.skipped))
 		return;
 	if (job.catch_up_all)
 		ereport(NOTICE,
 				(errmsg("the ticks of job \"%s\" that come during the pause will be made up", name->str),
 				 job.max_late ? errdetail("Those later than its max_late will not.") : 0));
-	else if (TIMESTAMP_IS_NOEND(until))
-		ereport(NOTICE,
-				(errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str),
-				 job.max_late ? errdetail("It will not if it is later than its max_late.") : 0));
 	else
 		ereport(NOTICE,
-				(errmsg("tick %s of job \"%s\" will be made up after the pause",
-						ShedlockTimeString(tick), name->str)));
+				(TIMESTAMP_IS_NOEND(until) ?
+				 errmsg("the last tick of job \"%s\" that comes during the pause will be made up", name->str) :
+				 errmsg("tick %s of job \"%s\" will be made up after the pause",
+						ShedlockTimeString(tick), name->str),
+				 job.max_late ? errdetail("The next call for the job does that, unless another tick comes before it, or its max_late is over.") :
+				 errdetail("The next call for the job does that, unless another tick comes before it.")));
+}
+
+/*
+ * is_due - is a run of a job due?
+ */
+static bool
+is_due(const ShedlockName *name)
+{
+	ShedlockJob job;
+	ShedlockTick last;
+
+	ShedlockLookUpJob(name, &job);
+	ShedlockLookUpTick(name, &last);
+	return job.found && ShedlockFindDue(&last, &job, GetCurrentTimestamp()).attempt > 0;
 }
 
 PG_FUNCTION_INFO_V1(shedlock_pause);
@@ -147,6 +163,8 @@ shedlock_pause(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(shedlock_resume);
 /*
  * shedlock_resume(name) - end a pause
+ *
+ * pg_cron, which may fire the job first at its next tick, is to make up what was missed.
  */
 Datum
 shedlock_resume(PG_FUNCTION_ARGS)
@@ -157,8 +175,12 @@ shedlock_resume(PG_FUNCTION_ARGS)
 	ShedlockBeginCall(fcinfo, "shedlock_resume()", &name);
 	paused = set_pause(&name, DT_NOBEGIN, NULL);
 	if (paused)
+	{
 		ereport(LOG,
 				(errmsg("lock \"%s\" resumed by role %s", name.str, ShedlockActingRole())));
+		if (is_due(&name))
+			ShedlockRunSoon(fcinfo, &name);
+	}
 	else
 		(void) ShedlockWarnIfUnknown(&name, NULL);
 	PG_RETURN_BOOL(paused);

@@ -281,13 +281,15 @@ check_may_change(const ShedlockName *name, const ShedlockJob *job)
 /*
  * ShedlockDeclare - declare a job
  *
- * job: its settings, which are checked; the rest is set here.  Returns "created", "changed" or
+ * job: its settings, which are checked; the rest is set here.  change: NULL, or it sets them by
+ * what is declared so far, again if that has changed meanwhile.  Returns "created", "changed" or
  * "unchanged".  Of two first declarations the second waits for the first, and is compared with
  * it.  Errors: 42501; those of ShedlockCheckPromises() and ShedlockAwaitInserter().  Locks: the
  * row, if it is written; waits for a row lock as an UPDATE does.
  */
 const char *
-ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
+ShedlockDeclare(const ShedlockName *name, ShedlockJob *job,
+				void (*change) (const ShedlockJob *old, void *arg, ShedlockJob *job), void *arg)
 {
 	ShedlockStore store;
 	ShedlockJob old;
@@ -301,6 +303,8 @@ ShedlockDeclare(const ShedlockName *name, ShedlockJob *job)
 	while (!written)
 	{
 		ShedlockReadJob(&store, name, &old);
+		if (change)
+			change(&old, arg, job);
 		changes = old.found ? find_changes(&old, job) : NULL;
 		if (changes && changes[0] == '\0')
 		{

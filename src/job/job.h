@@ -251,7 +251,9 @@ extern bool ShedlockTickIsOld(Oid nsp, TupleTableSlot *slot, TimestampTz limit);
 
 /* declare.c */
 extern bool ShedlockMayChange(const ShedlockJob *job);
-extern const char *ShedlockDeclare(const ShedlockName *name, ShedlockJob *job);
+extern const char *ShedlockDeclare(const ShedlockName *name, ShedlockJob *job,
+								   void (*change) (const ShedlockJob *old, void *arg, ShedlockJob *job),
+								   void *arg);
 extern bool ShedlockForgetJob(const ShedlockName *name);
 
 /* state.c */

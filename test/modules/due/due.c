@@ -292,7 +292,7 @@ declare(int variant)
 	const char *word;
 
 	job_of(&world.variants[variant], &job);
-	word = ShedlockDeclare(&world.name, &job);
+	word = ShedlockDeclare(&world.name, &job, NULL, NULL);
 	note("declare \"%s\" attempts %d backoff %d %s max_late %d overdue_after %d: %s", job.schedule_text,
 		 job.attempts, (int) (world.variants[variant].settings.backoff / SECOND),
 		 job.catch_up,
