@@ -4,6 +4,7 @@
 -- a watcher knows since when the problems are there that come without a time.  A job of pg_cron
 -- can name any job, also one that the reader may not see.  What is wrong with it is told as a
 -- problem of that job only if its role may use that name: else the job's own would be no news.
+-- Several jobs of pg_cron can have one name, and are one problem.
 CREATE VIEW shedlock_problems AS
 WITH job AS MATERIALIZED (SELECT * FROM _shedlock_jobs())
 SELECT p.name,
@@ -24,14 +25,17 @@ FROM (SELECT j.name, x.problem, x.since, x.message, j.description
 			   pg_catalog.format('Job "%s": %s', j.name, j.problem))) x(problem, is_there, since, message)
 	  WHERE x.is_there
 	  UNION ALL
-	  SELECT c.name, 'cron', NULL, pg_catalog.format('Job %s of pg_cron: %s', c.jobid, c.problem), j.description
+	  SELECT c.name, 'cron', NULL,
+			 pg_catalog.string_agg(pg_catalog.format('Job %s of pg_cron: %s', c.jobid, c.problem), '; ' ORDER BY c.jobid),
+			 pg_catalog.min(j.description)
 	  FROM (SELECT c.jobid, c.problem, c.guarded,
 				   CASE WHEN _shedlock_cron_may_use(c.username, n.name) THEN n.name
 						ELSE pg_catalog.format('cron:%s', c.jobid) END AS name
 			FROM shedlock_cron_jobs c
 				 CROSS JOIN LATERAL (SELECT COALESCE(c.name, _shedlock_shown(c.job_name)) AS name) n
 			WHERE NOT pg_catalog.starts_with(c.problem, 'unknown:')) c
-		   LEFT JOIN job j ON c.guarded AND j.name OPERATOR(pg_catalog.=) c.name) p
+		   LEFT JOIN job j ON c.guarded AND j.name OPERATOR(pg_catalog.=) c.name
+	  GROUP BY c.name) p
 	 LEFT JOIN _shedlock_told t ON t.name OPERATOR(pg_catalog.=) p.name AND
 		t.problem OPERATOR(pg_catalog.=) p.problem AND t.over_at IS NULL;
 

@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use CronNode;
 use PostgreSQL::Test::Utils;
+use ShedlockNode qw(session ask);
 use Test::More;
 use Time::HiRes qw(usleep);
 
@@ -134,6 +135,20 @@ my $fired = sub { return query("SELECT c.schedule, c.time_zone, j.schedule, c.pr
 
 is(notices_of("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1')"), '', 'no message');
 is($fired->(), "0 9 * * *|$zone|0 9 * * *|", 'pg_cron has a copy of the schedule');
+query("SELECT shedlock_cron_schedule('ticks', 'every 90 min', 'SELECT 1')");
+is($fired->(), 'every 90 min|UTC|* * * * *|', 'a period counts in UTC');
+query("SELECT shedlock_cron_schedule('ticks', '0 9 * * *', 'SELECT 1')");
+is($fired->(), "0 9 * * *|$zone|0 9 * * *|", 'and a cron expression after it in the time zone of pg_cron again');
+
+# A declaration in an open transaction that commits first
+my ($migration, $waits) = map { session($node) } 1, 2;
+ask($migration, "BEGIN; SELECT shedlock_job('ticks', '0 3 * * *', '$zone', attempts => 3)");
+$waits->query_until(qr/begins/, "\\echo begins\nSELECT shedlock_cron_schedule('ticks', '0 4 * * *', 'SELECT 1');\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%cron_schedule%'}), 'a call waits for the declaration of another session');
+ask($migration, 'COMMIT');
+$_->quit foreach $waits, $migration;
+is($fired->() . query("SELECT attempts FROM shedlock_jobs WHERE name = 'ticks'"), "0 4 * * *|$zone|* * * * *|3", 'and leaves its settings as they are then');
+query("SELECT shedlock_job('ticks', '0 9 * * *', '$zone')");
 foreach (
 	[ "'America/New_York'", qr/^pg_cron does not fire it at \S+ \S+, when it is due/, 'another time zone' ],
 	[ "'$zone', attempts => 3", qr/^pg_cron fires it only at its ticks/, 'attempts' ],
@@ -258,6 +273,7 @@ my $notice = notices_of("SELECT shedlock_again('ticks'), shedlock_again('ticks')
 like($notice, qr/^\S+ NOTICE:  pg_cron will fire job $ticks_id once at the next full minute\nDETAIL:  By its schedule it would not be fired before \S+ \S+\.\n/, 'a role that cannot see the job lets it run soon');
 is(query($once), qq{plain * * * * * t CALL "Shed Lock"._shedlock_cron_once('$ticks_id'::pg_catalog.int8)}, 'by one job, of the role of that job');
 # pg_cron may have fired an earlier job of this name, if a full minute came in between.
+my $runs;
 my $ran = q{FROM shedlock_history WHERE name = 'ticks' AND command = 'SELECT ''ticks'''};
 my $once_call = query("SELECT command FROM cron.job WHERE command LIKE '%once%'");
 query("SET ROLE other_role; $once_call");
@@ -271,6 +287,25 @@ query("SELECT shedlock_again('ticks'), cron.alter_job($ticks_id, command => 'CAL
 is(($node->psql('postgres', $once_call, extra_params => $as[0]))[0], 3, 'a run that fails');
 is(query($once), '', 'is deleted, too');
 
+# It stays as long as no run can begin.
+query("SELECT shedlock_again('ticks'), shedlock_pause('ticks')");
+$runs = query('SELECT count(*) FROM shedlock_history');
+$node->safe_psql('postgres', $once_call, extra_params => $as[0]);
+is(query('SELECT count(*) FROM shedlock_history') . query($once), "${runs}plain * * * * * t $once_call", 'nothing runs, and it stays, while the lock is paused');
+query("SELECT shedlock_resume('ticks')");
+is(($node->psql('postgres', $once_call, extra_params => $as[0]))[0], 3, 'the run comes afterwards');
+is(query($once), '', 'and it is deleted');
+
+# So does shedlock_resume, if a tick was missed in the pause.
+query("SELECT shedlock_job('ticks', '$new_year'), shedlock_pause('ticks', now() + interval '1 h')");
+is(notices_of("SELECT shedlock_resume('ticks')"), '', 'the end of a pause without a tick fires nothing');
+query("UPDATE _shedlock_job SET since = since - interval '2 years' WHERE name = 'ticks'; UPDATE _shedlock_tick SET tick = tick - interval '2 years' WHERE name = 'ticks'");
+query("SELECT shedlock_pause('ticks', now() + interval '1 h')");
+like(notices_of("SELECT shedlock_resume('ticks')"), qr/^\S+ NOTICE:  pg_cron will fire job $ticks_id once at the next full minute\n/, 'the end of a pause in which a tick was missed lets the job run soon');
+is(query($once), "plain * * * * * t $once_call", 'by one job');
+is(($node->psql('postgres', $once_call, extra_params => $as[0]))[0], 3, 'which runs the command');
+is(query($once), '', 'and is deleted');
+
 # By a role that may not write by default, and by one that may call shedlock_run no more.
 query("SELECT shedlock_again('ticks'), cron.alter_job($ticks_id, command => 'CALL shedlock_run(''ticks'', ''SHOW transaction_read_only'')')");
 query('ALTER ROLE plain SET default_transaction_read_only = on');
@@ -282,7 +317,7 @@ like(($node->psql('postgres', $once_call, extra_params => $as[0]))[2], qr/permis
 is(query($once), '', 'and it is deleted');
 query('GRANT EXECUTE ON PROCEDURE shedlock_run TO PUBLIC');
 query("SELECT shedlock_again('ticks'), cron.unschedule($ticks_id)");
-my $runs = query('SELECT count(*) FROM shedlock_history');
+$runs = query('SELECT count(*) FROM shedlock_history');
 $node->safe_psql('postgres', $once_call, extra_params => $as[0]);
 is(query('SELECT count(*) FROM shedlock_history') . query('SELECT count(*) FROM cron.job'), "${runs}0", 'if the job is gone, nothing runs, and nothing stays');
 like(error_of('CALL _shedlock_cron_once(NULL)'), qr/22004: job must not be null/, 'NULL is no job');
@@ -738,6 +773,12 @@ query(q{SELECT shedlock_pause('summer')});
 is(query(q{SELECT string_agg(job_name || ' ' || name || ' ' || state, ', ' ORDER BY job_name) FROM shedlock_cron_jobs WHERE job_name IN ('summer', 'twin')}),
 	'summer summer paused, twin summer paused', 'both jobs of a name show its state');
 is(query('SELECT count(*) FROM shedlock_cron_jobs'), query('SELECT count(*) FROM cron.job'), 'each job has one line');
+
+# Their problems are one row of shedlock_problems, whose name and problem are a key.
+query(q{SELECT cron.alter_job(jobid, schedule => '0 5 * * *') FROM cron.job WHERE jobname IN ('summer', 'twin')});
+like(query(q{SELECT message FROM shedlock_problems WHERE name = 'summer' AND problem = 'cron'}),
+	qr/^Job (\d+) of pg_cron: pg_cron does not fire it [^;]+; [^;]+; Job (?!\1)\d+ of pg_cron: pg_cron does not fire it [^;]+; [^;]+$/, 'which has what is wrong with both');
+is(query('SELECT count(*) - count(DISTINCT (name, problem)) FROM shedlock_problems'), '0', 'no other problem of a name has two rows');
 
 # The view looks the locks of its jobs up, and reads no others.
 query(q{SET session_replication_role = replica;
