@@ -31,6 +31,7 @@ my $shipped = "$root/doc/monitoring";
 my $dir = PostgreSQL::Test::Utils::tempdir;
 my ($alerts, $tests, $expressions) = map { slurp_file("$shipped/$_") } qw(alerts.yaml alerts.test.yaml dashboard.json);
 my @panels = @{ decode_json($expressions)->{panels} };
+my @choices = grep { $_->{type} eq 'query' } @{ decode_json($expressions)->{templating}{list} };
 my $http = HTTP::Tiny->new(timeout => $PostgreSQL::Test::Utils::timeout_default);
 my ($node, $prometheus, %child);
 
@@ -116,7 +117,7 @@ sub check_files
 	is_deeply([ missing($manual, @rules, @metrics) ], [], 'the manual has each alert and metric');
 
 	push @unknown, grep { !$known{$_} } /\b(shedlock_(?!history|jobs\b|locks|problems|why|again)\w+)/g
-	  foreach $alerts =~ s/^ *#.*//mgr, map { $_->{expr} } map { @{ $_->{targets} } } @panels;
+	  foreach $alerts =~ s/^ *#.*//mgr, (map { $_->{query} } @choices), map { $_->{expr} } map { @{ $_->{targets} } } @panels;
 	is_deeply(\@unknown, [], 'the queries make each metric of the alerts and the dashboard');
 
 	$id{ $_->{id} }++ foreach @panels;
@@ -356,10 +357,13 @@ sub make_fates
 	$node->safe_psql('postgres', "SELECT shedlock_run_begin('died', '1 s')");
 	defined await($node, "SELECT outcome = 'lost' FROM shedlock_history WHERE name = 'died'") or die 'the run is not lost';
 
-	declare($period, ", slow_after => '1 s'", 'slow');
-	in_background($_, "CALL shedlock_run('$_', 'SELECT pg_sleep(600)')") foreach 'running', 'held too long', 'slow';
+	declare($period, ", slow_after => '1 s'", 'slow', 'failed over');
+	in_background($_, "CALL shedlock_run('$_', 'SELECT pg_sleep(600)')") foreach 'running', 'held too long', 'slow', 'failed over';
 	held($_) foreach 'running', 'slow';
-	held('held too long', 'long');
+	held($_, 'long') foreach 'held too long', 'failed over';
+
+	# As if it had begun on the primary before this one
+	$node->safe_psql('postgres', "UPDATE shedlock SET origin = (1000000000 * random())::integer WHERE name = 'failed over'");
 	declare($_, ", overdue_after => '1 day'", 'in turns') foreach ($period, 'every 10000 days') x 2;
 
 	# Neither is held for too long, because leaders hold their locks for weeks.
@@ -392,6 +396,7 @@ my @expected = (
 	'ShedlockRunFailed: lost',
 	'ShedlockGaveUp: died',
 	'ShedlockHeldTooLong: held too long', 'ShedlockHeldTooLong: slow',
+	'ShedlockGaveUp: failed over',
 	'ShedlockJobProblem: in turns',
 	'ShedlockWaitersPileUp: crowd',
 	'ShedlockOverdue: never called', 'ShedlockNoSuccess: never called',
@@ -419,6 +424,7 @@ my %states = (
 	'timed out' => 'last run failed',
 	'gave up' => 'gave up',
 	'died' => 'gave up',
+	'failed over' => 'gave up',
 	'running' => 'at work',
 	'held too long' => 'at work',
 	'slow' => 'at work',
