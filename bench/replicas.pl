@@ -169,8 +169,9 @@ foreach my $contender (@contenders)
 	my %group = map { $_->{kind} => $_ } grep { $_->{name} eq $name } @groups;
 	my %runs;
 
-	# a timer that is very late counts for the next tick, and so one after the last can come
-	my @rows = grep { $_->{tick} < $start + $seconds } rows($group{together});
+	# A job has ticks from its declaration on.  A timer that is very late counts for the next tick,
+	# and so one after the last can come.
+	my @rows = grep { $_->{tick} >= $start && $_->{tick} < $start + $seconds } rows($group{together});
 	$runs{ $_->{tick} }++ foreach @rows;
 	# neither the first seconds nor the last, for the same reason
 	my $spaced = grep { $_->{began} >= $start + 5 && $_->{began} < $start + $seconds - 5 } rows($group{spaced});

@@ -45,7 +45,7 @@ sub schema
 
 # Starts the replicas.  Options:
 #   node                whose connstr() says where to connect
-#   name, job           of the job, and what shedlock_job is told besides
+#   name, job           of the job, and what shedlock_job is told besides; without, it has no job
 #   attempt             what a replica does when its timer fires
 #   log                 file for their calls
 #   start, end          times between which timers fire
@@ -60,7 +60,12 @@ sub start
 		replicas => 6, period => 1, takes => 0.02, hang => 0, parent => $$, processes => {}, failed => [],
 		offset => sub { $_[0]->{period} * $_[1] / $_[0]->{replicas} }, %options }, $class;
 
-	$self->{node}->safe_psql('postgres', "SELECT shedlock_job('$self->{name}', $self->{job})");
+	if ($self->{job})
+	{
+		$self->dbh->do("SELECT shedlock_job(?, $self->{job})", undef, $self->{name});
+		# the replicas have connections of their own
+		(delete $self->{dbh})->disconnect;
+	}
 	$self->start_replica($_) foreach 0 .. $self->{replicas} - 1;
 	return $self;
 }
