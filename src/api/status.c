@@ -7,8 +7,8 @@
  * because an update can move a row past a scan that judges each version as of its own time.
  * The others are of locks that are being acquired, which are shown, too.  The scan itself
  * has no snapshot: at SERIALIZABLE that would leave predicate locks.  The lock table is
- * read first: a lock that is acquired between the two reads is shown without its
- * holder, not left out.
+ * read first: a lease or run that begins between the two reads is shown without its holder, not
+ * left out.  A session lock is still free then.
  *
  * The lock table has no names, and the key of a name costs more than reading its row.  So only
  * if a lock is in use that was not shown, a second scan looks for its name among the free ones.
