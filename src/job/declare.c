@@ -156,20 +156,21 @@ count_from(ShedlockJob *job, const ShedlockJob *old, const ShedlockTick *last, T
 /*
  * find_carried - the tick of the schedule before that is due, and was not begun
  *
- * Of a backlog it is the last one.
+ * Of a backlog it is the last one.  One of the future was due before the clock was set back.
  */
 static TimestampTz
 find_carried(const ShedlockJob *old, const ShedlockTick *last, TimestampTz now)
 {
 	TimestampTz tick;
 
-	if (!old->is_readable)
-		return old->carried;
-	tick = ShedlockPreviousTick(&old->schedule, now);
-	if (tick > Max(ShedlockOpenTick(last, old), old->since) &&
-		tick != last->skipped && now <= ShedlockLastTime(tick, old))
-		return tick;
-	return old->carried;
+	if (old->is_readable)
+	{
+		tick = ShedlockPreviousTick(&old->schedule, now);
+		if (tick > Max(ShedlockOpenTick(last, old), old->since) &&
+			tick != last->skipped && now <= ShedlockLastTime(tick, old))
+			return tick;
+	}
+	return old->carried <= now ? old->carried : DT_NOBEGIN;
 }
 
 /*

@@ -289,11 +289,16 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 				 TimestampTz free_since)
 {
 	ShedlockTick state = open_state(last, job);
+	TimestampTz declared_at = job->declared_at;
 	TimestampTz since;
 	ShedlockDue due;
 
 	if (!job->is_readable)
 		return DT_NOEND;
+
+	/* The clock was set back since. */
+	if (declared_at > now)
+		declared_at = DT_NOBEGIN;
 	due = find_due(&state, job, now);
 	if (state.again_at != DT_NOBEGIN)
 		since = state.again_at;
@@ -309,7 +314,7 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 		if (!job->catch_up_all && ShedlockHasSkipped(&state, job) && state.skipped <= now)
 			after = state.skipped;
 		if (due.attempt == 0)
-			after = Max(after, job->declared_at);
+			after = Max(after, declared_at);
 		if (due.attempt == 0 && free_since != DT_NOBEGIN)
 			after = Max(after, free_since - 1);
 		since = next_tick(&state, job, after);
@@ -318,5 +323,5 @@ ShedlockDueSince(const ShedlockTick *last, const ShedlockJob *job, TimestampTz n
 		if (job->catch_up_all)
 			since = Max(since, state.claimed_at);
 	}
-	return Max(since, Max(job->declared_at, free_since));
+	return Max(since, Max(declared_at, free_since));
 }

@@ -122,6 +122,8 @@ SELECT shedlock_release('view held'), shedlock_acquire('view held', '1 h');
 SELECT state, overdue FROM pg_temp.show('view held');
 UPDATE shedlock SET lock_until = lock_until - interval '70 min', locked_at = locked_at - interval '70 min' WHERE name = 'view held';
 SELECT state, overdue FROM pg_temp.show('view held');
+UPDATE _shedlock_job SET declared_at = '2100-01-01' WHERE name = 'view held';
+SELECT state, overdue FROM pg_temp.show('view held');
 
 -- problem: declared in turns; the clock was set back; the schedule cannot be read any more
 SELECT shedlock_job('view turns', '@daily'), shedlock_job('view turns', '@hourly'), shedlock_job('view turns', '@daily');
@@ -140,10 +142,10 @@ UPDATE _shedlock_tick SET tick = '2100-01-01' WHERE name = 'view ahead';
 SELECT problem FROM shedlock_jobs WHERE name = 'view ahead';
 SELECT shedlock_again('view ahead');
 SELECT problem, state FROM shedlock_jobs WHERE name = 'view ahead';
-UPDATE _shedlock_job SET since = '2100-01-01' WHERE name = 'view ahead';
+UPDATE _shedlock_job SET since = '2100-01-01', carried = '2099-01-01' WHERE name = 'view ahead';
 SELECT problem FROM shedlock_jobs WHERE name = 'view ahead';
 SELECT shedlock_job('view ahead', '@yearly'), shedlock_job('view ahead', '@yearly');
-SELECT problem FROM shedlock_jobs WHERE name = 'view ahead';
+SELECT problem, next_due = shedlock_next_tick('@yearly') AS next_due FROM shedlock_jobs WHERE name = 'view ahead';
 UPDATE _shedlock_job SET schedule = 'nonsense' WHERE name = 'view ahead';
 SELECT problem, state, next_due, overdue FROM shedlock_jobs WHERE name = 'view ahead';
 SELECT shedlock_job('view ahead', '@yearly');
