@@ -29,6 +29,12 @@ CREATE TABLE fault_work (
 	attempt integer
 );
 
+-- What a guarded command that succeeds writes last: the end of its run is to commit it.
+CREATE TABLE fault_done (
+	token bigint,
+	call text NOT NULL
+);
+
 CREATE PROCEDURE fault_work(of_name text, of_call text, steps integer, pause interval, ends text DEFAULT 'success')
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -41,7 +47,9 @@ BEGIN
 		PERFORM pg_sleep_for(pause) WHERE step < steps;
 	END LOOP;
 	CASE ends
-		WHEN 'success' THEN RETURN;
+		WHEN 'success' THEN
+			INSERT INTO fault_done VALUES (shedlock_token(of_name), of_call);
+			RETURN;
 		WHEN 'failure' THEN RAISE division_by_zero;
 		WHEN 'cancel' THEN PERFORM pg_cancel_backend(pg_backend_pid());
 		WHEN 'death' THEN PERFORM pg_terminate_backend(pg_backend_pid());

@@ -604,6 +604,53 @@ finds('given up silently', 'a newer tick ends the attempts of an older one', "
 	runs: 2 p 4 4.001 1 4.005 succeeded 0 _ 0.0/2
 ", '2.005 failed 0', '2.005 failed 1');
 
+finds('wrong outcome', 'its caller has ended it with another', "
+	$JOB
+	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
+	0 2.1 run_end name=p token=1 outcome=failed -> true
+	runs: 1 p 2 2.001 1 2.105 succeeded 0 _ 0.0/1
+", '2.105 succeeded', '2.105 failed');
+
+finds('end apart from work', 'a success without the last write', "
+	$JOB
+	0 2.0 $CALL after=0.2 -> true
+	runs: 1 p 2 2.001 1 2.105 succeeded 0 _ 0.0/1
+	done: 2 0.0/2
+", 'done: 2', 'done: 1');
+
+finds('end apart from work', 'the last write of a run that is lost', "
+	$JOB
+	0 2.0 $CALL after=0.2 -> lost
+	runs: 1 p 2 2.001 1 _ lost 0 _ 0.0/1
+	done: 1 0.0/1
+", '_ lost', '2.1 succeeded');
+
+finds('end apart from work', 'an administrator is in the way', "
+	$JOB
+	0 2.0 $CALL after=0.2 -> error state=57P01
+	nemesis 2.1 again name=q -> true
+	runs: 1 p 2 2.001 1 _ lost 0 _ 0.0/1
+	done: 1 0.0/1
+", 'again name=q', 'again name=p');
+
+finds('outlived its limit', 'a session', q{
+	0 1.0 acquire_session name=a most=1 -> true token=1
+	0 4.5 begin level=SERIALIZABLE -> ok
+}, 'most=1', 'most=2');
+
+finds('outlived its limit', 'a session that has extended its lock', q{
+	0 1.0 acquire_session name=a most=1 -> true token=1
+	0 1.5 extend name=a token=1 most=2 -> true
+	0 6.0 begin level=SERIALIZABLE -> ok
+}, 'token=1 most=2', 'token=1 most=3');
+
+finds('outlived its limit', 'a command', "
+	$JOB
+	0 2.0 $CALL most=1 after=5 -> error state=57014
+	work: p 1 0.0/1 7 5.5 2 1
+	runs: 1 p 2 2.001 1 5.6 timed_out 0 _ 0.0/1
+", '7 5.5', '7 4.5');
+
 finds('counted wrong', 'a run that was counted twice', q{
 	ended: p succeeded 3
 	counted: p succeeded 4
@@ -721,8 +768,8 @@ finds('no tick of its job', 'it is one of a schedule that was declared later', "
 finds('too many attempts', 'a run that was returned does not count', "
 	$JOB
 	0 2.0 $BEGIN -> true token=1 tick=2 attempt=1
-	0 2.1 run_end name=p token=1 outcome=returned -> true
-	0 2.2 $BEGIN -> true token=2 tick=2 attempt=2
+	0 2.1 run_end name=p token=1 outcome=returned after=0.05 -> lost
+	0 2.2 $BEGIN connection=8 -> true token=2 tick=2 attempt=2
 	runs: 1 p 2 2.001 1 2.105 returned 0 _ 0.0/1
 	runs: 2 p 2 2.201 2 _ running 0 _ 0.0/3
 ", '2.105 returned', '2.105 failed');
@@ -753,8 +800,8 @@ finds('before its backoff, tick order, too many attempts, too many runs', 'unles
 	0 2.0 $CALL -> error state=22012
 	nemesis 4.05 again name=p -> true
 	0 4.1 $BEGIN -> true token=2 tick=2 attempt=2
-	0 4.2 run_end name=p token=2 outcome=returned -> true
-	0 4.3 $BEGIN -> true token=3 tick=2 attempt=2
+	0 4.2 run_end name=p token=2 outcome=returned after=0.05 -> lost
+	0 4.3 $BEGIN connection=8 -> true token=3 tick=2 attempt=2
 	runs: 1 p 2 2.001 1 2.005 failed 1 _ 0.0/1
 	runs: 2 p 2 4.105 2 4.205 failed 0 _ 0.0/2
 	runs: 3 p 2 4.305 2 _ running 0 _ 0.0/4
