@@ -191,7 +191,7 @@ dist: lint-versions lint-meta lint-released
 		git cat-file -e HEAD:$$script || { echo "dist: $$script is not committed: git add -f $$script"; exit 1; }; \
 	done
 	@stable=$$(grep -c '"release_status": "stable"' META.json); dated=$$(grep -c '^## .*(unreleased)' CHANGELOG.md); \
-	[ "$$stable $$dated $(if $(UNRELEASED),yes)" = "0 1 yes" ] || [ "$$stable $$dated $(if $(UNRELEASED),yes)" = "1 0 " ] || \
+	[ "$$stable $$dated" = "0 1" ] || [ "$$stable $$dated $(UNRELEASED)" = "1 0 " ] || \
 		{ echo "dist: META.json, CHANGELOG.md and UNRELEASED in the Makefile differ about whether this is a release"; exit 1; }
 	TZ=UTC git archive --format=zip --prefix=$(EXTENSION)-$(VERSION)/ --output=$(EXTENSION)-$(VERSION).zip HEAD
 

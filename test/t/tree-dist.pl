@@ -105,7 +105,8 @@ refuses('a release without its script', qr/shedlock--0\.9\.sql' .* not .* 'v0\.9
 git('tag', '--delete', 'v0.9.1');
 refuses('a script that is in the folder alone', qr/^dist: sql\/shedlock--.* is not committed: git add -f/m,
 	sub { edit('Makefile', qr/^UNRELEASED\b.*$/m, 'UNRELEASED ='); git('rm', '--quiet', '--cached', @scripts) });
-refuses('half a release', qr/^dist: .* differ about whether/m, sub { edit('META.json', qr/"release_status": "unstable"/, '"release_status": "stable"') });
+my ($release, $other) = slurp_file('META.json') =~ /"release_status": "stable"/ ? ('stable', 'unstable') : ('unstable', 'stable');
+refuses('half a release', qr/^dist: .* differ about whether/m, sub { edit('META.json', qr/"release_status": "$release"/, qq{"release_status": "$other"}) });
 refuses('uncommitted changes', qr/not committed/, sub { edit('README.md', qr/\n\z/, "\nx\n") }, 1);
 
 done_testing();
