@@ -5,7 +5,6 @@ case_history() {
     local runs names round
     runs=$(full_or_quick 10000000 100000)
     names=$(full_or_quick 1000000 10000)
-    need_space "$WORK" "$(full_or_quick 8000 500)"
     # the data are written once, and only read by what is measured
     cluster_start history "shared_preload_libraries = 'pg_cron'" "fsync = off" "wal_level = minimal" "max_wal_senders = 0"
     cluster_psql history -1 -v "runs=$runs" -v "names=$names" -v "jobs=$(full_or_quick 1000 100)" -f "$BENCH/history_data.sql" >/dev/null

@@ -30,6 +30,7 @@ hosts_together() {
         record hosts 20 "$round" "of twenty at once: exit status 75" - "$(grep -c '^75' "$WORK/t/together")" -
         hosts_record "$round" "twenty at once"
         run "$WORK/bin/launch" 20 1 psql -X -d "$HOSTS_DB" -c "SELECT 1"
+        ! grep -qv '^0' "$WORK/out" || die "hosts: psql failed"
         paste <(grep '^75' "$WORK/t/together" | hosts_spread) <(hosts_spread <"$WORK/out") |
             while IFS=$'\t' read -r which ms _ peers; do
                 record hosts 20 "$round" "ms to exit status 75, $which" "twenty psql, SELECT 1" "$ms" "$peers"
@@ -166,7 +167,7 @@ hosts_counters() {
     local ticks
     ticks=$(sed 's/.*) //' "/proc/$(head -n 1 "$WORK/main/postmaster.pid")/stat" | awk '{ print $12 + $13 + $14 + $15 }')
     say "$(cluster_psql main -At -F ' ' -c "SELECT xact_commit + xact_rollback, pg_current_wal_insert_lsn(),
-        (SELECT wal_sync FROM pg_stat_wal) FROM pg_stat_database WHERE datname = 'hosts'")" \
+        ($WAL_FLUSHES) FROM pg_stat_database WHERE datname = 'hosts'")" \
         "$((ticks * 1000 / $(getconf CLK_TCK)))"
 }
 

@@ -31,6 +31,7 @@ idle_replicas() {
         replicas+=("$SPAWNED")
     done
     until [ "$(psql_value postgres "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%shedlock_next(%' AND pid <> pg_backend_pid()")" = 6 ]; do
+        kill -0 "${replicas[@]}" || { cat "$WORK"/replica-?; die "failed: a replica"; }
         run sleep 0.5
     done
     # a server process that waits tells its statistics afterwards
@@ -43,6 +44,7 @@ idle_replicas() {
         SELECT count(*), 1000 * percentile_cont(0.5) WITHIN GROUP (ORDER BY late), 1000 * max(late)
         FROM (SELECT extract(epoch FROM started_at - tick)::float8 AS late FROM shedlock_history WHERE name LIKE 'idle-$1-%' AND outcome = 'succeeded') s") &&
         [ "$n" = 20 ]; do
+        kill -0 "${replicas[@]}" || { cat "$WORK"/replica-?; die "failed: a replica"; }
         run sleep 0.5
     done
     kill -TERM "${replicas[@]}"

@@ -79,7 +79,6 @@ END
 # Starts the server in valgrind, with a database "instructions".  The settings keep out
 # what happens now and then; all others are those of the other cases.
 instructions_begin() {
-    require_programs valgrind
     create_database instructions
     cluster_stop main
     as_user tee "$WORK/bin/counted" >/dev/null <<END

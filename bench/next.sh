@@ -44,6 +44,7 @@ idle_waiter() {
     waiter=$SPAWNED
     pid=
     until [ -n "$pid" ]; do
+        kill -0 "$waiter" || { cat "$WORK/out"; die "failed: the waiter"; }
         pid=$(psql_value postgres "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT FROM shedlock_next%' AND wait_event_type = 'Extension'")
     done
     before=$(cut -d ' ' -f 1 "/proc/$pid/schedstat")

@@ -42,13 +42,21 @@ function plot(title, case, measure, clients, peers,  n, m, i, j, y, label, peer,
 		"    .b { font-weight: bold } .e { text-anchor: end } .s { font-size: 12px } .m { font-size: 11px; opacity: 0.75 }\n" \
 		"    .bg { fill: #ffffff } .ours { fill: #336791 } .peer { fill: #9aa7b4 }\n" \
 		"    @media (prefers-color-scheme: dark) { .bg { fill: #0d1117 } text { fill: #e6edf3 } .ours { fill: #5b93c4 } .peer { fill: #6e7a86 } }\n" \
-		"  </style>\n  <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n" text(12, 22, "b", title) svg text(12, y + 8, "m", conditions) "</svg>\n" >(folder "/bench-" case ".svg")
+		"  </style>\n  <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n" text(12, 22, "b", title) svg text(12, y + 8, "m", case in conditions_of ? conditions_of[case] : conditions_of["all"]) "</svg>\n" >(folder "/bench-" case ".svg")
 }
 
+# The first line that names the case is of its last record, or else the one that names none.
 /^#/ {
-	conditions = substr($0, 3)
+	conditions = cases = substr($0, 3)
+	if (!sub(/: PostgreSQL.*/, "", cases))
+		cases = "all"
+	sub(/^[a-z ]+: /, "", conditions)
 	gsub(/ \([^)]*\)|; load [^;]*/, "", conditions)
 	sub(/[0-9]+ rounds/, "median of &", conditions)
+	n = split(cases, name, " ")
+	for (i = 1; i <= n; i++)
+		if (!(name[i] in conditions_of))
+			conditions_of[name[i]] = conditions
 }
 
 {

@@ -3,8 +3,6 @@
 
 case_redis() {
     local policy clients
-    # this package has the server's program, without the service
-    require_programs redis-tools
     compile redis_pair
     for policy in everysec always; do
         redis_start "$policy"

@@ -39,6 +39,6 @@ run_parts() {
 }
 
 run_counters() {
-    cluster_psql main -At -F ' ' -c "SELECT sum(xact_commit), (SELECT wal_sync FROM pg_stat_wal),
+    cluster_psql main -At -F ' ' -c "SELECT sum(xact_commit), ($WAL_FLUSHES),
         (SELECT wal_records FROM pg_stat_wal), (SELECT wal_bytes FROM pg_stat_wal) FROM pg_stat_database"
 }

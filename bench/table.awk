@@ -18,7 +18,10 @@ function commas(x) {
 	return x
 }
 
+# What could not be measured reaches no limit.
 function reached(value, operator, limit) {
+	if (value !~ /^-?[0-9]/)
+		return 0
 	return operator == "<=" ? value <= limit + 0 : value >= limit + 0
 }
 
