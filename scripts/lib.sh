@@ -342,6 +342,8 @@ inside() {
     unshare --mount --pid --ipc --fork --kill-child bash -euc '
         mount -t proc proc "$1/proc"
         mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+        # the machine may be in another network by now
+        [ ! -e /etc/resolv.conf ] || [ ! -e "$1/etc/resolv.conf" ] || mount --bind /etc/resolv.conf "$1/etc/resolv.conf"
         exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "${@:2}"' \
         inside "$@"
 }
@@ -362,12 +364,13 @@ cached_debian() {
         return
     fi
     say "Making a small Debian in $root"
-    rm -rf --one-file-system "$root" "$root.new"
+    rm -rf --one-file-system "$root.new"
     remove_at_end "$root.new"
     # in a condition bash would go on after what failed
     make_debian "$root.new" "${@:2}" >"$WORK/debian.log" 2>&1 &
     wait $! || { tail -n 40 "$WORK/debian.log"; return 1; }
     touch "$root.new"
+    rm -rf --one-file-system "$root"
     mv "$root.new" "$root"
     flock --shared "$lock"
 }

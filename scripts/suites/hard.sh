@@ -54,7 +54,10 @@ fetch_source() {
 # has it.  Outside of valgrind the requests to it that are compiled in cost a few
 # instructions.  Of contrib, amcheck is what the tests use.
 use_server() {
-    local prefix=$SERVERS/assert
+    local prefix=$SERVERS/assert lock
+    # one script builds it, and one at a time works with each
+    exec {lock}>>"$prefix.lock"
+    flock "$lock"
     if [ ! -e "$prefix/complete" ]; then
         rm -rf "$prefix"
         fetch_source
@@ -70,7 +73,12 @@ use_server() {
             rm -rf ../build-server
             touch "$1/complete"' build "$prefix"
     fi
-    [ "$1" != memcheck ] || make_memcheck
+    if [ "$1" = memcheck ]; then
+        exec {lock}>&-
+        exec {lock}>>"$SERVERS/$1.lock"
+        flock "$lock"
+        make_memcheck
+    fi
     take_extensions "$SERVERS/$1"
     PG_BIN=$SERVERS/$1/bin
     SERVER=$PG_BIN

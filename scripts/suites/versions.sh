@@ -11,7 +11,7 @@ begin() {
 }
 
 part() {
-    local root=$CACHE/$1 lock
+    local root=$CACHE/$1 folder=root/shedlock-$$ lock
     cached_debian "$root" "${RELEASE[$1]}"
     # one at a time works in it
     exec {lock}>>"$root.used"
@@ -22,10 +22,11 @@ part() {
         printf '%s\n' "Package: src:postgresql-$1" "Pin: release a=experimental" "Pin-Priority: 900" \
             >"$root/etc/apt/preferences.d/experimental"
     fi
-    remove_at_end "$root/root/shedlock"
-    rm -rf "$root"/root/shedlock "$root"/tmp/*
-    mkdir "$root/root/shedlock"
-    tree | tar -C "$root/root/shedlock" -xf -
+    # removed when this script ends, while another one may use its own
+    remove_at_end "$root/$folder"
+    rm -rf "$root"/root/shedlock* "$root"/tmp/*
+    mkdir "$root/$folder"
+    tree | tar -C "$root/$folder" -xf -
     # shellcheck disable=SC2086
-    report_tests "" inside "$root" PG_MAJOR="$1" /root/shedlock/scripts/test ${SUITES:-}
+    report_tests "" inside "$root" PG_MAJOR="$1" "/$folder/scripts/test" ${SUITES:-}
 }
