@@ -299,12 +299,15 @@ docker_compose() {
 
     # which of the two wins is chance
     while read -r stopped other; do
+        SINCE=$(now)
+        wait_for docker_has_run "$stopped" </dev/null
         compose stop "$stopped" </dev/null
         SINCE=$(now)
         wait_for docker_has_run "$other" </dev/null
         compose start "$stopped" </dev/null
     done <<<$'alpha beta\nbeta alpha'
-    echo "= ok each service runs the job while the other one is stopped"
+    [ "$(sql "SELECT string_agg(DISTINCT outcome, ' ') FROM shedlock_history WHERE outcome IN ('lost', 'returned')" "${database[@]}")" = returned ]
+    echo "= ok each service runs the job while the other one is stopped, and gives back what it was running"
 
     compose restart database
     SINCE=$(now)
