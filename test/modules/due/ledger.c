@@ -385,6 +385,8 @@ ledger_declared(const Rhythm *plan, const Settings *settings, const char *word)
 		ledger.carried = DT_NOBEGIN;
 	else if (!same && (due = newest()) != DT_NOBEGIN && in_time(due) && !is_closed(due))
 		ledger.carried = due;
+	else if (!same && ledger.carried > now)
+		ledger.carried = DT_NOBEGIN;	/* the clock was set back */
 	if (!same || !same_settings(settings, &ledger.settings))
 		ledger.declared_at = now;
 	ledger.declared = true;
