@@ -3,7 +3,7 @@
 # next one.
 #
 # SHEDLOCK_FILES=cron-ticks,cron-libpq runs these files alone, SHEDLOCK_ROUNDS=1 runs each
-# once at each second, not five times, and SHEDLOCK_AT_ONCE=2 two of them at a time, not six.
+# once at each second, not three times, and SHEDLOCK_AT_ONCE=2 two of them at a time, not six.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,7 +18,7 @@ use Test::More;
 plan skip_all => 'there is no pg_cron for this PostgreSQL' unless has_pg_cron();
 
 my @seconds = (58, 59, 0, 1, 2);
-my $rounds = $ENV{SHEDLOCK_ROUNDS} // 5;
+my $rounds = $ENV{SHEDLOCK_ROUNDS} // 3;
 my $at_once = $ENV{SHEDLOCK_AT_ONCE} // 6;
 
 # The files that schedule jobs at a second that they are given
