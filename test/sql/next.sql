@@ -72,6 +72,7 @@ SELECT state, next_at BETWEEN clock_timestamp() + interval '9 min' AND clock_tim
 -- paused, and the others are not; all for ever
 SELECT pg_temp.due_since('next a', 61), pg_temp.due_since('next b', 121);
 SELECT shedlock_pause('next b');
+UPDATE shedlock SET paused_by = 'somebody' WHERE name = 'next b';
 SELECT pg_temp.next('next a', 'next b');
 SELECT * FROM shedlock_next('{next b}');
 SELECT * FROM shedlock_next('{next missing, next b}');
