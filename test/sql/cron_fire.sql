@@ -51,7 +51,9 @@ SET shedlock.role_prefix = on;
 SET ROLE pg_signal_backend;
 SELECT _shedlock_cron_own_schedule('cron_fire', '17 * * * *');
 RESET ROLE;
+SELECT _shedlock_cron_may_use('regress_gone', 'cron_fire') AS one_that_is_gone;
 RESET shedlock.role_prefix;
+SELECT _shedlock_cron_may_use('regress_gone', 'cron_fire') AS one_that_is_gone;
 
 -- Refused, and nothing is declared
 SELECT shedlock_forget('cron_fire');

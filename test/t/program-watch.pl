@@ -282,6 +282,15 @@ is_told("$files/stopped", 'begun', 'job', 'behind');
 $stopped->signal($_) foreach qw(TERM CONT);
 is($stopped->finish, 0, 'SIGTERM ends it once it goes on');
 
+# What its caller ignores, as nohup(1) does, stays ignored.
+my $ignores = start_program($node, { wrapper => [ 'sh', '-c', 'trap "" HUP; exec "$@"', 'sh' ] }, @watch, teller("$files/ignores"));
+ok(eventually(sub { $ignores->guardian }), 'a watcher is at work');
+$ignores->signal('HUP');
+break_job('ignores');
+is_told("$files/ignores", 'begun', 'job', 'ignores');
+$ignores->signal('TERM');
+is($ignores->finish, 0, 'SIGTERM ends it');
+
 # A command that leaves its process group is ended, too.
 break_job('stray');
 my $stray = start_program($node, @watch, '--at-most', '1s', '--kill-after', '500ms', '--', 'perl', '-e',
@@ -323,6 +332,8 @@ my $crowd = start_program($node, @watch, '--every', '1s', '--', 'sh', '-c', 'cas
 ok(eventually(sub { $crowd->err =~ /failed with exit status 3/ }), 'a command fails');
 break_job('good');
 ok(eventually(sub { -s "$files/crowd" }), '120 changes that cannot be told do not hold up another one');
+ask($jobs, q{SELECT shedlock_forget(name) FROM shedlock_jobs WHERE name <> 'good'; TRUNCATE _shedlock_told});
+ok(eventually(sub { 2 <= (() = slurp_file("$files/crowd") =~ /"good"/g) }), 'what is no news any more is not tried again');
 $crowd->signal('TERM');
 is($crowd->finish, 0, 'SIGTERM ends it');
 
@@ -372,6 +383,7 @@ SKIP:
 
 is((run_program($node, @$_))[0], 64, "wrong: @$_") foreach [qw(--watch)], [qw(--watch --schedule @daily -- true)], [qw(--watch --once-every 1h -- true)],
   [qw(--every 1s --name x -- true)], [qw(--alive true --name x -- true)], [qw(--watch --every x -- true)], [qw(--watch --at-most 0 -- true)];
+is((run_program($node, '--watch', '--dbname=template1', '--dry-run'))[0], 69, 'exit status 69 of --dry-run in a database without shedlock');
 ask($jobs, 'CREATE ROLE watcher LOGIN');
 my ($status, undef, $err) = run_program($node, '--watch', '--dbname', 'user=watcher', '--dry-run');
 is($status, 69, 'a role without the privilege is refused');
