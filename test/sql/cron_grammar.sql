@@ -101,7 +101,7 @@ FROM (VALUES ('every 10 min', 'UTC'), ('every 10 minutes', 'utc'), ('EVERY 90 MI
 	 shedlock_next_tick(schedule, time_zone, '2025-12-31 23:59:59') a,
 	 shedlock_next_tick(schedule, time_zone, a) b,
 	 shedlock_next_tick(schedule, time_zone, b) c;
-SELECT shedlock_tick(E'every 1 day \t from  2026-01-01 06:00') = shedlock_tick('every 1 day from 2026-01-01 06:00') AS blanks;
+SELECT shedlock_next_tick(E'every 1 day \t from  2026-01-01 06:00', 'UTC', '2026-01-05 00:00+00') = '2026-01-05 06:00+00' AS blanks;
 SELECT shedlock_tick('every 1 day from 9999-12-31') AS before_it, shedlock_tick('every 1 day') = date_trunc('day', clock_timestamp() + '30 s') AS today,
 	   shedlock_tick('every 1 day from 2026-01-01 06:00') = date_bin('1 day', clock_timestamp() + '30 s', '2026-01-01 06:00') AS at_six;
 -- nothing in a session changes what a text means
