@@ -78,7 +78,8 @@ export class Worker {
   run(): Promise<void>;
   /**
    * Declares the jobs, and begins to run them.  Fails if the database is away or refuses: for a wrong
-   * password, for a wrong schedule.  After its start the worker goes on trying.
+   * password, for a wrong schedule.  After its start the worker goes on trying.  One that has been
+   * stopped does not start again.
    */
   start(): Promise<void>;
   /**

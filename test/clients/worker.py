@@ -84,8 +84,10 @@ def start():
             job["attempts"] = int(job["attempts"])
     numbers = {key: float(value) for key, value in options.items() if key != "declare"}
     worker = shedlock.Worker(
-        "", [shedlock.Job(**job) for job in jobs], declare=options.get("declare") != "no",
-        on_event=on_event, on_error=on_error, **numbers)
+        "fallback_application_name=secret", [shedlock.Job(**job) for job in jobs],
+        declare=options.get("declare") != "no", on_event=on_event, on_error=on_error, **numbers)
+    if "secret" in repr(worker):
+        raise AssertionError("a log of the worker shows its password")
     worker.run()
 
 

@@ -287,7 +287,7 @@ class Worker:
     A worker starts once, in the process that it works in: after a fork.  Its listeners must not block.
     """
 
-    conninfo: ConnInfo
+    conninfo: ConnInfo = field(repr=False)  # it can hold a password
     jobs: Sequence[Job]
     lease: float = 30  # that a run survives its replica, in seconds
     concurrency: int = 4  # how many runs may be at work
