@@ -5,7 +5,7 @@
 #	b    Debian 12 with PostgreSQL of an older minor version, its cluster down
 #	c    the same, its cluster running on port 5432
 #	d    Debian 13, bare
-#	e    Debian 12 with compilers, an ordinary user without sudo
+#	e    Debian 12 with Python and compilers, an ordinary user without sudo
 #	f    the same with a read-only home, TMPDIR elsewhere, and a blank in the path
 #
 # A machine is a fresh copy of a small Debian, in which the commands are alone
@@ -149,7 +149,7 @@ part() {
     case $1 in
         b | c) packages=postgresql suites=${SUITES:-$CHOICE} ;;
         d) release=trixie ;;
-        e | f) packages="gcc make libc6-dev perl" ;;&
+        e | f) packages="python3 gcc make libc6-dev perl" ;;&
         f) suites=${SUITES:-$CHOICE} ;;
     esac
     base=$CACHE/machine-$release${packages:+-${packages%% *}}
